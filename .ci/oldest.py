@@ -1,0 +1,12 @@
+"""Prints pip constraints: the oldest version that pyproject.toml promises, of all that users install."""
+
+import tomllib
+from pathlib import Path
+
+# Without `claude`: the tests compare with what the newest SDK's objects carry.
+FOR_USERS = ("trio", "uvloop", "aiostream")
+
+project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+extras = project["optional-dependencies"]
+for requirement in [*project["dependencies"], *(r for extra in FOR_USERS for r in extras[extra])]:
+    print(requirement.replace(">=", "=="))

@@ -1,0 +1,1 @@
+"""The figures that streamguard holds itself to: `python -m benchmarks`."""

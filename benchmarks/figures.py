@@ -1,0 +1,27 @@
+"""A figure: what was measured, in which unit, and what it must hold."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One row of the table. Without `hold` it is there to be read, not to be held."""
+
+    group: str
+    loop: str
+    what: str
+    value: float
+    unit: str
+    hold: float | None = None
+    # The median where `value` is a minimum: how quiet the machine was.
+    median: float | None = None
+
+    @property
+    def holds(self) -> bool | None:
+        return None if self.hold is None else self.value <= self.hold
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "holds": self.holds}

@@ -1,0 +1,121 @@
+"""A liveness layer for agent streams: `stream | idle_guard(180)`.
+
+The public names, imported when first used (PEP 562), so that `import streamguard` stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from streamguard._version import __version__
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity, live
+    from streamguard.errors import (
+        ConfigError,
+        DeadlineExceededError,
+        FirstMessageTimeoutError,
+        IdleTimeoutError,
+        LivenessTimeoutError,
+        ProcessExitedError,
+        StreamGuardError,
+        StreamInterruptedError,
+        StreamTimeoutError,
+        StreamTruncatedError,
+        Teardown,
+        ToolTimeoutError,
+        TurnTimeoutError,
+        Verdict,
+        exit_code_for,
+    )
+    from streamguard.guarded import Guarded, GuardedIterator
+    from streamguard.monitor import Monitor
+    from streamguard.operators import (
+        Operator,
+        activity_stamp,
+        derived_idle,
+        idle_guard,
+        idle_timeout,
+        inflight_tool_gate,
+    )
+    from streamguard.plan import StreamGuardWarning
+    from streamguard.teardown import SupportsDisconnect
+
+_HOMES = {
+    "activity": ("Activity", "live"),
+    "errors": (
+        "ConfigError",
+        "DeadlineExceededError",
+        "FirstMessageTimeoutError",
+        "IdleTimeoutError",
+        "LivenessTimeoutError",
+        "ProcessExitedError",
+        "StreamGuardError",
+        "StreamInterruptedError",
+        "StreamTimeoutError",
+        "StreamTruncatedError",
+        "Teardown",
+        "ToolTimeoutError",
+        "TurnTimeoutError",
+        "Verdict",
+        "exit_code_for",
+    ),
+    "guarded": ("Guarded", "GuardedIterator"),
+    "monitor": ("Monitor",),
+    "operators": (
+        "Operator",
+        "activity_stamp",
+        "derived_idle",
+        "idle_guard",
+        "idle_timeout",
+        "inflight_tool_gate",
+    ),
+    "plan": ("StreamGuardWarning",),
+    "teardown": ("SupportsDisconnect",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Activity",
+    "ConfigError",
+    "DeadlineExceededError",
+    "FirstMessageTimeoutError",
+    "Guarded",
+    "GuardedIterator",
+    "IdleTimeoutError",
+    "LivenessTimeoutError",
+    "Monitor",
+    "Operator",
+    "ProcessExitedError",
+    "StreamGuardError",
+    "StreamGuardWarning",
+    "StreamInterruptedError",
+    "StreamTimeoutError",
+    "StreamTruncatedError",
+    "SupportsDisconnect",
+    "Teardown",
+    "ToolTimeoutError",
+    "TurnTimeoutError",
+    "Verdict",
+    "__version__",
+    "activity_stamp",
+    "derived_idle",
+    "exit_code_for",
+    "idle_guard",
+    "idle_timeout",
+    "inflight_tool_gate",
+    "live",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if (home := _HOME_OF.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,366 @@
+"""`Activity`: the live state of one guarded stream, and the hands by which others reach it.
+
+It can be made before client and stream exist, so that a callback which the client needs at
+construction can hold it. What it shows is read from the watch of the attempt it is bound to; what it
+says (`hold`, `touch`, `mark_prompt`) goes to that watch, by way of the loop if it comes from another
+thread (T6). Knows the watch and the loop, not operators or streams.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
+
+from streamguard import loops
+from streamguard.errors import ConfigError
+from streamguard.knobs import Default, Seconds, seconds
+from streamguard.watch import HOLD_ALLOWANCE, Watch
+
+if TYPE_CHECKING:
+    from streamguard.loops import Loop
+
+_NONE: Mapping[str, object] = MappingProxyType({})
+_DEFAULT_ALLOWANCE: Final = Default(HOLD_ALLOWANCE)
+
+F = TypeVar("F", bound=Callable[..., Any])
+Status: TypeAlias = Literal[
+    "new", "streaming", "waiting", "working", "held", "between turns", "ended"
+]
+
+
+class Bound(Protocol):
+    """What an activity needs of the attempt that it shows."""
+
+    watch: Watch
+    loop: Loop | None
+
+    def reconsider(self) -> None:
+        """The watch was told something: its deadline may have moved."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Instant:
+    """When something was said: by the clock of the loop that ran then, and by the machine's.
+
+    What is said before the stream exists may be said on another loop, or on none.
+    """
+
+    loop: Loop | None
+    at: float
+    on_machine: float
+
+    @classmethod
+    def now(cls, loop: Loop | None) -> _Instant:
+        return cls(loop, loop.clock() if loop is not None else 0.0, time.monotonic())
+
+    def on(self, loop: Loop | None, now: float) -> float:
+        """The same instant on `loop`, whose clock says `now`."""
+        if self.loop is loop:
+            return self.at
+        return now - (time.monotonic() - self.on_machine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A hold in force: since when, and for how long at most."""
+
+    reason: str
+    since: _Instant
+    allowance: float
+
+
+class Activity:
+    """What one guarded stream is doing: read it at any time, from anywhere.
+
+    Times are on the loop's monotonic clock. With one activity on several streams, turn after turn,
+    counts go on and the rest shows the latest.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_before",
+        "_holds",
+        "_prompted",
+        "_token",
+        "_vain_pulls",
+        "_watch",
+        "_weak_bound",
+        "labels",
+        "name",
+    )
+
+    def __init__(self, name: str = "", **labels: object) -> None:
+        self.name = name
+        self.labels: Mapping[str, object] = MappingProxyType(labels) if labels else _NONE
+        self._weak_bound: weakref.ref[Bound] | None = None
+        self._watch: Watch | None = None
+        self._before = 0
+        self._vain_pulls = 0
+        self._prompted: _Instant | None = None
+        self._token: str | None = None
+        # Changed in place only: other threads hold, too, and single dict operations are atomic.
+        self._holds: dict[object, _Held] = {}
+
+    def __repr__(self) -> str:
+        name = f"{self.name!r}, " if self.name else ""
+        return f"<Activity {name}{self.status}, {self.messages} messages>"
+
+    # -- what others read ----------------------------------------------------------------
+
+    @property
+    def status(self) -> Status:
+        """What is happening, in a word or two."""
+        watch, bound = self._watch, self._bound
+        if watch is None:
+            return "new"
+        if bound is None or bound.loop is None:
+            return "ended"
+        # A hold lapses by itself, and nobody tells the watch (T6).
+        if watch.is_held(bound.loop.clock()):
+            return "held"
+        if watch.completed:
+            return "between turns"
+        if watch.work:
+            return "working"
+        return "streaming" if watch.waiting_since is None else "waiting"
+
+    @property
+    def started(self) -> float | None:
+        """When the first pull was made, or the block was entered."""
+        return self._watch.started if self._watch else None
+
+    @property
+    def messages(self) -> int:
+        """How many messages came."""
+        return self._before + (self._watch.messages if self._watch else 0)
+
+    @property
+    def pulls(self) -> int:
+        """How many messages were asked for."""
+        waits = self._watch is not None and self._watch.waiting_since is not None
+        return self.messages + self._vain_pulls + waits
+
+    @property
+    def last_message(self) -> float | None:
+        """When the last message came."""
+        return self._watch.last_message if self._watch else None
+
+    @property
+    def last_progress(self) -> float | None:
+        """When the backend last did something: pings do not count, `touch()` does."""
+        return self._watch.last_progress if self._watch else None
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when the backend keeps us waiting; None while it does not."""
+        return self._watch.waiting_since if self._watch else None
+
+    @property
+    def in_flight(self) -> Mapping[str, str]:
+        """Work in flight: names by id."""
+        work = self._watch.work if self._watch else {}
+        return {id_: entry.name for id_, entry in list(work.items())}
+
+    @property
+    def token(self) -> str | None:
+        """The latest resume token."""
+        return (self._watch.token if self._watch else None) or self._token
+
+    @property
+    def usage(self) -> Mapping[str, float]:
+        """The latest token and cost counts."""
+        return self._watch.usage if self._watch else {}
+
+    @property
+    def _bound(self) -> Bound | None:
+        # Weakly: an abandoned stream must go at once, without waiting for the collector (O7).
+        return self._weak_bound() if self._weak_bound is not None else None
+
+    # -- what others say -----------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Count something seen elsewhere (stderr, a growing file) as progress. Any thread."""
+        self._tell(lambda bound, now: bound.watch.touch(now))
+
+    def mark_prompt(self) -> None:
+        """Say that a prompt was sent: a new turn, and its clocks, begin now."""
+        if self._bound is None:
+            # Passed on when a stream is bound: its turn began here (T1).
+            self._prompted = _Instant.now(loops.current_or_none())
+        else:
+            self._tell(lambda bound, now: bound.watch.mark_prompt(now))
+
+    def hold(
+        self,
+        reason: str = "held",
+        *,
+        allowance: Seconds = _DEFAULT_ALLOWANCE,
+        until: datetime | float | None = None,
+    ) -> Hold:
+        """Pause `idle` while something outside the stream is waited for (T6).
+
+        A context manager, and a decorator for sync and async callbacks. It ends by itself after
+        `allowance`, or at the wall-clock time `until` (an aware datetime or an epoch); if both
+        are written, at whichever comes first.
+        """
+        longest = seconds(allowance, "allowance")
+        if until is None:
+            return Hold(self, reason, longest)
+        if isinstance(allowance, Default):
+            longest = math.inf  # a default never competes
+        return Hold(self, reason, longest, _epoch(until))
+
+    def _begin_hold(self, key: object, reason: str, allowance: float) -> None:
+        bound = self._bound
+        loop = bound.loop if bound is not None else loops.current_or_none()
+        self._holds[key] = held = _Held(reason, _Instant.now(loop), allowance)
+        self._tell(lambda bound, now: self._pass_on(key, held, bound, now))
+
+    def _pass_on(self, key: object, held: _Held, bound: Bound, now: float) -> None:
+        if key in self._holds:  # or it was over before the loop heard of it
+            bound.watch.hold(key, held.since.on(bound.loop, now) + held.allowance, now)
+
+    def _end_hold(self, key: object) -> None:
+        self._holds.pop(key, None)
+        self._tell(lambda bound, now: bound.watch.release(key, now))
+
+    def _tell(self, action: Callable[[Bound, float], object]) -> None:
+        """Do `action` on the watch, on its loop: from another thread, soon (T6)."""
+        bound = self._bound
+        if bound is None or bound.loop is None:
+            return
+
+        def act(bound: Bound = bound, loop: Loop = bound.loop) -> None:
+            action(bound, loop.clock())
+            bound.reconsider()
+
+        if bound.loop.is_running_here():
+            act()
+            return
+        with suppress(RuntimeError):  # that loop is closed: nobody waits any more
+            bound.loop.submit(act)
+
+    # -- for the attempt -----------------------------------------------------------------
+
+    def bind(self, bound: Bound, now: float) -> None:
+        """Show `bound` from here on, and give it the holds and the prompt that came before."""
+        if self._watch is not None and self._watch is not bound.watch:
+            self._before = self.messages
+            self._token = self.token
+        self._weak_bound, self._watch = weakref.ref(bound), bound.watch
+        prompted, self._prompted = self._prompted, None
+        if prompted is not None:
+            bound.watch.mark_prompt(prompted.on(bound.loop, now))
+        for key, held in list(self._holds.items()):
+            self._pass_on(key, held, bound, now)
+        _live[id(self)] = self
+
+    def unbind(self, bound: Bound) -> None:
+        """That attempt is over, unless a later one is shown already; what it was stays readable."""
+        if self._bound is bound:
+            self._weak_bound = None
+            _live.pop(id(self), None)
+
+    def count_vain_pull(self) -> None:
+        """A pull ended without a message."""
+        self._vain_pulls += 1
+
+
+class Hold:
+    """A pause of `idle`: `with activity.hold(...)`, or a decorator. Nestable and reusable."""
+
+    def __init__(
+        self, activity: Activity, reason: str, allowance: float, epoch: float = math.inf
+    ) -> None:
+        self._activity = activity
+        self._reason = reason
+        self._allowance = allowance
+        self._epoch = epoch
+        self._keys: list[object] = []
+
+    def __enter__(self) -> None:
+        key = object()
+        self._keys.append(key)
+        # Converted once: a wall clock that is set later does not move the hold.
+        left = max(0.0, self._epoch - time.time())
+        self._activity._begin_hold(key, self._reason, min(self._allowance, left))
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        self._activity._end_hold(self._keys.pop())
+
+    def __call__(self, callback: F, /) -> F:
+        """`callback`, holding while it runs; a coroutine function stays one."""
+        if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
+            raise TypeError(
+                f"hold cannot decorate {callback!r}: a generator does its work when it is "
+                "iterated, not when it is called. Write `with activity.hold(...)` inside of it"
+            )
+        if inspect.iscoroutinefunction(callback):
+
+            @functools.wraps(callback)
+            async def held_async(*args: Any, **kwargs: Any) -> Any:
+                with self._afresh():
+                    return await callback(*args, **kwargs)
+
+            return cast("F", held_async)
+
+        @functools.wraps(callback)
+        def held(*args: Any, **kwargs: Any) -> Any:
+            with self._afresh():
+                result = callback(*args, **kwargs)
+            # A lambda around a coroutine function, or an object with an async `__call__`.
+            return self._held_until(result) if inspect.isawaitable(result) else result
+
+        return cast("F", held)
+
+    def _afresh(self) -> Hold:
+        """A hold for one call: concurrent calls end in any order."""
+        return Hold(self._activity, self._reason, self._allowance, self._epoch)
+
+    async def _held_until(self, result: Awaitable[Any]) -> Any:
+        with self._afresh():
+            return await result
+
+
+def _epoch(until: datetime | float) -> float:
+    """`until` in seconds since the epoch; a ConfigError for what is no certain instant."""
+    if isinstance(until, datetime):
+        if until.tzinfo is None:
+            raise ConfigError(
+                f"hold(until={until!r}): a naive datetime has no certain instant; "
+                "pass an aware one, such as datetime.now(timezone.utc) + timedelta(minutes=5)"
+            )
+        return until.timestamp()
+    is_number = isinstance(cast("object", until), int | float) and not isinstance(until, bool)
+    if not is_number or not math.isfinite(until):
+        raise ConfigError(
+            f"hold(until={until!r}): use an aware datetime or the seconds since the epoch "
+            "(or allowance= for how long)"
+        )
+    return until
+
+
+_live: weakref.WeakValueDictionary[int, Activity] = weakref.WeakValueDictionary()
+
+
+def live() -> list[Activity]:
+    """Every activity of this process whose stream has started and not ended."""
+    # `valuerefs` copies in one step, whatever other threads begin or end meanwhile.
+    activities = [ref() for ref in _live.valuerefs()]
+    return [a for a in activities if a is not None and a._bound is not None]

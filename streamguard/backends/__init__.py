@@ -1,0 +1,178 @@
+"""Whose message is this? Finds the backend that wrote a message, importing no SDK (S1).
+
+One module per backend beside this one. Each offers `read(message)`, the pure reader, and
+`ALWAYS_ENDS_TURNS`; it may import `signals` and `errors`, knows no other backend, and is
+imported only when one of its messages was seen or when its module was asked for. What gives
+a backend away *before* that, a root package or the shape of a JSON line, is kept here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TypeAlias, cast
+
+from streamguard.errors import ConfigError
+from streamguard.signals import SIGNALS, Reader, Signal
+
+__all__ = ["Backend", "Readable", "find", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of stream: how its messages are read, and what its end means.
+
+    `always_ends_turns`: an end without `TurnEnded` is a truncation, not an end (T10).
+    """
+
+    name: str
+    read: Reader
+    always_ends_turns: bool = False
+
+
+Readable: TypeAlias = str | Reader | ModuleType | Backend
+
+_BY_ROOT_PACKAGE = {"claude_agent_sdk": "claude"}
+
+
+def find(message: object) -> Backend | None:
+    """The backend that wrote `message`, or None if nobody here knows it.
+
+    For anything but dicts and tuples the answer depends on `type(message)` alone, so callers
+    may keep it per type. A dict or a tuple has no type of its own: ask again for each one
+    until one is recognised, since an unknown line says nothing about the next (S1).
+    """
+    if isinstance(message, dict):
+        return _by_shape(cast("dict[object, object]", message))
+    # A type is hashable; mypy looks for that at its instances.
+    return _by_type(type(message))  # type: ignore[arg-type]
+
+
+def resolve(read: Readable) -> Backend | None:
+    """What `read=` names, as a Backend; None for "auto", which asks `find` per stream.
+
+    Accepts a backend's name, its module, its reader, any function of one message, or a
+    Backend. Anything else raises ConfigError.
+    """
+    match read:
+        case "auto":
+            return None
+        case Backend():
+            return read
+        case str():
+            return _by_name(read)
+        case ModuleType():
+            return _of_module(read)
+        case _ if callable(read):
+            return _of_callable(read)
+        case _:
+            raise ConfigError(f"read={read!r} is not a reader; {_ACCEPTED}")
+
+
+_ACCEPTED = (
+    'read= takes "auto", the name of a backend ("claude"), its module, or a function that '
+    "takes one message and returns a signal, several, or None"
+)
+
+
+# --- by type ------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)  # asked per message; bounded, as types can be made at run time
+def _by_type(kind: type) -> Backend | None:
+    # The mro, because a user may subclass a backend's message; the exact root package,
+    # because `claude_agent_sdk_extras` is somebody else's.
+    for base in kind.__mro__:
+        root = str(base.__module__).partition(".")[0]
+        if root == "streamguard":
+            return _NEUTRAL
+        if name := _BY_ROOT_PACKAGE.get(root):
+            return _by_name(name)
+    return None
+
+
+def _read_neutral(message: Any) -> Signal | Iterable[Signal] | None:
+    if isinstance(message, SIGNALS):
+        return message
+    signals: Iterable[Signal] | None = getattr(message, "signals", None)
+    return signals
+
+
+# A signal that is yielded as a message speaks for itself; scripted messages carry theirs.
+# Such a stream has no habits of its own, so its end is a normal end.
+_NEUTRAL = Backend("neutral", _read_neutral)
+
+
+# --- by shape -----------------------------------------------------------------------------
+
+# A line of `claude -p --output-format stream-json` has a `session_id` and, by its `type`,
+# one key that the look-alikes lack: Gemini's CLI also ends with a `result`, API streams also
+# send a `ping` or a `message`. `keep_alive` has no other key, so it never decides.
+_CLAUDE_LINES = {
+    "system": "subtype",
+    "assistant": "message",
+    "user": "message",
+    "result": "subtype",
+    "stream_event": "event",
+    "rate_limit_event": "rate_limit_info",
+    "conversation_reset": "new_conversation_id",
+    "tool_progress": "tool_use_id",
+    "auth_status": "isAuthenticating",
+}
+
+
+def _is_claude_line(line: Mapping[object, object]) -> bool:
+    kind = line.get("type")
+    return (
+        isinstance(kind, str)
+        and (needed := _CLAUDE_LINES.get(kind)) is not None
+        and needed in line
+        and isinstance(line.get("session_id"), str)
+    )
+
+
+_BY_SHAPE: tuple[tuple[Callable[[Mapping[object, object]], bool], str], ...] = (
+    (_is_claude_line, "claude"),
+)
+
+
+def _by_shape(line: Mapping[object, object]) -> Backend | None:
+    for recognises, name in _BY_SHAPE:
+        if recognises(line):
+            return _by_name(name)
+    return None
+
+
+# --- by name, module, function ------------------------------------------------------------
+
+
+@cache
+def _by_name(name: str) -> Backend:
+    if name not in _BY_ROOT_PACKAGE.values():
+        raise ConfigError(f"read={name!r} is not a backend that is known; {_ACCEPTED}")
+    return _of_module(import_module(f"{__name__}.{name}"))
+
+
+def _of_module(module: ModuleType) -> Backend:
+    read = getattr(module, "read", None)
+    if not callable(read):
+        raise ConfigError(f"module {module.__name__} has no function read(message); {_ACCEPTED}")
+    name = module.__name__.rpartition(".")[2]
+    return Backend(name, cast("Reader", read), bool(getattr(module, "ALWAYS_ENDS_TURNS", False)))
+
+
+def _of_callable(read: Callable[..., Any]) -> Backend:
+    if inspect.iscoroutinefunction(read) or inspect.isasyncgenfunction(read):
+        raise ConfigError(f"read={read!r} is async, but a reader is a plain function")
+    if isinstance(read, type):
+        raise ConfigError(f"read={read!r} is a class; {_ACCEPTED}")
+    # `read=claude.read` must mean the same as `read=claude`, habits included (T10).
+    home = sys.modules.get(str(getattr(read, "__module__", "")))
+    if home is not None and getattr(home, "read", None) is read:
+        return _of_module(home)
+    return Backend(getattr(read, "__qualname__", type(read).__qualname__), read)

@@ -1,0 +1,54 @@
+"""Values of unknown making: what every reader needs so that no garbage makes it raise (S2).
+
+Total functions over whatever a backend sent. Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
+
+Fields: TypeAlias = Mapping[str, Any]
+
+_NO_FIELDS: Fields = {}
+
+
+def fields_of(thing: object) -> Fields:
+    """`thing` as a mapping: a dict itself, an object's attributes, empty for all else."""
+    if isinstance(thing, dict):
+        return cast("Fields", thing)
+    attributes: object = getattr(thing, "__dict__", None)
+    return cast("Fields", attributes) if isinstance(attributes, dict) else _NO_FIELDS
+
+
+def text_in(value: object) -> str | None:
+    """`value` if it is a text with something in it."""
+    return value if isinstance(value, str) and value else None
+
+
+def number_in(value: object) -> float | None:
+    """`value` if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an int beyond every float
+        return None
+
+
+def class_of_status(status: float) -> str:
+    """The error class (P1) of an HTTP status."""
+    match status:
+        case 401 | 403:
+            return "auth"
+        case 402 | 404:
+            return "permanent"
+        case 408:
+            return "network"
+        case 429:
+            return "rate_limit"
+        case _ if 400 <= status < 500:
+            return "validation"
+        case _:
+            return "server" if 500 <= status < 600 else "unknown"

@@ -1,0 +1,453 @@
+"""Claude: what the messages of claude-agent-sdk and of `claude -p` say.
+
+Reads the SDK's objects (by class name, the SDK is never imported) and the dict lines of
+`--output-format stream-json` through one table, `_LINES`: an object is its fields under the
+line type that it was parsed from. Pure and total: garbage is Progress, never an exception.
+
+    message                                signals
+    ─────────────────────────────────────  ─────────────────────────────────────────────────
+    system/init                            SessionOpened
+    assistant                              SessionOpened, Progress
+      with tool use                        SessionOpened, WorkStarted for each
+      with an error                        SessionOpened, Failed
+    user                                   Progress
+      with tool results                    WorkFinished for each
+    either, of a sub-agent                 as above with `parent`; no SessionOpened
+    stream_event                           Progress; its ping: Liveness
+    keep_alive, tool_progress              Liveness
+    result                                 SessionOpened, Usage, Failed, TurnEnded (see _claude_outcome)
+    conversation_reset                     SessionOpened, not resumable
+    rate_limit_event                       Waiting until the reset, or WaitEnded
+    auth_status                            Waiting, or WaitEnded (and Failed)
+    system/api_retry                       Failed
+    system/status compacting               Waiting; its end or a compact_boundary: WaitEnded
+    system/session_state_changed           requires_action: Waiting; running, idle: WaitEnded
+    system/task_started, _updated          WorkStarted, if it is in the background
+    system/task_updated, _notification     WorkFinished, at a terminal status
+    system/hook_started, _response         WorkStarted, WorkFinished
+    side channels (_SIDE_CHANNELS)         nothing: no progress, and they open no turn (T14)
+    anything else                          Progress
+
+May import `signals`, `errors` and its helpers beside it, nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import TypeAlias, cast
+
+from streamguard.backends._claude_outcome import RETRIABLE, class_of_word, failure_of, outcome_of
+from streamguard.backends._fields import Fields, class_of_status, fields_of, number_in, text_in
+from streamguard.signals import (
+    Failed,
+    Liveness,
+    Progress,
+    SessionOpened,
+    Signal,
+    TurnEnded,
+    Usage,
+    WaitEnded,
+    Waiting,
+    WorkFinished,
+    WorkScope,
+    WorkStarted,
+)
+
+# Every turn ends with a `result`. A disconnect, or a CLI that exits 0 in mid-turn, ends the
+# stream without one and without an exception (T10).
+ALWAYS_ENDS_TURNS = True
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+NOTHING: tuple[Signal, ...] = ()
+_LIVENESS = Liveness()
+_PROGRESS = Progress()
+_RATE_LIMIT = "rate_limit"
+_AUTH = "auth"
+_COMPACTION = "compaction"
+_SESSION_STATE = "session_state"
+
+
+def read(message: object) -> Said:
+    """What one message says; None is Progress."""
+    if isinstance(message, dict):
+        line = cast("Fields", message)
+        kind = line.get("type")
+        handle = _LINES.get(kind) if isinstance(kind, str) else None
+        return None if handle is None else handle(line)
+    cls = type(message)
+    handle = _OBJECTS.get(cls.__name__) or _inherited(cls)
+    return None if handle is None else handle(fields_of(message))
+
+
+# --- conversation -------------------------------------------------------------------------
+
+
+def _assistant(fields: Fields) -> Said:
+    parent = fields.get("parent_tool_use_id")
+    said = _work(fields, parent)
+    if (error := fields.get("error")) is not None:
+        said.append(Failed(class_of_word(error), detail=text_in(error) or ""))
+    # A sub-agent's messages may not name the session that can be resumed.
+    token = fields.get("session_id")
+    if parent or not token or not isinstance(token, str):
+        return said or None
+    return [_opened(token), *said] if said else _opened_and_progress(token)
+
+
+def _user(fields: Fields) -> Said:
+    return _work(fields, fields.get("parent_tool_use_id")) or None
+
+
+def _work(fields: Fields, parent: object) -> list[Signal]:
+    """The starts and ends of work among a message's content blocks."""
+    content = fields.get("content")
+    if content is None:  # a line wraps the API's message, an object does not
+        content = fields_of(fields.get("message")).get("content")
+    said: list[Signal] = []
+    if isinstance(content, list):
+        for block in cast("list[object]", content):
+            handle = _BLOCKS.get(type(block).__name__)
+            if handle is not None and (signal := handle(fields_of(block), parent)) is not None:
+                said.append(signal)
+    return said
+
+
+def _tool_use(block: Fields, parent: object) -> Signal | None:
+    return _start(block, parent, "tool")
+
+
+def _server_tool_use(block: Fields, parent: object) -> Signal | None:
+    return _start(block, parent, "server")
+
+
+def _parsed_server_tool_use(block: Fields, parent: object) -> Signal | None:
+    # S4: of all server tools' results the SDK's parser keeps the advisor's alone, so an entry
+    # for any other could never be closed. On the wire both ends are there.
+    return _start(block, parent, "server") if block.get("name") == "advisor" else None
+
+
+def _start(block: Fields, parent: object, scope: WorkScope) -> Signal | None:
+    if not (id_ := text_in(block.get("id"))):
+        return None
+    return WorkStarted(id_, text_in(block.get("name")) or "", scope, text_in(parent))
+
+
+def _tool_result(block: Fields, _parent: object) -> Signal | None:
+    return _finish(block, failed=block.get("is_error") is True)
+
+
+def _server_tool_result(block: Fields, _parent: object) -> Signal | None:
+    failed = block.get("is_error") is True or "error_code" in fields_of(block.get("content"))
+    return _finish(block, failed=failed)
+
+
+def _finish(block: Fields, *, failed: bool) -> Signal | None:
+    id_ = text_in(block.get("tool_use_id"))
+    return WorkFinished(id_, failed) if id_ else None
+
+
+def _wire_block(block: Fields, parent: object) -> Signal | None:
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        return None
+    handle = _WIRE_BLOCKS.get(kind)
+    if handle is None and kind.endswith("_tool_result"):  # of any server tool, also to come
+        handle = _server_tool_result
+    return None if handle is None else handle(block, parent)
+
+
+_BlockHandler: TypeAlias = Callable[[Fields, object], Signal | None]
+_WIRE_BLOCKS: dict[str, _BlockHandler] = {
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+    "server_tool_use": _server_tool_use,
+    "mcp_tool_use": _server_tool_use,
+}
+_BLOCKS: dict[str, _BlockHandler] = {  # by the name of the block's class
+    "ToolUseBlock": _tool_use,
+    "ToolResultBlock": _tool_result,
+    "ServerToolUseBlock": _parsed_server_tool_use,
+    "ServerToolResultBlock": _server_tool_result,
+    "dict": _wire_block,
+}
+
+
+def _stream_event(fields: Fields) -> Said:
+    # An API that sends nothing but pings looks busy for ever if they count as progress.
+    return _LIVENESS if fields_of(fields.get("event")).get("type") == "ping" else None
+
+
+def _heartbeat(_fields: Fields) -> Said:
+    # `tool_progress` comes from a timer beside the tool (every 30 s): it proves that the CLI
+    # lives, not that the tool gets anywhere. The tool's own entry is what pauses `idle`.
+    return _LIVENESS
+
+
+def _nothing(_fields: Fields) -> Said:
+    return NOTHING
+
+
+# --- session and result -------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)  # a token comes with every assistant message of its session
+def _opened(token: str) -> SessionOpened:
+    return SessionOpened(token)
+
+
+@lru_cache(maxsize=256)
+def _opened_and_progress(token: str) -> tuple[Signal, ...]:
+    return (SessionOpened(token), _PROGRESS)
+
+
+def _init(fields: Fields) -> Said:
+    # Comes before the API was asked, so it is no progress and does not end `first` (S0).
+    token = text_in(fields.get("session_id"))
+    return _opened(token) if token else NOTHING
+
+
+def _conversation_reset(fields: Fields) -> Said:
+    # `session_id` is the session that was left, `new_conversation_id` nobody's session: until
+    # a later message names the new one there is nothing that could be resumed.
+    token = text_in(fields.get("session_id"))
+    return SessionOpened(token, resumable=False) if token else None
+
+
+def _result(fields: Fields) -> Said:
+    outcome = outcome_of(fields)
+    said: list[Signal] = []
+    # A failed start (`--resume` of an unknown id) names a session that never came to be;
+    # of a session that did, `init` has told the token long ago.
+    if outcome != "error" and (token := text_in(fields.get("session_id"))):
+        said.append(_opened(token))
+    if counts := _counts(fields):
+        said.append(Usage(counts))
+    failed = failure_of(fields) if outcome in {"error", "incomplete"} else None
+    if failed is not None:
+        said.append(failed)
+    subtype = text_in(fields.get("subtype")) or ""
+    retriable = failed is not None and failed.error_class in RETRIABLE
+    more_expected = (number_in(fields.get("queued_turn_count")) or 0) > 0
+    said.append(TurnEnded(outcome, subtype, retriable, more_expected))
+    return said
+
+
+def _counts(fields: Fields) -> dict[str, float]:
+    """Token counts and cost. The CLI's are cumulative, over turns and resumes alike."""
+    named = {**fields_of(fields.get("usage")), "total_cost_usd": fields.get("total_cost_usd")}
+    numbers = ((name, number_in(value)) for name, value in named.items())
+    return {name: number for name, number in numbers if number is not None}
+
+
+# --- waits --------------------------------------------------------------------------------
+
+
+def _rate_limit(fields: Fields) -> Said:
+    info = fields_of(fields.get("rate_limit_info"))  # a line says resetsAt, an object resets_at
+    overage = str(info.get("overage_status") or info.get("overageStatus"))
+    # A rejected window that is paid for by the use is no wait.
+    if info.get("status") != "rejected" or overage.startswith("allowed"):
+        return WaitEnded(_RATE_LIMIT)
+    until = number_in(info.get("resets_at") or info.get("resetsAt"))
+    return Waiting(_RATE_LIMIT, "rate_limit", until)
+
+
+def _auth_status(fields: Fields) -> Said:
+    if fields.get("isAuthenticating") is True:
+        return Waiting(_AUTH, "auth")
+    ended = WaitEnded(_AUTH)
+    return (ended, Failed("auth")) if fields.get("error") else ended
+
+
+def _api_retry(fields: Fields) -> Said:
+    # Failed, not Waiting: a pure reader has no clock to turn the relative delay into `until`,
+    # and a wait without `until` that no message ends would blind `idle` for its allowance.
+    # Nor is a wait needed, these pauses are below a minute. The delay is the CLI's own
+    # backoff, not the server's word, so it is no `retry_after` for a later attempt of ours.
+    status = number_in(fields.get("error_status"))
+    error = text_in(fields.get("error")) or ""
+    if status is None:  # no HTTP response came at all, unless `error` knows better
+        error_class = class_of_word(error, otherwise="network")
+    else:
+        error_class = class_of_status(status)
+    attempt = f"api_retry {fields.get('attempt')!s:.8}/{fields.get('max_retries')!s:.8}"
+    return Failed(error_class, detail=", ".join(filter(None, (attempt, error))))
+
+
+def _status(fields: Fields) -> Said:
+    status = fields.get("status")
+    if status == "compacting":  # said again every 30 s until it is done
+        return Waiting(_COMPACTION, "compaction")
+    if status == "requesting":  # the API is asked, so it has not answered: `first` goes on (S0)
+        return NOTHING
+    return WaitEnded(_COMPACTION)
+
+
+def _compacted(_fields: Fields) -> Said:
+    return WaitEnded(_COMPACTION)
+
+
+def _session_state(fields: Fields) -> Said:
+    # Seen only where state events were asked for. `idle` comes after the `result` that ended
+    # the turn, and WaitEnded opens no new one (T14).
+    if fields.get("state") == "requires_action":
+        return Waiting(_SESSION_STATE, "human")
+    return WaitEnded(_SESSION_STATE)
+
+
+# --- tasks and hooks ----------------------------------------------------------------------
+
+_FOREGROUND_TASKS = {"local_agent", "local_bash"}
+_TERMINAL = {"completed", "failed", "stopped", "killed"}
+
+
+def _task_started(fields: Fields) -> Said:
+    # In the foreground the tool call that spawned it is in flight and covers it: a second
+    # entry could be left open, as a Bash of more than 3 s starts a task and may not end it.
+    # Housekeeping and watchers never end, and nobody waits for them.
+    if fields.get("ambient") is True or fields.get("skip_transcript") is True:
+        return NOTHING
+    kind = text_in(fields.get("task_type"))
+    background = fields.get("is_backgrounded")
+    # Only those two kinds can run in the foreground; CLIs that do not say are older.
+    if background is True or (background is None and kind and kind not in _FOREGROUND_TASKS):
+        return _background_task(fields, kind or "")
+    return None
+
+
+def _task_updated(fields: Fields) -> Said:
+    patch = fields_of(fields.get("patch"))
+    if ended := _task_ended(fields, patch.get("status")):
+        return ended
+    # Work that was begun in the foreground may go on in the background, with no second start.
+    return _background_task(fields, "") if patch.get("is_backgrounded") is True else NOTHING
+
+
+def _task_notification(fields: Fields) -> Said:
+    return _task_ended(fields, fields.get("status")) or NOTHING
+
+
+def _background_task(fields: Fields, kind: str) -> Said:
+    if not (id_ := text_in(fields.get("task_id"))):
+        return None
+    parent = text_in(fields.get("tool_use_id"))
+    return WorkStarted(f"task:{id_}", kind, "task", parent, background=True)
+
+
+def _task_ended(fields: Fields, status: object) -> WorkFinished | None:
+    # Either message may be the only one to tell the end, so both close; twice is harmless (S3).
+    id_ = text_in(fields.get("task_id"))
+    if not id_ or not isinstance(status, str) or status not in _TERMINAL:
+        return None
+    return WorkFinished(f"task:{id_}", error=status != "completed")
+
+
+def _hook_started(fields: Fields) -> Said:
+    # A SessionEnd hook runs after the last turn and must not look like a new one (T14).
+    if fields.get("hook_event") == "SessionEnd":
+        return NOTHING
+    if not (id_ := text_in(fields.get("hook_id"))):
+        return None
+    name = text_in(fields.get("hook_name")) or text_in(fields.get("hook_event")) or ""
+    return WorkStarted(f"hook:{id_}", name, "hook")
+
+
+def _hook_progress(fields: Fields) -> Said:
+    # A hook that goes to the background is not waited for any more.
+    return _hook_ended(fields, error=False) if fields.get("backgrounded") is True else None
+
+
+def _hook_response(fields: Fields) -> Said:
+    return _hook_ended(fields, error=fields.get("outcome") == "error")
+
+
+def _hook_ended(fields: Fields, *, error: bool) -> Said:
+    id_ = text_in(fields.get("hook_id"))
+    return WorkFinished(f"hook:{id_}", error) if id_ else None
+
+
+# --- the tables ---------------------------------------------------------------------------
+
+_Handler: TypeAlias = Callable[[Fields], Said]
+
+# They come at any time, after a `result` too, and say nothing about the work in hand.
+# `background_tasks_changed` is the whole set of live tasks, foreground ones left out: the
+# neutral vocabulary cannot say "these and no others", and the task_* messages tell each
+# start and end. `task_progress` belongs to an entry that is open already.
+_SIDE_CHANNELS = (
+    "away_summary",
+    "background_tasks_changed",
+    "commands_changed",
+    "files_persisted",
+    "mirror_error",
+    "notification",
+    "post_turn_summary",
+    "session_metadata",
+    "session_title_changed",
+    "stop_hook_summary",
+    "task_progress",
+    "task_summary",
+    "turn_duration",
+    "worker_shutting_down",
+)
+_SYSTEM: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, _nothing) | {
+    "init": _init,
+    "api_retry": _api_retry,
+    "status": _status,
+    "compact_boundary": _compacted,
+    "session_state_changed": _session_state,
+    "task_started": _task_started,
+    "task_updated": _task_updated,
+    "task_notification": _task_notification,
+    "hook_started": _hook_started,
+    "hook_progress": _hook_progress,
+    "hook_response": _hook_response,
+}
+
+
+def _system(fields: Fields) -> Said:
+    subtype = fields.get("subtype")
+    handle = _SYSTEM.get(subtype) if isinstance(subtype, str) else None
+    return None if handle is None else handle(fields)
+
+
+def _system_object(fields: Fields) -> Said:
+    # `.data` is the line as it came, with keys that the class does not model.
+    return _system({**fields, **fields_of(fields.get("data"))})
+
+
+# Not here, so Progress: `control_request` (can_use_tool, hook_callback). Its answer goes the
+# other way, so a wait could never be ended, and the tool call in question is in flight.
+_LINES: dict[str, _Handler] = {
+    "assistant": _assistant,
+    "user": _user,
+    "stream_event": _stream_event,
+    "result": _result,
+    "system": _system,
+    "rate_limit_event": _rate_limit,
+    "auth_status": _auth_status,
+    "conversation_reset": _conversation_reset,
+    "keep_alive": _heartbeat,
+    "tool_progress": _heartbeat,
+    "tool_use_summary": _nothing,
+    "prompt_suggestion": _nothing,
+    "transcript_mirror": _nothing,
+}
+_OBJECTS: dict[str, _Handler] = {
+    "AssistantMessage": _assistant,
+    "UserMessage": _user,
+    "StreamEvent": _stream_event,
+    "ResultMessage": _result,
+    "SystemMessage": _system_object,
+    "RateLimitEvent": _rate_limit,
+    "ConversationResetMessage": _conversation_reset,
+}
+
+
+def _inherited(cls: type) -> _Handler | None:
+    """The handler of a base class: task and hook messages are SystemMessages."""
+    return next(
+        (_OBJECTS[base.__name__] for base in cls.__mro__ if base.__name__ in _OBJECTS), None
+    )

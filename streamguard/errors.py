@@ -1,0 +1,227 @@
+"""Every exception of the package, and the two values they carry.
+
+    StreamGuardError                 .verdict .activity .teardown .gave_up
+    ├── ConfigError                  a limit, a knob or a variable is wrong (also ValueError)
+    ├── StreamTimeoutError           a limit was reached (also TimeoutError)
+    │   ├── IdleTimeoutError         idle:     silence, with nothing in flight
+    │   │   └── FirstMessageTimeoutError  first: silence before the turn's first progress
+    │   ├── LivenessTimeoutError     liveness: not even pings came any more
+    │   ├── ToolTimeoutError         tools:    one piece of work outlived its allowance
+    │   ├── TurnTimeoutError         turn:     the turn as a whole took too long
+    │   └── DeadlineExceededError    total:    the whole thing took too long
+    ├── StreamTruncatedError         the stream ended before its turn did
+    ├── StreamInterruptedError       it ended after the consumer had cancelled a pull
+    └── ProcessExitedError           the backend's process died under the stream
+
+A `Verdict` says what was decided and why; a `Teardown` says what was done about it. Both are
+decided once and travel on the error. Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+
+Limit: TypeAlias = Literal[
+    "idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "truncated"
+]
+DisconnectOutcome: TypeAlias = Literal["none", "returned", "raised", "abandoned"]
+
+
+def seconds(value: float) -> str:
+    """A duration as a person writes it: `180 s`, `0.5 s`, `0.0123 s`."""
+    return f"{value:,.1f}".removesuffix(".0") + " s" if value >= 10 else f"{value:.3g} s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Which limit ended an attempt, and what was known at that moment (T7).
+
+    Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
+    """
+
+    limit: Limit
+    window: float | None
+    elapsed: float
+    lateness: float = 0.0
+    at: float = 0.0
+    when: datetime | None = None
+    name: str = ""
+    scope: str = "stream"
+    messages: int = 0
+    first_seen: bool = False
+    last_signal: str | None = None
+    last_message_age: float | None = None
+    in_flight: tuple[str, ...] = ()
+    work: str | None = None
+    token: str | None = None
+    labels: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
+
+    @property
+    def reason(self) -> str:
+        """What happened, in one sentence, for the person on call."""
+        who = f"stream {self.name!r}" if self.name else "stream"
+        return f"{who} {self._what_happened()}; {self._what_was_seen()}"
+
+    def _what_happened(self) -> str:
+        spent = seconds(self.elapsed)
+        match self.limit:
+            case "idle":
+                return f"idle for {spent}{self._knob()}"
+            case "first":
+                return f"gave no first message in {spent}{self._knob()}"
+            case "liveness":
+                return f"showed no sign of life for {spent}, not even a ping{self._knob()}"
+            case "tools":
+                return f"waited {spent} for {self.work} to finish{self._knob()}"
+            case "turn":
+                return f"did not end its turn in {spent}{self._knob()}"
+            case "total":
+                return f"was not done in {spent}{self._knob()}"
+            case "exit_grace":
+                return f"stayed open {spent} after its turn had ended{self._knob()}"
+            case "truncated":
+                return "ended before its turn did: no terminal message came"
+
+    def _knob(self) -> str:
+        return "" if self.window is None else f" (limit {self.limit}={self.window:g})"
+
+    def _what_was_seen(self) -> str:
+        if self.messages:
+            seen = f"{self.messages} message{'s' * (self.messages != 1)} seen"
+            if self.last_message_age is not None:
+                what = self.last_signal or "message"
+                seen += f", the last ({what}) {seconds(self.last_message_age)} ago"
+        else:
+            seen = "no message was ever seen"
+        return seen + (f", in flight: {', '.join(self.in_flight)}" if self.in_flight else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teardown:
+    """What was done to end the backend, and whether its end is certain (D5).
+
+    `confirmed`: the pull unwound, the source closed and every disconnect returned. Only then
+    may a session be resumed without risking two owners.
+    """
+
+    confirmed: bool
+    disconnect: DisconnectOutcome = "none"
+    signals: tuple[str, ...] = ()
+    elapsed: float = 0.0
+    exit: int | None = None
+    survivors: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        how = {
+            "none": "no disconnect given",
+            "returned": "disconnect returned",
+            "raised": "disconnect raised",
+            "abandoned": "disconnect hung and was abandoned",
+        }[self.disconnect]
+        state = "confirmed" if self.confirmed else "NOT confirmed"
+        return f"teardown {state} after {seconds(self.elapsed)}: {how}"
+
+
+class StreamGuardError(Exception):
+    """Base of everything that streamguard raises on purpose."""
+
+    verdict: Verdict | None = None
+    activity: Activity | None = None
+    teardown: Teardown | None = None
+    gave_up: str | None = None
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        verdict: Verdict | None = None,
+        activity: Activity | None = None,
+    ) -> None:
+        super().__init__(message or (verdict.reason if verdict else ""))
+        self.verdict = verdict
+        self.activity = activity
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return f"{said}. T{str(self.teardown)[1:]}" if self.teardown else said
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and copied without the activity: that is live, and belongs to this process."""
+        return type(self), self.args, {**self.__dict__, "activity": None}
+
+
+class ConfigError(StreamGuardError, ValueError):
+    """A limit, a keyword or an environment variable has a value that cannot be used."""
+
+
+class StreamTimeoutError(StreamGuardError, TimeoutError):
+    """A limit was reached. `.verdict.limit` names the knob."""
+
+
+class IdleTimeoutError(StreamTimeoutError):
+    """The backend kept us waiting for `idle` seconds with nothing in flight."""
+
+
+class FirstMessageTimeoutError(IdleTimeoutError):
+    """A turn gave no first progress within `first` seconds."""
+
+
+class LivenessTimeoutError(StreamTimeoutError):
+    """A backend that sends pings stopped sending anything for `liveness` seconds."""
+
+
+class ToolTimeoutError(StreamTimeoutError):
+    """A piece of work in flight outlived its allowance (`tools`)."""
+
+
+class TurnTimeoutError(StreamTimeoutError):
+    """A turn did not end within `turn` seconds."""
+
+
+class DeadlineExceededError(StreamTimeoutError):
+    """The whole thing, backoff and teardown included, took longer than `total` seconds."""
+
+
+class StreamTruncatedError(StreamGuardError):
+    """The stream ended without the terminal message that this backend always sends."""
+
+
+class StreamInterruptedError(StreamGuardError):
+    """The stream ended after a pull that the consumer's own scope had cancelled.
+
+    The cancel finished the source (any async generator), so its end is not the backend's.
+    """
+
+
+class ProcessExitedError(StreamGuardError):
+    """The backend's process ended while its stream was still being read."""
+
+
+ERRORS: dict[Limit, type[StreamGuardError]] = {
+    "idle": IdleTimeoutError,
+    "first": FirstMessageTimeoutError,
+    "liveness": LivenessTimeoutError,
+    "tools": ToolTimeoutError,
+    "turn": TurnTimeoutError,
+    "total": DeadlineExceededError,
+    "truncated": StreamTruncatedError,
+}
+
+
+def exit_code_for(error: BaseException) -> int:
+    """The exit code a command line should end with, as GNU `timeout` would choose it."""
+    match error:
+        case StreamTimeoutError():
+            killed = error.teardown is not None and "KILL" in error.teardown.signals
+            return 137 if killed else 124
+        case KeyboardInterrupt() | StreamInterruptedError():
+            return 130
+        case ConfigError():
+            return 2
+        case _:
+            return 1

@@ -1,0 +1,192 @@
+"""What happened, as frozen dataclasses, and the way they reach observers.
+
+An observer is any callable that takes one event. Observers never disturb the stream: one
+that raises is logged and the rest are still called (E6). Log lines hold no payloads: of what a
+stream yields or raises they name the type, and where it was raised (E3). Imports only errors.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from streamguard.errors import Limit, Teardown, Verdict, seconds
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+
+logger = logging.getLogger("streamguard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events: which guarded stream it is about, and the loop's time of it."""
+
+    activity: Activity
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamStarted(Event):
+    """The first pull was made, or the block was entered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamEnded(Event):
+    """The attempt is over; `error` is what the consumer sees, None for a normal end."""
+
+    error: BaseException | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfTime(Event):
+    """Half of a silence's window is gone."""
+
+    limit: Limit
+    window: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopStalled(Event):
+    """A deadline was noticed late: the event loop did not run, so the limit was extended (T4)."""
+
+    limit: Limit
+    lateness: float
+    extended_by: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownMessage(Event):
+    """A message type that no reader knows; it counts as Progress. Once per type."""
+
+    type_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderFailed(Event):
+    """The reader raised; the message counts as Progress. Once per stream."""
+
+    type_name: str
+    error: Exception
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutWithdrawn(Event):
+    """The cancelled pull still yielded a message, so the verdict was taken back (T3)."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedOut(Event):
+    """A verdict is final. `enforced` is False in mode `warn`."""
+
+    verdict: Verdict
+    enforced: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullDeaf(Event):
+    """The cancelled pull has not unwound; teardown starts without it (O6)."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisconnectFailed(Event):
+    """A disconnect callback raised."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisconnectAbandoned(Event):
+    """A disconnect callback outlived its bound; it goes on in its own task, unheeded."""
+
+    bound: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TornDown(Event):
+    """Teardown is over."""
+
+    verdict: Verdict
+    teardown: Teardown
+
+
+Observer: TypeAlias = Callable[[Event], None]
+
+
+def log(event: Event) -> None:
+    """The default observer: the events a person on call needs, as log lines."""
+    level, text = _trouble(event) or _news(event)
+    logger.log(level, "%s: %s", event.activity.name or "stream", text)
+
+
+def _trouble(event: Event) -> tuple[int, str] | None:
+    """What is worth a warning, with its level."""
+    match event:
+        case TimedOut():
+            verb = "ending" if event.enforced else "would end (mode warn)"
+            return logging.WARNING, f"{verb}: {event.verdict.reason}"
+        case LoopStalled():
+            return logging.WARNING, (
+                f"the event loop did not run for {seconds(event.lateness)}, so silence is not "
+                f"proven: limit {event.limit} extended by {seconds(event.extended_by)}"
+            )
+        case PullDeaf():
+            return logging.WARNING, "the cancelled pull does not unwind; tearing down anyway"
+        case DisconnectFailed():
+            return logging.WARNING, f"disconnect raised {event.error!r}"
+        case DisconnectAbandoned():
+            return logging.ERROR, (
+                f"disconnect still hung after {seconds(event.bound)} and was abandoned; "
+                "the backend may be alive"
+            )
+        case ReaderFailed():
+            return logging.WARNING, (
+                f"the reader raised {_named(event.error)} on a {event.type_name}, "
+                "which counts as progress"
+            )
+        case TornDown() if not event.teardown.confirmed:
+            return logging.ERROR, str(event.teardown)
+        case _:
+            return None
+
+
+def _news(event: Event) -> tuple[int, str]:
+    """What is good to know, with its level."""
+    match event:
+        case TornDown():
+            return logging.INFO, str(event.teardown)
+        case HalfTime():
+            return logging.INFO, f"half of {event.limit}={event.window:g} has passed in silence"
+        case CutWithdrawn():
+            return logging.INFO, "a message came after all: not ending"
+        case UnknownMessage():
+            return logging.DEBUG, f"{event.type_name} is a type nobody reads: it is progress"
+        case StreamEnded():
+            return logging.DEBUG, f"ended by {_named(event.error)}" if event.error else "ended"
+        case _:
+            return logging.DEBUG, type(event).__name__
+
+
+def _named(error: BaseException) -> str:
+    """An error's type, and where it was raised: its text may quote a message (E3)."""
+    name, traceback = type(error).__name__, error.__traceback__
+    if traceback is None:
+        return name
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return f"{name} ({traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
+
+
+def tell(observers: Iterable[Observer], event: Event) -> None:
+    """Give `event` to every observer; one that raises is logged, never propagated."""
+    for observer in observers:
+        try:
+            observer(event)
+        except Exception:
+            logger.exception("observer %r raised on %r", observer, type(event).__name__)

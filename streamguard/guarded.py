@@ -1,0 +1,425 @@
+"""`Guarded`: a source and an operator, to be iterated bare or in a block.
+
+`GuardedIterator` steps the source's awaitables by hand: a message that is ready costs neither a
+timer nor a task nor a scope, and one that is not is handed to the loop's `Parking`, through which
+it alone can be cancelled (O4, T9). No scope and no task group is ever open across a `yield` to the
+consumer. What time and messages mean is the attempt's business; what the outcome of a pull means
+to the consumer is decided here, in `_outcome`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+from streamguard import loops
+from streamguard.attempt import NO_LIMITS, Attempt
+from streamguard.config import mode_in_force
+from streamguard.errors import StreamInterruptedError, Verdict
+from streamguard.loops import RUNNING_TASKS
+from streamguard.monitor import Block
+from streamguard.operators import Operator
+from streamguard.sources import Source
+from streamguard.teardown import close_bounded
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+    from streamguard.loops import Loop, Parking, Steps
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Guarded(Generic[T]):
+    """A guarded stream: `async for` it as it is, or in `async with ... as messages`.
+
+    A source that can be iterated anew (an aiostream stream) is guarded anew each time; one that
+    cannot (a generator, a channel) has one iterator, which remembers how it ended.
+    """
+
+    __slots__ = ("__weakref__", "_block", "_is_handed_out", "_messages", "_operator", "_source")
+
+    def __init__(self, source: AsyncIterable[T], operator: Operator) -> None:
+        self._source = source
+        self._operator = operator
+        self._messages: GuardedIterator[T] | None = None
+        self._block: Block | None = None
+        self._is_handed_out = False
+
+    def __repr__(self) -> str:
+        return f"{self._source!r} | {self._operator!r}"
+
+    @property
+    def activity(self) -> Activity:
+        """The live state of the latest iteration."""
+        return self._latest().activity
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return aiter(self._latest() if self._block is not None else self._hand_out())
+
+    async def __aenter__(self) -> GuardedIterator[T]:
+        if self._block is not None:
+            raise RuntimeError("this guarded stream is in a block already: pipe the source anew")
+        messages = self._hand_out()
+        block = Block(messages.attempt)
+        await block.enter()
+        self._block = block
+        return messages
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> bool:
+        assert self._block is not None
+        block, self._block = self._block, None
+        return await block.leave(exc, self._latest().close)
+
+    async def aclose(self) -> None:
+        """Close the source. Bounded, as a disconnect is."""
+        await self._latest().aclose()
+
+    @overload
+    def __or__(self, other: Operator, /) -> Guarded[T]: ...
+    @overload
+    def __or__(self, other: Callable[[Guarded[T]], R], /) -> R: ...
+    def __or__(self, other: Any, /) -> Any:
+        if isinstance(other, Operator):
+            return Guarded(self._source, self._operator | other)  # fused: one hop (O2)
+        return other(self) if callable(other) else NotImplemented
+
+    def _hand_out(self) -> GuardedIterator[T]:
+        """An iteration of its own, if the source gives one."""
+        if self._is_handed_out and self._latest().is_repeatable:
+            self._messages = None
+        self._is_handed_out = True
+        return self._latest()
+
+    def _latest(self) -> GuardedIterator[T]:
+        if self._messages is None:
+            plan = self._operator.plan
+            mode = mode_in_force(plan.mode)
+            # Off, and pulled by hand: still nothing is limited (T11).
+            limits = self._operator.limits if mode != "off" else NO_LIMITS
+            attempt = Attempt(plan, limits, mode)
+            self._messages = GuardedIterator(self._source, attempt)
+        return self._messages
+
+
+class GuardedIterator(AsyncIterator[T]):
+    """One iteration of a guarded stream: what `async for` pulls from."""
+
+    __slots__ = (
+        "__weakref__",
+        "_ask",
+        "_broken",
+        "_carry_on",
+        "_clock",
+        "_current_task",
+        "_horizon",
+        "_interrupted",
+        "_over",
+        "_parking",
+        "_pulling",
+        "_reading",
+        "_ready",
+        "_source",
+        "_total",
+        "_watch",
+        "attempt",
+    )
+
+    _ask: Callable[[], Steps]
+    _clock: Callable[[], float]
+    _current_task: Callable[[], Any]
+    _parking: Parking
+
+    def __init__(self, origin: AsyncIterable[T], attempt: Attempt) -> None:
+        self.attempt = attempt
+        self._source = Source(origin, aiter(origin))
+        self._watch = attempt.watch
+        self._reading = attempt.reading
+        self._horizon = attempt.watch.limits.horizon
+        self._ready = False
+        self._total: float | None = None  # when a bare `total` is spent (T1)
+        self._pulling = False
+        self._interrupted = False
+        self._broken = False
+        self._over: BaseException | None = None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the source gives a new iteration each time it is asked for one."""
+        return self._source.is_repeatable
+
+    @property
+    def activity(self) -> Activity:
+        """The live state of this iteration."""
+        return self.attempt.activity
+
+    def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034 - off, it is the source's own
+        if self.attempt.mode == "off":
+            return cast("AsyncIterator[T]", self._source.iterator)  # it *is* the source (T11)
+        return self
+
+    async def __anext__(self) -> T:
+        watch = self._watch
+        if (
+            not watch.steady
+            or self._current_task() is not (parking := self._parking).task
+            or (RUNNING_TASKS is not None and len(RUNNING_TASKS) > 1)
+            or (self._total is not None and self._clock() >= self._total)
+        ):
+            return await self._pull()
+        # Nothing is new, and who pulls is who pulled before: what `_pull` comes to, without its
+        # hops. On asyncio the source is awaited as it is; on trio it is stepped once by hand.
+        try:
+            if self._carry_on is None:
+                watch.waiting_since = watch.mark = self._clock()
+                parking.cancels = parking.task.cancelling()
+                message: T = await self._ask()
+            else:
+                steps = self._ask()
+                try:
+                    trap = steps.send(None)
+                except StopIteration as ready:
+                    message = ready.value
+                else:
+                    self._asked()
+                    message = await self._carry_on(steps, trap)
+            # It may have changed while we waited.
+            if watch.steady and type(message) in self._reading.plain:  # type: ignore[redundant-expr]
+                watch.messages += 1
+                watch.waiting_since = None
+            else:
+                await self._came(message)
+        except BaseException as error:
+            self._pulling = True  # until its teardown is over
+            try:
+                outcome = await self._outcome(error)
+            finally:
+                self._pulling = False
+            if outcome is error:
+                raise
+            raise outcome from outcome.__cause__
+        return message
+
+    async def _pull(self) -> T:
+        """A pull that takes nothing for granted: the first, and where something is new."""
+        if self.ag_running:
+            raise RuntimeError(
+                "two pulls at once on one guarded stream: a message would go to either. "
+                "Give each consumer a stream of its own, or let one task pull and hand on"
+            )
+        self._pulling = True
+        try:
+            if not self._ready:
+                await self._prepare()
+            assert self.attempt.loop is not None
+            if not self.attempt.loop.is_running_here():
+                self._settle_in(loops.current())
+            if self._watch.steady:
+                self._watch.mark = self._clock()  # the last message came before this
+            message: T = await self._parking.take(self._ask, self._asked)
+            await self._came(message)
+        except BaseException as error:
+            if (outcome := await self._outcome(error)) is error:
+                raise
+            raise outcome from outcome.__cause__
+        finally:
+            self._pulling = False
+        return message
+
+    @property
+    def ag_running(self) -> bool:
+        """Whether a pull is under way, by a generator's name for it: aiostream asks before closing."""
+        return self._pulling or self._watch.waiting_since is not None
+
+    async def aclose(self) -> None:
+        """Close the source. Bounded, as a disconnect is; a pull still under way is an error."""
+        if self.ag_running:
+            raise RuntimeError(
+                "aclose() while a pull is under way: cancel the task that pulls, or let it end"
+            )
+        try:
+            await self.close()
+        finally:
+            self.attempt.end()
+
+    async def close(self) -> bool:
+        """Close the source, in the task that iterated it; False if it did not close."""
+        self._stop(self._over or StopAsyncIteration())
+        loop = self.attempt.loop or loops.current()
+        return await close_bounded(
+            self._source.closers(), loop, self.attempt.plan.disconnect_timeout
+        )
+
+    def _stop(self, over: BaseException) -> None:
+        """Every pull from here on gets `over`."""
+        self._over = over
+        self._ready = False
+        self._watch.leave_steady()
+
+    # -- one pull ------------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        """What the first pull does, and every one while a bare `total` runs or all is over."""
+        attempt = self.attempt
+        if self._over is not None:
+            raise self._over
+        if attempt.loop is None or attempt.is_over:
+            attempt.begin()
+        assert attempt.loop is not None
+        if attempt.pull is None:
+            self._settle_in(attempt.loop)
+        self._ask = self._source.ask
+        binds = attempt.has_bare_total and attempt.mode == "enforce"
+        if binds and (verdict := attempt.overdue_total()) is not None:
+            raise await self._conclude(None, verdict)
+        if attempt.has_bare_total:
+            self._total = attempt.watch.total_deadline()
+        self._ready = self._source.is_entered and not attempt.has_bare_total
+
+    def _asked(self) -> None:
+        """The pull waits, or is about to."""
+        attempt, watch = self.attempt, self._watch
+        now = self._clock()
+        if watch.steady and attempt.entry is not None and attempt.entry[0] <= now + self._horizon:
+            watch.waiting_since = watch.mark = now
+        else:
+            attempt.asked()
+
+    async def _came(self, message: T) -> None:
+        """A message came, and is more than plain progress or came where something is new."""
+        attempt = self.attempt
+        if attempt.candidate is not None:
+            self._parking.release()
+            if attempt.verdict is not None:
+                raise await self._conclude(None)  # too late: disconnect has begun (T3)
+            if not attempt.struck_block:
+                attempt.withdraw()
+        self._interrupted = self._broken = False
+        attempt.received(message)
+
+    def _settle_in(self, loop: Loop) -> None:
+        """Wait on `loop` from here on. Another one than before may step us, in another thread."""
+        attempt = self.attempt
+        if attempt.loop is not loop:
+            attempt.loop, attempt.entry = loop, None
+        attempt.pull = self._parking = loop.parking()
+        attempt.watch.leave_steady()
+        self._clock = loop.clock
+        self._current_task = loop.current_task
+        self._carry_on = self._parking.carry_on
+
+    # -- what a pull came to -------------------------------------------------------------
+
+    async def _outcome(self, error: BaseException) -> BaseException:
+        """What the consumer gets for a pull that ended with `error` (T7, T8)."""
+        attempt = self.attempt
+        if error is self._over or attempt.pull is None:
+            return error
+        if isinstance(error, GeneratorExit):
+            # The pull itself is being closed, and with it any generator that it had reached:
+            # from here on nothing may be awaited.
+            self._interrupted = True
+            attempt.abandoned()
+            return error
+        self._parking.release()
+        attempt.answered()
+        attempt.activity.count_vain_pull()
+        is_cut = self._is_cut
+        if loops.is_exit(error, attempt.cancelled):
+            return await self._interrupted_by(error)
+        is_cancel = loops.consists_of(error, attempt.cancelled)
+        if is_cancel and (not is_cut or self._parking.is_overruled):
+            return await self._interrupted_by(error)
+        if is_cut:
+            return await self._conclude(error)
+        if isinstance(error, StopAsyncIteration):
+            return await self._ended(error)
+        # The source's own. What is asked after it, if anything, begins anew.
+        self._broken = True
+        self._ready = False
+        self._watch.leave_steady()
+        attempt.end(error)
+        return error
+
+    @property
+    def _is_cut(self) -> bool:
+        attempt = self.attempt
+        return attempt.verdict is not None or (
+            attempt.candidate is not None and not attempt.struck_block
+        )
+
+    async def _interrupted_by(self, error: BaseException) -> BaseException:
+        """Somebody else's cancellation goes on, whatever we had decided."""
+        self._interrupted = True
+        if self.attempt.is_over:
+            pass  # it came while the teardown was waited for
+        elif self.attempt.verdict is not None:
+            await self._conclude(None, interruption=error)  # see what has begun to its end (D6)
+        elif not self.attempt.struck_block:
+            self.attempt.withdraw()
+        return error
+
+    async def _ended(self, end: BaseException) -> BaseException:
+        """The stream ended by itself, which need not be an end."""
+        attempt = self.attempt
+        enforced = attempt.mode == "enforce" and not self._broken and self._watch.turn_open
+        backend = self._reading.backend
+        if enforced and self._interrupted:
+            # T8: the consumer's cancel finished the source, which only looks complete.
+            interrupted = StreamInterruptedError(
+                "the stream ended after a pull that your own scope or timeout had cancelled: the "
+                "cancel finished the source, so messages may be missing. Guard the stream inside "
+                "of that scope, or start a new stream",
+                activity=attempt.activity,
+            )
+            await self._finish(interrupted)
+            return interrupted
+        if enforced and backend is not None and backend.always_ends_turns:
+            return await self._conclude(end, attempt.truncated())
+        await self._finish(end)
+        return end
+
+    async def _finish(self, end: BaseException) -> None:
+        self._stop(end)
+        if self.attempt.block is not None:
+            return  # leaving the block does the rest
+        try:
+            await self.close()
+        finally:
+            self.attempt.end(None if isinstance(end, StopAsyncIteration) else end)
+
+    async def _conclude(
+        self,
+        cause: BaseException | None,
+        verdict: Verdict | None = None,
+        interruption: BaseException | None = None,
+    ) -> BaseException:
+        """The verdict's way to its end: teardown, source closed, the error or a normal end.
+
+        `interruption` is somebody else's cancellation that this is already delaying.
+        """
+        attempt = self.attempt
+        attempt.decide(verdict)
+        self._stop(StopAsyncIteration())
+        closed = False
+        try:
+            try:
+                closed = await self.close()
+            except Exception as error:  # noqa: BLE001 - the verdict goes before it (T7)
+                cause = cause or error
+            except BaseException as error:
+                if not loops.consists_of(error, attempt.cancelled):
+                    raise
+                interruption = interruption or error
+            await attempt.torn_down(interruption)
+        finally:
+            self._stop(attempt.conclude(closed=closed, cause=cause) or StopAsyncIteration())
+        assert self._over is not None
+        return self._over

@@ -1,0 +1,183 @@
+"""What may be written for a knob: names, defaults, presets, and one clear error for the rest (T12).
+
+`fields_of` turns knobs as users write them into the fields of a `Plan`. Imports errors, config
+and the watch's defaults; callers validate nothing themselves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+from streamguard import backends
+from streamguard.config import Mode, environment_idle
+from streamguard.errors import ConfigError
+from streamguard.watch import TOOLS_ALLOWANCE
+
+Seconds: TypeAlias = float | timedelta
+Pace: TypeAlias = Literal["tokens", "messages", "command"]
+Disconnect: TypeAlias = Callable[[], Awaitable[object] | object]
+
+
+class Default(float):
+    """A number that was not written: it gives way to any written one."""
+
+    __slots__ = ()
+
+
+class Configured:
+    """`idle_guard()`: the limit that configuration gives."""
+
+    def __repr__(self) -> str:
+        return "CONFIGURED"
+
+
+CONFIGURED: Final = Configured()
+DEFAULT_TOOLS: Final = Default(TOOLS_ALLOWANCE)
+DEFAULT_DISCONNECT_TIMEOUT: Final = Default(30.0)
+DEFAULT_KILL_GRACE: Final = Default(5.0)
+
+LIMITS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total")
+# By how finely a backend talks: tokens, whole messages, or only a command's end.
+_PACES: Final[Mapping[str, Mapping[str, float | None]]] = MappingProxyType(
+    {
+        "tokens": {"idle": 120.0, "first": Default(300.0)},
+        "messages": {"idle": 900.0},
+        "command": {"idle": 1800.0},
+    }
+)
+# Whose part this version does not have: refused rather than ignored.
+_LATER: Final = ("interrupt", "process", "kill_grace")
+
+
+def fields_of(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """`knobs` as fields of a `Plan`; a ConfigError for a name or value that cannot be used."""
+    fields: dict[str, Any] = {}
+    limits: dict[str, float | None] = {}
+    for name, value in knobs.items():
+        if name == "idle":
+            limits = {**_idle(value), **limits}
+        elif name in LIMITS:
+            limits[name] = optional_seconds(value, name)
+        elif name in _OTHERS:
+            for field, setting in _off_or(name, value).items():
+                both = field == "disconnects"
+                fields[field] = fields.get(field, ()) + setting if both else setting
+        elif name in _LATER:
+            raise ConfigError(
+                f"{name}= is not available in this version: process supervision is still to "
+                "come. End the backend with disconnect=, and leave this keyword out"
+            )
+        else:
+            raise _unknown(name)
+    return {**fields, "limits": limits} if limits else fields
+
+
+def _off_or(name: str, value: Any) -> Mapping[str, Any]:
+    # None is off for every knob; it is written in `replace`, to take away what there is.
+    if value is None and name in _OFF:
+        return _OFF[name]
+    return _OTHERS[name](value)
+
+
+def seconds(value: Seconds, name: str) -> float:
+    """`value` in seconds; a ConfigError that names the knob unless it is a positive number."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    # bool is an int, and idle=True is a mistake.
+    if isinstance(number, bool) or not isinstance(cast("object", number), int | float):
+        raise ConfigError(
+            f"{name}={value!r}: use seconds or a timedelta, such as {name}=180 (None = off)"
+        )
+    if not 0 < number <= sys.float_info.max:  # NaN is neither; an int may be beyond
+        raise ConfigError(f"{name}={value!r}: use a positive number of seconds (None = off)")
+    return number
+
+
+def optional_seconds(value: Seconds | None, name: str) -> float | None:
+    """As `seconds`, with None for off."""
+    return None if value is None else seconds(value, name)
+
+
+def _idle(value: Seconds | str | Configured | None) -> Mapping[str, float | None]:
+    if isinstance(value, Configured):
+        return {"idle": environment_idle()}
+    if not isinstance(value, str):
+        return {"idle": optional_seconds(value, "idle")}
+    if value not in _PACES:
+        names = ", ".join(map(repr, _PACES))
+        raise ConfigError(f"idle={value!r}: use seconds, or one of the presets {names}")
+    return _PACES[value]
+
+
+def _tools(tools: Seconds | Mapping[str, Seconds | None] | None) -> dict[str, Any]:
+    if not isinstance(tools, Mapping):
+        return {"gate": True, "tools": {"*": optional_seconds(tools, "tools")}}
+    by_name = {name: optional_seconds(value, f"tools[{name!r}]") for name, value in tools.items()}
+    return {"gate": True, "tools": {"*": DEFAULT_TOOLS, **by_name}}
+
+
+def _client(client: Any) -> dict[str, Any]:
+    disconnect = getattr(client, "disconnect", None)
+    if not callable(disconnect) or isinstance(client, type):
+        raise ConfigError(
+            f"client={client!r} has no disconnect() to call: pass a client object that has one, "
+            "or disconnect= with the function that ends your backend"
+        )
+    return {"disconnects": (disconnect,)}
+
+
+def _callable(name: str, field: str) -> Callable[[Any], dict[str, Any]]:
+    def check(value: Any) -> dict[str, Any]:
+        if not callable(value):
+            raise ConfigError(f"{name}={value!r} cannot be called: pass the function itself")
+        return {field: (value,)}
+
+    return check
+
+
+def _activity(value: Any) -> dict[str, Any]:
+    from streamguard.activity import Activity
+
+    if not isinstance(value, Activity):
+        raise ConfigError(f"activity={value!r}: pass an Activity, such as Activity('issue-7')")
+    return {"activity": value}
+
+
+def _mode(value: Any) -> dict[str, Any]:
+    if value not in (None, *get_args(Mode)):
+        raise ConfigError(f"mode={value!r}: use 'enforce', 'warn' or 'off'")
+    return {"mode": value}
+
+
+_OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType(
+    {
+        "tools": _tools,
+        "client": _client,
+        "disconnect": _callable("disconnect", "disconnects"),
+        "disconnect_timeout": lambda v: {"disconnect_timeout": seconds(v, "disconnect_timeout")},
+        "activity": _activity,
+        "read": lambda value: {"backend": backends.resolve(value)},
+        "observer": _callable("observer", "observers"),
+        "mode": _mode,
+    }
+)
+
+_OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "client": {"disconnects": ()},
+        "disconnect": {"disconnects": ()},
+        "activity": {"activity": None},
+        "observer": {"observers": ()},
+    }
+)
+
+
+def _unknown(name: str) -> ConfigError:
+    names = (*LIMITS, *_OTHERS)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; the knobs are {', '.join(names)}"
+    return ConfigError(f"there is no knob {name!r}{hint}")

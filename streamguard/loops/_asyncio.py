@@ -1,0 +1,224 @@
+"""asyncio and uvloop: timers, the safe cancel of a parked task, detached tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import math
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
+
+import anyio
+
+from streamguard.loops import RUNNING_TASKS, Cut, Host, Parking, Steps
+from streamguard.loops.timekeeper import PASSES, Timekeeper
+
+# A coroutine that is stepped by hand has no task; this one equals no current one.
+_NO_TASK: Final = object()
+_ATTRIBUTE: Final = "_streamguard"
+# asyncio only holds tasks weakly; a detached one must not be collected in mid-flight.
+_detached: set[asyncio.Task[None]] = set()
+
+
+def current() -> AsyncioLoop:
+    """The running asyncio loop; made once and kept on the loop itself."""
+    loop = asyncio.get_running_loop()
+    ours: AsyncioLoop | None = getattr(loop, _ATTRIBUTE, None)
+    if ours is None:
+        ours = AsyncioLoop(loop)
+        setattr(loop, _ATTRIBUTE, ours)
+    return ours
+
+
+def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The loop's clock without its detours.
+
+    uvloop's `time()` stands still within a pass, and a wait that began after slow work would
+    seem older than it is. A loop that overrides `time` (a virtual one) is asked itself.
+    """
+    is_plain = type(loop).time is asyncio.BaseEventLoop.time
+    is_uvloop = type(loop).__module__.partition(".")[0] == "uvloop"
+    return time.monotonic if is_plain or is_uvloop else loop.time
+
+
+def _current_task_of(loop: asyncio.AbstractEventLoop) -> Callable[[], object]:
+    """`asyncio.current_task`, the cheap way.
+
+    It is written in C from 3.12 on. On 3.11 it is Python around a system call, and would be the
+    dearest part of a pull; there the table behind it is read (`RUNNING_TASKS`).
+    """
+    if RUNNING_TASKS is None:
+        return asyncio.current_task
+    return functools.partial(RUNNING_TASKS.get, loop)
+
+
+class AsyncioTimekeeper(Timekeeper):
+    """One `call_later` for all."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(_clock_of(loop))
+        self._loop = loop
+        self._resolution = 1e-3 if type(loop).__module__.startswith("uvloop") else 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        # A handle keeps the context it was made in: not that of whoever came first.
+        self._context = contextvars.Context()
+
+    def set_alarm(self, when: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if when is not None:
+            self._alarm = self._set(max(0.0, when - self._clock()), when)
+
+    def _set(self, delay: float, when: float) -> asyncio.TimerHandle:
+        if self._resolution:
+            # uvloop rounds to whole milliseconds, half of the time down: never early (T2).
+            delay = math.ceil(delay / self._resolution) * self._resolution
+            return self._loop.call_later(delay, self._ring, context=self._context)
+        return self._loop.call_at(when, self._ring, context=self._context)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.ring()
+
+    def after_passes(self, function: Callable[[], None]) -> None:
+        self._pass(PASSES, function)
+
+    def _pass(self, left: int, function: Callable[[], None]) -> None:
+        if left:
+            self._loop.call_soon(self._pass, left - 1, function, context=self._context)
+        else:
+            function()
+
+
+class AsyncioParking:
+    """The task that waits, and its cancel count when it began to (T9)."""
+
+    __slots__ = ("_cut", "_loop", "cancels", "task")
+
+    carry_on = None  # a task awaits the source itself, which is cheaper than its steps by hand
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._cut = False
+        # Both are read at each pull: an aiostream operator steps us in fresh tasks.
+        self.task: Any = _NO_TASK
+        self.cancels = 0
+
+    async def take(self, ask: Callable[[], Steps], asked: Callable[[], None]) -> Any:
+        self.task = asyncio.current_task(self._loop) or _NO_TASK
+        self.cancels = 0 if self.task is _NO_TASK else self.task.cancelling()
+        asked()
+        return await ask()
+
+    def cut(self, *, force: bool = False) -> Cut:
+        task = self.task
+        if task is _NO_TASK:
+            return Cut.NOT_PARKED
+        if task.cancelling() > self.cancels:
+            return Cut.FOREIGN
+        if not force and not _is_parked(task):
+            return Cut.NOT_PARKED
+        self._cut = True
+        task.cancel("streamguard: a limit was reached")
+        return Cut.SENT
+
+    def release(self) -> None:
+        if self._cut:
+            self._cut = False
+            self.task.uncancel()
+
+    @property
+    def is_overruled(self) -> bool:
+        return self.task is _NO_TASK or _is_overruled(self.task, self.cancels)
+
+
+class AsyncioHost:
+    """A block's task, and its cancel count before the block."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = asyncio.current_task(loop)
+        self._cancels = self._task.cancelling() if self._task is not None else 0
+
+    def pulled(self, parking: Parking) -> None:
+        if parking.task is self._task:
+            self._cancels = parking.cancels
+
+    @property
+    def is_being_cancelled(self) -> bool:
+        return self._task is not None and self._task.cancelling() > self._cancels
+
+    @property
+    def is_overruled(self) -> bool:
+        return self._task is not None and _is_overruled(self._task, self._cancels)
+
+
+def _is_overruled(task: asyncio.Task[Any], cancels: int) -> bool:
+    """Whether somebody cancelled the current task natively, when it had been so often before.
+
+    An anyio scope counts its cancels in the same place, but sees to them itself: against such
+    a one, what was first wins.
+    """
+    return task.cancelling() > cancels and anyio.current_effective_deadline() > -math.inf
+
+
+# What `asyncio.gather` returns: of all futures, the one that hands a cancel on to several.
+_Gathering: Final[type[Any]] = vars(asyncio.tasks)["_GatheringFuture"]
+
+
+def _children_of(gathering: Any) -> list[asyncio.Future[Any]]:
+    return cast("list[asyncio.Future[Any]]", gathering._children)
+
+
+def _is_parked(future: asyncio.Future[Any]) -> bool:
+    """Whether a cancel sent to `future` can reach only futures that nothing has answered.
+
+    A raw cancel that hits a task whose awaited future is already done loses the message in it
+    (measured: 100 of 100 when forced). `_fut_waiter` is what anyio reads for the same reason.
+    """
+    if future.done():
+        return False
+    if isinstance(future, asyncio.Task):
+        waiter: asyncio.Future[Any] | None = cast("Any", future)._fut_waiter
+        return waiter is not None and _is_parked(waiter)
+    if isinstance(future, _Gathering):  # parked if what is still open is, and something is
+        unfinished = [child for child in _children_of(future) if not child.done()]
+        return bool(unfinished) and all(_is_parked(child) for child in unfinished)
+    return True
+
+
+class AsyncioLoop:
+    """The interface of `streamguard.loops.Loop` over one asyncio loop."""
+
+    cancelled: type[BaseException] = asyncio.CancelledError
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.clock = _clock_of(loop)
+        self.timekeeper: Timekeeper = AsyncioTimekeeper(loop)
+        self.current_task = _current_task_of(loop)
+
+    def parking(self) -> Parking:
+        return AsyncioParking(self._loop)
+
+    def host(self) -> Host:
+        return AsyncioHost(self._loop)
+
+    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._loop.create_task(
+            function(), name="streamguard teardown", context=contextvars.copy_context()
+        )
+        _detached.add(task)
+        task.add_done_callback(_detached.discard)
+
+    def submit(self, function: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(function)
+
+    def is_cancelling(self) -> bool:
+        task = asyncio.current_task(self._loop)
+        return task is not None and task.cancelling() > 0
+
+    def is_running_here(self) -> bool:
+        return asyncio._get_running_loop() is self._loop

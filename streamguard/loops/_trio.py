@@ -1,0 +1,220 @@
+"""trio: the timekeeper task, a scope around each suspension, detached system tasks."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any, cast
+
+import trio
+
+from streamguard.loops import Cut, Host, Parking, Steps
+from streamguard.loops.timekeeper import PASSES, Timekeeper
+
+_ours: trio.lowlevel.RunVar[TrioLoop] = trio.lowlevel.RunVar("streamguard")
+
+
+def current() -> TrioLoop:
+    """The running trio run; made once for each run."""
+    try:
+        return _ours.get()
+    except LookupError:
+        ours = TrioLoop()
+        _ours.set(ours)
+        return ours
+
+
+class TrioTimekeeper(Timekeeper):
+    """One system task for each run that has sleepers (T4).
+
+    trio's own scope deadlines can neither wait for what has arrived nor only warn.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self._alarm: float | None = None
+        self._nap: trio.CancelScope | None = None
+        self._runs = False
+        self._confirmations: list[Callable[[], None]] = []
+
+    def set_alarm(self, when: float | None) -> None:
+        self._alarm = when
+        if self._nap is not None:
+            self._nap.deadline = -float("inf") if when is None else when
+        elif not self._runs and when is not None:
+            self._runs = True
+            trio.lowlevel.spawn_system_task(self._run, name="streamguard timekeeper")
+
+    async def _run(self) -> None:
+        try:
+            while self._alarm is not None:
+                with trio.CancelScope(deadline=self._alarm) as self._nap:
+                    await trio.sleep_forever()
+                self._nap = None
+                await self._ring_if_due()
+        finally:
+            self._nap = None
+            self._runs = False
+
+    async def _ring_if_due(self) -> None:
+        # The alarm may have been put off, or off altogether, during the nap.
+        if self._alarm is None or self._clock() < self._alarm:
+            return
+        self.ring()
+        confirmations, self._confirmations = self._confirmations, []
+        if confirmations:
+            for _ in range(PASSES):
+                await trio.lowlevel.checkpoint()
+            for function in confirmations:
+                function()
+
+    def after_passes(self, function: Callable[[], None]) -> None:
+        self._confirmations.append(function)
+
+
+class TrioParking:
+    """A suspended awaitable under a scope that surrounds each suspension and nothing else.
+
+    A scope around the whole await would nest inside scopes that the upstream already has open,
+    and kill the run (O4). A suspension that has its answer already is not cancelled by trio
+    and is not taken for cancelled here: the next one may hang on (T9).
+    """
+
+    __slots__ = ("_scope", "cancels", "task")
+
+    def __init__(self) -> None:
+        self._scope: trio.CancelScope | None = None
+        self.task: Any = None
+        self.cancels = 0
+
+    @coroutine
+    def take(
+        self, ask: Callable[[], Steps], asked: Callable[[], None]
+    ) -> Generator[Any, Any, Any]:
+        self.task = trio.lowlevel.current_task()
+        steps = ask()
+        try:
+            trap = steps.send(None)
+        except StopIteration as ready:
+            return ready.value
+        asked()
+        return (yield from cast("Generator[Any, Any, Any]", self.carry_on(steps, trap)))
+
+    @coroutine
+    def carry_on(self, steps: Steps, trap: Any) -> Generator[Any, Any, Any]:
+        try:
+            while True:
+                self._scope = trio.CancelScope()
+                self._scope.__enter__()
+                try:
+                    sent = yield trap
+                except GeneratorExit:
+                    self._leave_scope()
+                    steps.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - the steps' to handle, not ours
+                    # trio only sends; but an outer stepper may throw.
+                    self._leave_scope()
+                    trap = steps.throw(error)
+                else:
+                    self._scope.__exit__(None, None, None)
+                    trap = steps.send(sent)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            self._scope = None
+
+    def _leave_scope(self) -> None:
+        """Leave the scope of a suspension that ends otherwise than by trio.
+
+        When a pull is collected, the run, or the task, is another or none: then the scope is
+        gone with the rest, and trio would only complain.
+        """
+        is_here = trio.lowlevel.in_trio_task() and trio.lowlevel.current_task() is self.task
+        if is_here and self._scope is not None:
+            self._scope.__exit__(None, None, None)
+
+    def cut(self, *, force: bool = False) -> Cut:
+        if self._scope is None:
+            return Cut.NOT_PARKED
+        if _is_being_cancelled(self._scope._cancel_status):
+            return Cut.FOREIGN
+        if not force and self.task._abort_func is None:
+            return Cut.NOT_PARKED  # it has its answer: trio would not cancel it either
+        self._scope.cancel()
+        return Cut.SENT
+
+    def release(self) -> None:
+        """Nothing to undo: the scope is gone."""
+
+    @property
+    def is_overruled(self) -> bool:
+        # Against an outer scope the first one wins: had it been first, there was no cut.
+        return False
+
+
+class TrioHost:
+    """What is around a block: scopes that may be cancelled before the block's own."""
+
+    def __init__(self) -> None:
+        self._status: Any = trio.lowlevel.current_task()._cancel_status
+
+    def pulled(self, parking: Parking) -> None:
+        """Scopes keep no count that could be left over."""
+
+    @property
+    def is_being_cancelled(self) -> bool:
+        return _is_being_cancelled(self._status)
+
+    @property
+    def is_overruled(self) -> bool:
+        return False  # trio has only scopes, and among them the first one wins
+
+
+def _is_being_cancelled(status: Any) -> bool:
+    """Whether the scope of `status` or one around it was cancelled, even through a shield.
+
+    trio tells a task of its effective deadline only, which a shield hides, and only the task
+    itself; so this reads what trio keeps to itself, as `_asyncio` does for the same question.
+    """
+    while status is not None:
+        if status._scope.cancel_called:
+            return True
+        status = status.parent
+    return False
+
+
+class TrioLoop:
+    """The interface of `streamguard.loops.Loop` over one trio run."""
+
+    cancelled: type[BaseException] = trio.Cancelled
+
+    def __init__(self) -> None:
+        self.current_task: Callable[[], object] = trio.lowlevel.current_task
+        self._token = trio.lowlevel.current_trio_token()
+        self.clock = trio.lowlevel.current_clock().current_time
+        self.timekeeper: Timekeeper = TrioTimekeeper(self.clock)
+
+    def parking(self) -> Parking:
+        return TrioParking()
+
+    def host(self) -> Host:
+        return TrioHost()
+
+    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        trio.lowlevel.spawn_system_task(
+            function, name="streamguard teardown", context=contextvars.copy_context()
+        )
+
+    def submit(self, function: Callable[[], object]) -> None:
+        self._token.run_sync_soon(function)
+
+    def is_cancelling(self) -> bool:
+        return True  # trio delivers Cancelled to nobody else
+
+    def is_running_here(self) -> bool:
+        try:
+            return trio.lowlevel.current_trio_token() is self._token
+        except RuntimeError:
+            return False

@@ -1,0 +1,242 @@
+"""`Block` and `Monitor`: a watch hosted by a TaskGroup, in an `async with` of the user's.
+
+A block's scope is what `total` cancels, since it may strike while the consumer works; the group
+hosts the teardown. `Monitor` is the same for loops that cannot be wrapped: there every limit cancels
+the scope (O10). Verdicts surface at the `async with`, as themselves and never in a group of one (O5).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import anyio
+
+from streamguard import loops
+from streamguard.attempt import Attempt
+from streamguard.config import mode_in_force
+from streamguard.loops import Cut, Host, Parking
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from types import TracebackType
+
+    from anyio.abc import TaskGroup
+
+    from streamguard.activity import Activity
+    from streamguard.plan import Plan
+    from streamguard.watch import Limits
+
+
+class Block:
+    """The task group and scope of one `async with`."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._group: TaskGroup | None = None
+        self._host: Host | None = None
+        self._cancelled: type[BaseException] = BaseException
+
+    async def enter(self) -> None:
+        """Open the group; the attempt begins here."""
+        attempt = self._attempt
+        if attempt.mode == "off":
+            return
+        loop = loops.current()
+        self._host, self._cancelled = loop.host(), loop.cancelled
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        attempt.block, attempt.spawn = self, self._spawn
+        try:
+            if attempt.loop is None:
+                attempt.begin()
+        except BaseException as error:
+            attempt.block = attempt.spawn = None
+            await self._leave_group(error)
+            raise
+
+    def _spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        assert self._group is not None
+        self._group.start_soon(function)
+
+    def cut(self, *, force: bool = False) -> Cut:
+        """Cancel the block. anyio and trio never cancel what has been answered (T9)."""
+        assert self._group is not None
+        if self._known_host().is_being_cancelled and not force:
+            return Cut.FOREIGN
+        self._group.cancel_scope.cancel()
+        return Cut.SENT
+
+    def _known_host(self) -> Host:
+        """The host, knowing of the latest pull."""
+        assert self._host is not None
+        pull = self._attempt.pull
+        if pull is not None and pull is not self:
+            self._host.pulled(cast("Parking", pull))
+        return self._host
+
+    async def leave(self, exc: BaseException | None, close: Callable[[], Awaitable[bool]]) -> bool:
+        """Close the source, wait for the teardown, leave the group; raise the block's verdict.
+
+        The source goes first: it may hold scopes open, and they lie within the group's.
+        """
+        attempt = self._attempt
+        if self._group is None:
+            await close()
+            return False
+        attempt.block = None  # nothing strikes it any more
+        stands = self._stands(exc)
+        closed, outcome = False, exc
+        try:
+            closed = await close()
+        except BaseException as error:  # noqa: BLE001 - it is raised when all is left
+            outcome = error if exc is None or not isinstance(error, Exception) else exc
+        if attempt.verdict is not None and not attempt.is_over:
+            try:
+                await attempt.torn_down()
+            except self._cancelled as error:
+                outcome = error
+        attempt.spawn = None
+        swallowed = await self._leave_group(outcome)
+        if stands:
+            return self._raise_verdict(exc, outcome, closed=closed)
+        attempt.end(exc)
+        if outcome is not None and outcome is not exc and not swallowed:
+            raise outcome
+        return swallowed
+
+    def _stands(self, exc: BaseException | None) -> bool:
+        """Whether the block's verdict is what surfaces of a body that ended with `exc`."""
+        attempt = self._attempt
+        if not attempt.struck_block:
+            return False
+        if attempt.verdict is not None:
+            return True
+        if exc is not None and _stems_from(exc, self._cancelled):
+            attempt.decide()
+            return True
+        attempt.withdraw()  # the body was done before the cancel reached it (T3)
+        return False
+
+    def _raise_verdict(
+        self, exc: BaseException | None, outcome: BaseException | None, *, closed: bool
+    ) -> bool:
+        attempt = self._attempt
+        verdict_error = attempt.conclude(closed=closed, cause=exc)
+        if self._known_host().is_overruled or loops.is_exit(outcome, self._cancelled):
+            # A native cancel, and the end of the program, outrank the verdict (T9).
+            if outcome is exc:
+                return False
+            assert outcome is not None
+            raise outcome
+        if verdict_error is None:  # a normal end, but for an error of the body's own
+            return exc is None or loops.consists_of(exc, self._cancelled)
+        if verdict_error is exc:
+            return False
+        raise verdict_error from exc
+
+    async def _leave_group(self, exc: BaseException | None) -> bool:
+        """Leave the group; False if `exc`, or the cancellation that it is, must go on."""
+        assert self._group is not None
+        group, self._group = self._group, None
+        was_cancelled = loops.consists_of(exc, self._cancelled)
+        try:
+            traceback = exc.__traceback__ if exc else None
+            return bool(await group.__aexit__(type(exc) if exc else None, exc, traceback))
+        except BaseException as raised:
+            only = _only_one_of(raised)
+            # trio copies a group that it has to look into.
+            is_copy = isinstance(exc, BaseExceptionGroup) and isinstance(only, BaseExceptionGroup)
+            if exc is not None and (raised is exc or only is exc or is_copy):
+                return False  # Python raises `exc` itself
+            if was_cancelled and loops.consists_of(raised, self._cancelled):
+                return False
+            raise
+
+
+def _only_one_of(error: BaseException) -> BaseException | None:
+    parts = _parts_of(error)
+    return parts[0] if len(parts) == 1 else None
+
+
+def _parts_of(error: BaseException) -> tuple[BaseException, ...]:
+    if not isinstance(error, BaseExceptionGroup):
+        return ()
+    return cast("BaseExceptionGroup[BaseException]", error).exceptions
+
+
+def _stems_from(error: BaseException | None, cancelled: type[BaseException]) -> bool:
+    """Whether `error` is a cancellation, or was raised while one was being handled."""
+    while error is not None:
+        if isinstance(error, cancelled):
+            return True
+        if any(_stems_from(part, cancelled) for part in _parts_of(error)):
+            return True
+        error = error.__context__
+    return False
+
+
+class Monitor:
+    """The guard as an object, for loops that cannot be wrapped.
+
+    Tell it of each message with `saw(message)`, and of each wait with `with monitor.waiting():`.
+    Until `waiting` is first used, all time between two messages counts as waiting.
+    """
+
+    def __init__(self, plan: Plan, limits: Limits) -> None:
+        self._attempt = Attempt(plan, limits, mode_in_force(plan.mode))
+        self._block = Block(self._attempt)
+        self._marks_waits = False
+
+    @property
+    def activity(self) -> Activity:
+        """The live state of what is monitored."""
+        return self._attempt.activity
+
+    async def __aenter__(self) -> Self:
+        await self._block.enter()
+        self._attempt.pull = self._block
+        if self._is_on:
+            self._attempt.asked()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> bool:
+        return await self._block.leave(exc, _nothing_to_close)
+
+    def saw(self, message: object) -> None:
+        """A message came."""
+        if not self._is_on:
+            return
+        waits = self._attempt.watch.waiting_since is not None
+        self._attempt.received(message)
+        if waits:
+            self._attempt.asked()
+
+    @contextmanager
+    def waiting(self) -> Generator[None, None, None]:
+        """Around each wait for the backend: only this time counts for `idle`."""
+        if not self._is_on:
+            yield
+            return
+        if not self._marks_waits:
+            self._marks_waits = True
+            self._attempt.answered()
+        self._attempt.asked()
+        try:
+            yield
+        finally:
+            self._attempt.answered()
+
+    @property
+    def _is_on(self) -> bool:
+        return self._attempt.loop is not None and self._attempt.verdict is None
+
+
+async def _nothing_to_close() -> bool:
+    return True

@@ -1,0 +1,254 @@
+"""The operators: immutable, pipeable values. Each is a plan, and piping them merges plans (O1, O2).
+
+    stream | idle_guard(180)                            what most people need
+    stream | idle_timeout(180) | inflight_tool_gate()   the same in parts
+
+An operator is bound to no stream: made once, it guards any number. What a knob means is in
+`watch`; what may be written for it is checked here, where it is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import AsyncIterable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from streamguard.activity import Activity
+from streamguard.errors import ConfigError
+from streamguard.knobs import (
+    CONFIGURED,
+    DEFAULT_DISCONNECT_TIMEOUT,
+    DEFAULT_KILL_GRACE,
+    DEFAULT_TOOLS,
+    Configured,
+    Default,
+    Disconnect,
+    Pace,
+    Seconds,
+    fields_of,
+    seconds,
+)
+from streamguard.plan import Plan
+
+if TYPE_CHECKING:
+    from streamguard.backends import Readable
+    from streamguard.config import Mode
+    from streamguard.events import Observer
+    from streamguard.guarded import Guarded
+    from streamguard.monitor import Monitor
+    from streamguard.teardown import SupportsDisconnect
+    from streamguard.watch import Limits
+
+T = TypeVar("T")
+
+
+class Operator:
+    """What to guard a stream with. `source | operator` gives a `Guarded`; nothing runs yet."""
+
+    def __init__(self, plan: Plan, written: str) -> None:
+        self._plan = plan
+        self._written = written
+
+    @property
+    def plan(self) -> Plan:
+        """The knobs, merged."""
+        return self._plan
+
+    @functools.cached_property
+    def limits(self) -> Limits:
+        """The limits as the watch wants them."""
+        return self._plan.watch_limits()
+
+    def __repr__(self) -> str:
+        return self._written
+
+    def __call__(self, source: AsyncIterable[T], /) -> Guarded[T]:
+        from streamguard.guarded import Guarded
+
+        if not hasattr(type(source), "__aiter__"):
+            raise TypeError(
+                f"{source!r} | {self!r}: the left side is not an async iterable; "
+                f"{_what_was_forgotten(source)}"
+            )
+        if isinstance(source, Guarded):
+            return source | self  # fused, and so of any order, when called, too (O2)
+        return Guarded(source, self)
+
+    def __ror__(self, source: AsyncIterable[T], /) -> Guarded[T]:
+        return self(source)
+
+    def __or__(self, other: Operator, /) -> Operator:
+        if not isinstance(cast("object", other), Operator):
+            raise TypeError(
+                f"{self!r} | {other!r}: the right side is not an operator. Write the source first: "
+                "stream | idle_guard(180) | ..., so that what follows gets a stream"
+            )
+        return Operator(self._plan.merged(other.plan), f"{self!r} | {other!r}")
+
+    def replace(self, **knobs: Any) -> Operator:
+        """This operator with `knobs` set anew, whatever was written for them before."""
+        fields = fields_of(knobs)
+        if "limits" in fields:
+            fields["limits"] = {**self._plan.limits, **fields["limits"]}
+        written = ", ".join(f"{name}={value!r}" for name, value in knobs.items())
+        return Operator(dataclasses.replace(self._plan, **fields), f"{self!r}.replace({written})")
+
+    def monitor(self) -> Monitor:
+        """The same as an object, for loops that cannot be wrapped (O10)."""
+        from streamguard.monitor import Monitor
+
+        return Monitor(self._plan, self.limits)
+
+
+def idle_guard(
+    idle: Seconds | Pace | Configured | None = CONFIGURED,
+    /,
+    *,
+    first: Seconds | None = None,
+    liveness: Seconds | None = None,
+    tools: Seconds | Mapping[str, Seconds | None] | None = DEFAULT_TOOLS,
+    turn: Seconds | None = None,
+    exit_grace: Seconds | None = None,
+    total: Seconds | None = None,
+    client: SupportsDisconnect | None = None,
+    disconnect: Disconnect | None = None,
+    interrupt: object = None,
+    process: object = None,
+    disconnect_timeout: Seconds = DEFAULT_DISCONNECT_TIMEOUT,
+    kill_grace: Seconds = DEFAULT_KILL_GRACE,
+    activity: Activity | None = None,
+    read: Readable = "auto",
+    observer: Observer | None = None,
+    mode: Mode | None = None,
+) -> Operator:
+    """The one operator most people need: stamp, gate and idle limit, with teardown (O9).
+
+    Args:
+        idle: Seconds of silence that end the stream; or how finely the backend talks, "tokens"
+            (120 s, first 300), "messages" (900 s) or "command" (1800 s); None for no idle limit.
+            Left out, the environment variable STREAMGUARD_IDLE says it.
+
+        first: Seconds until a turn's first progress, in place of `idle` until then.
+
+        liveness: Seconds without any message, pings included, once pings were seen.
+
+        tools: Seconds a piece of work may be in flight; by tool name with a mapping ("*" for the
+            others); None pauses `idle` for as long as it takes.
+
+        turn: Seconds for a whole turn.
+
+        exit_grace: Seconds a stream may stay open after its turn's end; then it ends normally.
+
+        total: Seconds for everything, never reset.
+
+        client: What has `async def disconnect()`; short for `disconnect=client.disconnect`.
+
+        disconnect: Called on a verdict, sync or async, in a task of its own.
+
+        disconnect_timeout: Seconds after which a disconnect is abandoned and reported.
+
+        activity: The live state to fill, when others must reach it before the stream exists.
+
+        read: Which reader understands the messages; found by itself as a rule.
+
+        observer: Called with each event.
+
+        mode: "enforce", "warn" (events only) or "off".
+
+    Raises:
+        ConfigError: If a value cannot be used, or `idle` is said nowhere.
+    """
+    written: dict[str, Any] = {"idle": idle, "tools": tools}
+    given = {
+        "first": first,
+        "liveness": liveness,
+        "turn": turn,
+        "exit_grace": exit_grace,
+        "total": total,
+        "client": client,
+        "disconnect": disconnect,
+        "interrupt": interrupt,
+        "process": process,
+        "disconnect_timeout": disconnect_timeout,
+        "kill_grace": kill_grace,
+        "activity": activity,
+        "observer": observer,
+        "mode": mode,
+    }
+    written |= {k: v for k, v in given.items() if v is not None and not isinstance(v, Default)}
+    if read != "auto":
+        written["read"] = read
+    return _operator("idle_guard", written)
+
+
+def idle_timeout(idle: Seconds | None, /) -> Operator:
+    """Raises `IdleTimeoutError` when the backend keeps us waiting for `idle` seconds.
+
+    By itself it knows no work in flight: add `inflight_tool_gate()`, or take `idle_guard`.
+    """
+    return _operator("idle_timeout", {"idle": idle})
+
+
+def inflight_tool_gate(
+    tools: Seconds | Mapping[str, Seconds | None] | None = DEFAULT_TOOLS, /
+) -> Operator:
+    """Pauses `idle` while work is in flight, for at most `tools` seconds each."""
+    return _operator("inflight_tool_gate", {"tools": tools})
+
+
+def activity_stamp(
+    into: Activity | Callable[[Activity], object], /, *, every: Seconds = 0
+) -> Operator:
+    """Fills an `Activity`, or calls a function with it at most once in `every` seconds."""
+    interval = 0.0 if every == 0 else seconds(every, "every")
+    if isinstance(into, Activity):
+        return _operator("activity_stamp", {"activity": into})
+    if not callable(into):
+        raise ConfigError(f"activity_stamp({into!r}): give it an Activity or a function of one")
+    spaced = f", every={every!r}" if every else ""
+    return Operator(Plan(stamps=((into, interval),)), f"activity_stamp({into!r}{spaced})")
+
+
+def derived_idle(total: Seconds) -> float:
+    """An idle limit for a job of `total` seconds: a fifth of it, between 300 and 900."""
+    return min(max(seconds(total, "total") / 5, 300.0), 900.0)
+
+
+def _operator(name: str, written: dict[str, Any]) -> Operator:
+    return Operator(Plan(**fields_of(written)), f"{name}({_as_written(written)})")
+
+
+def _as_written(knobs: Mapping[str, Any]) -> str:
+    shown = {k: v for k, v in knobs.items() if not isinstance(v, Default) and v is not CONFIGURED}
+    return ", ".join(f"{k}={v!r}" if k != "idle" else repr(v) for k, v in shown.items())
+
+
+def _what_was_forgotten(source: object) -> str:
+    """The call, the await, the method: what would make a stream of `source` (O1)."""
+    if inspect.iscoroutine(source):
+        source.close()  # or Python would also warn that it was never awaited
+        return "it is a coroutine: await it first, (await ...) | operator"
+    if isinstance(source, type):
+        return f"it is a class: pipe an object of it, {source.__name__}(...) | operator"
+    if hasattr(source, "receive_response"):
+        return "it is a client: pipe its stream, client.receive_response() | operator"
+    if hasattr(source, "__await__"):
+        return "it is awaitable: await it first, (await ...) | operator"
+    if hasattr(source, "__aenter__"):
+        return "it is a context manager: enter it first, async with ... as stream, and pipe that"
+    if hasattr(source, "__enter__"):
+        return "it is a context manager: enter it first, with ... as stream, and pipe that"
+    if callable(source):
+        return _what_to_call(source)
+    if hasattr(source, "__iter__"):
+        return "it is iterated without async, so nothing can be awaited in between"
+    return "pipe what you would write after `async for ... in`"
+
+
+def _what_to_call(function: Callable[..., Any]) -> str:
+    called = f"{getattr(function, '__name__', 'it')}()"
+    if inspect.iscoroutinefunction(function):
+        return f"it is a coroutine function: call and await it first, (await {called}) | operator"
+    return f"it is a function: call it first, {called} | operator"

@@ -1,0 +1,164 @@
+"""What operators say, as one value: the knobs that were written, merged and validated.
+
+A plan is immutable and bound to no stream. Every operator is a plan; operators piped one after
+another merge their plans, which is why six cost what one costs (O2) and order cannot matter.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from streamguard.errors import ConfigError
+from streamguard.knobs import (
+    DEFAULT_DISCONNECT_TIMEOUT,
+    DEFAULT_TOOLS,
+    LIMITS,
+    Default,
+    Disconnect,
+)
+from streamguard.watch import Limits
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+    from streamguard.backends import Backend
+    from streamguard.config import Mode
+    from streamguard.events import Observer
+
+_T = TypeVar("_T")
+Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
+
+# Of each pair the left one is pointless unless it is the smaller; `turn` may equal `total`,
+# since a stream of one turn is often given the same for both.
+_INSIDE: Final = (
+    *((inner, outer) for inner in ("idle", "first", "liveness") for outer in ("turn", "total")),
+    ("turn", "total"),
+)
+
+
+class StreamGuardWarning(UserWarning):
+    """Two written values contradict each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Knobs by name. A missing one was not written; None was written and means off."""
+
+    limits: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
+    gate: bool = False
+    tools: Mapping[str, float | None] = field(default_factory=lambda: {"*": DEFAULT_TOOLS})
+    disconnects: tuple[Disconnect, ...] = ()
+    disconnect_timeout: float = DEFAULT_DISCONNECT_TIMEOUT
+    activity: Activity | None = None
+    stamps: tuple[Stamp, ...] = ()
+    observers: tuple[Observer, ...] = ()
+    backend: Backend | None = None
+    mode: Mode | None = None
+    # The contradictions that were warned of: each once, however often the plan is handed on.
+    told: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = [text for text in self._contradictions() if text not in self.told]
+        object.__setattr__(self, "told", self.told.union(found))
+        for text in found:
+            warnings.warn(text, StreamGuardWarning, stacklevel=_stack_of_the_caller())
+
+    def merged(self, other: Plan) -> Plan:
+        """Both plans in one: the tightest of each knob; callbacks add up (T12)."""
+        return Plan(
+            limits=_tightest_of(self.limits, other.limits),
+            gate=self.gate or other.gate,
+            tools=_tightest_of(self.tools, other.tools),
+            disconnects=_added(self.disconnects, other.disconnects),
+            disconnect_timeout=_tighter(self.disconnect_timeout, other.disconnect_timeout),
+            activity=_only("activity", self.activity, other.activity),
+            stamps=self.stamps + other.stamps,
+            observers=_added(self.observers, other.observers),
+            backend=_only("read", self.backend, other.backend),
+            mode=_weaker(self.mode, other.mode),
+            told=self.told | other.told,
+        )
+
+    @property
+    def bound(self) -> tuple[object, ...]:
+        """What can serve one stream at a time only (O1)."""
+        return (*self.disconnects, *([self.activity] if self.activity is not None else []))
+
+    def watch_limits(self) -> Limits:
+        """The limits as the watch wants them."""
+        by_name = dict(self.tools)
+        others = by_name.pop("*")
+        return Limits(
+            **{name: self.limits.get(name) for name in LIMITS},
+            gate=self.gate,
+            tools=others,
+            tools_by_name=by_name,
+            half_time=bool(self.observers),
+        )
+
+    def _contradictions(self) -> list[str]:
+        said: list[str] = []
+        for inner, outer in _INSIDE:
+            a, b = self.limits.get(inner), self.limits.get(outer)
+            if a is None or b is None or isinstance(a, Default) or isinstance(b, Default):
+                continue
+            if a > b or (a == b and inner != "turn"):
+                said.append(f"{inner}={a:g} can never be reached: {outer}={b:g} comes first")
+        return said
+
+
+def _tighter(a: float | None, b: float | None) -> float:
+    """The smaller of two written values; a default gives way, None is the widest."""
+    if isinstance(a, Default) != isinstance(b, Default):
+        a, b = (b, b) if isinstance(a, Default) else (a, a)
+    return min(a if a is not None else math.inf, b if b is not None else math.inf)
+
+
+def _tightest_of(
+    a: Mapping[str, float | None], b: Mapping[str, float | None]
+) -> Mapping[str, float | None]:
+    merged = {**a, **b}
+    for name in a.keys() & b.keys():
+        tightest = _tighter(a[name], b[name])
+        merged[name] = None if tightest == math.inf else tightest
+    return merged
+
+
+def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Both, without repeating what is in both: the same callback runs once."""
+    return a + tuple(item for item in b if not any(_is_same(item, other) for other in a))
+
+
+def _is_same(a: object, b: object) -> bool:
+    # By identity: two observers that are lists are equal as long as both are empty. Of a bound
+    # method there is a new object each time; equal ones have the same owner.
+    return a is b or (isinstance(a, MethodType) and a == b)
+
+
+def _only(knob: str, a: _T | None, b: _T | None) -> _T | None:
+    """The one that was written, of a knob of which no two can be in force (O2)."""
+    if a is not None and b is not None and a != b:
+        raise ConfigError(
+            f"{knob}= was written twice in one pipe, as {a!r} and {b!r}, and a stream has only "
+            "one: write it once, or the same in both operators"
+        )
+    return a if a is not None else b
+
+
+def _weaker(a: Mode | None, b: Mode | None) -> Mode | None:
+    modes: tuple[Mode, ...] = ("off", "warn", "enforce")
+    return next((mode for mode in modes if mode in (a, b)), None)
+
+
+def _stack_of_the_caller() -> int:
+    """How many frames up the first line outside of this package is: where it was written."""
+    ours = ("streamguard.", "dataclasses")
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(ours):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,222 @@
+"""One process and its tree: adopted early, known to be dead, ended for certain (D4).
+
+    with ProcessTree.adopt(process) as tree:    # a pid, or any process object
+        await tree.wait_dead()                  # the process; a zombie is dead
+        ended = await tree.terminate(grace=5)   # it and all that it ever started
+        assert ended.confirmed, ended.survivors
+
+Who belongs to a tree: members.py. How a process is known: identity.py. Imports errors, loops
+and its own parts; knows nothing of streams.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeAlias
+
+import anyio
+
+from streamguard import loops
+from streamguard.errors import ConfigError
+from streamguard.process import identity, procfs
+from streamguard.process.ending import Ending
+from streamguard.process.marks import marked_env
+from streamguard.process.members import Members
+from streamguard.process.procfs import MARK
+from streamguard.process.table import fresh_table, untouchable
+from streamguard.process.termination import Cause, Termination
+
+# How long the owner of a dead process is given to say its exit status, in seconds.
+_STATUS_GRACE: Final = 0.1
+
+
+class SupportsPid(Protocol):
+    """A process object: of subprocess, asyncio, anyio, trio, psutil, multiprocessing."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id."""
+        ...
+
+
+Adoptable: TypeAlias = int | SupportsPid
+
+
+class ProcessTree:
+    """A process and all that descends from it, is in its own group, or bears its mark.
+
+    Adopt it as soon as it runs: from then on its pid cannot be mistaken for another's. Nothing of
+    a tree is ever reaped here; that stays with who started the process. `close` (or a `with`
+    block) gives back what it holds and ends nothing.
+    """
+
+    def __init__(self, target: Adoptable, members: Members) -> None:
+        self._target = target
+        self._members = members
+        self._ending: Ending | None = None
+        self._is_closed = False
+
+    @classmethod
+    def adopt(cls, target: Adoptable) -> Self:
+        """The tree of `target`: a pid, or a process object. One that is gone already is dead.
+
+        ConfigError (a ValueError) for what is no process, and for those that no signal of ours
+        may ever hit: pid 1, this process, and what it descends from.
+        """
+        pid = _pid_of(target)
+        _refuse_unless_ours_to_end(pid)
+        root: identity.Handle | None = None
+        if _returncode(target) is None:
+            with suppress(ProcessLookupError):
+                root = identity.open_handle(pid)
+        if root is not None and _returncode(target) is not None:
+            # It was reaped before it could be held: the pid may be another's already.
+            root.close()
+            root = None
+        members = Members(pid, root)
+        procfs.settle(pid)
+        members.note_root(procfs.read_stat(pid))
+        return cls(target, members)
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process that was adopted."""
+        return self._members.pid
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the process itself has ended. A zombie has; what it started may live on."""
+        root = self._members.root
+        return root is None or root.is_dead or _returncode(self._target) is not None
+
+    @property
+    def exit_status(self) -> int | None:
+        """As `Popen.returncode` says it; None while it lives, or if only reaping could tell."""
+        status = _returncode(self._target)
+        if status is None and self._members.root is not None and self.is_dead:
+            status = self._members.root.exit_status()
+        return status
+
+    @property
+    def termination(self) -> Termination | None:
+        """What the last `terminate` came to, also if its caller was cancelled. None: none is over."""
+        return None if self._ending is None else self._ending.termination
+
+    async def wait_dead(self) -> None:
+        """Return when the process itself is dead. Any number of tasks may wait."""
+        if self._members.root is not None and not self.is_dead:
+            self._check_open()
+            await self._members.root.wait_dead()
+
+    async def look(self) -> tuple[int, ...]:
+        """Take note of who belongs to the tree now, and give their pids.
+
+        Whoever was noted is found again when its parent is gone. So look before anything ends the
+        process otherwise, such as a client's disconnect.
+        """
+        with suppress(OSError):
+            self._members.update(await fresh_table())
+        return tuple(handle.pid for handle in self._members.living)
+
+    async def terminate(self, grace: float = 5.0, *, budget: float | None = None) -> Termination:
+        """End the process and its tree: TERM and CONT, `grace` seconds, KILL until none is left.
+
+        Takes at most `budget` seconds (2 x grace + 5). The grace ends as soon as all are dead; a
+        grace of 0 kills at once. What is left then is in `survivors`. Who calls it again
+        meanwhile waits for the same end. A cancellation waits for it, too; a second one (asyncio
+        only) leaves it running on its own, and `termination` has the result.
+        """
+        grace = _seconds(grace, "grace")
+        budget = 2 * grace + 5 if budget is None else _seconds(budget, "budget")
+        self._check_open()
+        if self._ending is None or self._ending.is_over.is_set():
+            self._ending = Ending(self._members, grace, budget, self._status_when_known)
+            loops.current().spawn(self._run)
+        return await self._ending.outcome()
+
+    def close(self) -> None:
+        """Give back what is held; if it is just being terminated, when that is over."""
+        self._is_closed = True
+        if self._ending is None or self._ending.is_over.is_set():
+            self._members.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        root = self._members.root
+        known = "gone" if root is None else f"{'dead' if self.is_dead else 'alive'}, {root.proof}"
+        return f"<ProcessTree of pid {self.pid}: {known}>"
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError(f"the tree of pid {self.pid} is closed: close it when it is over")
+
+    async def _run(self) -> None:
+        assert self._ending is not None
+        try:
+            await self._ending.run()
+        finally:
+            if self._is_closed:
+                self._members.close()
+
+    async def _status_when_known(self) -> int | None:
+        # Its owner may have reaped it and be about to note how it ended.
+        with anyio.move_on_after(_STATUS_GRACE if hasattr(self._target, "returncode") else 0):
+            while self.is_dead and self.exit_status is None:  # noqa: ASYNC110 - nothing tells
+                await anyio.sleep(_STATUS_GRACE / 10)
+        return self.exit_status
+
+
+def _pid_of(target: Any) -> int:
+    pid = target if isinstance(target, int) else getattr(target, "pid", target)
+    if pid is None:
+        raise ConfigError(f"{target!r} has no pid yet: start it before it is adopted")
+    if isinstance(pid, bool) or not isinstance(pid, int):
+        raise ConfigError(f"{target!r} is no process: pass a pid, or an object with a .pid")
+    return pid
+
+
+def _refuse_unless_ours_to_end(pid: int) -> None:
+    if pid <= 0:
+        raise ConfigError(f"pid {pid} is no process: it would mean a whole group, or everybody")
+    if pid in untouchable():
+        raise ConfigError(
+            f"pid {pid} is this process, one that it descends from, or init: ending it would end "
+            "us. Pass the pid of the backend itself"
+        )
+    if procfs.is_thread(pid):
+        raise ConfigError(f"{pid} is a thread, not a process: a signal would hit all its process")
+
+
+def _returncode(target: Any) -> int | None:
+    """What the owner of a process object knows of its end; reading that never reaps for us."""
+    status = None if isinstance(target, int) else getattr(target, "returncode", None)
+    return status if isinstance(status, int) else None
+
+
+def _seconds(value: float, name: str) -> float:
+    if isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ConfigError(f"{name}={value!r}: use a number of seconds, 0 or more")
+    return value
+
+
+__all__ = [
+    "MARK",
+    "Adoptable",
+    "Cause",
+    "ProcessTree",
+    "SupportsPid",
+    "Termination",
+    "marked_env",
+]

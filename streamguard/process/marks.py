@@ -1,0 +1,75 @@
+"""The mark of a tree: a variable in its environment, by which its processes are found again.
+
+A process that left its group with `setsid` and lost its parent is related to nothing any more;
+what it still has is the environment that it inherited. Imports nothing of the package but procfs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+from uuid import uuid4
+
+from streamguard.process.procfs import MARK, Stat, read_mark
+
+
+def marked_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`env` (default: our own environment) with a fresh mark: start one process with it.
+
+    `ClaudeAgentOptions(env=marked_env({}))`, `Popen(..., env=marked_env())`. What clears its
+    environment escapes the mark; all else that this process ever starts is found by it.
+    """
+    return {**(os.environ if env is None else env), MARK: uuid4().hex}
+
+
+def own_mark(stat: Stat) -> str | None:
+    """The mark of a process, if it is its own: one that we or its parent also bear is not."""
+    mark = read_mark(stat.pid)
+    if mark in (None, os.environ.get(MARK), read_mark(os.getpid()), read_mark(stat.parent)):
+        return None
+    return mark
+
+
+class Bearers:
+    """Which adopted processes bear which mark, so that nobody takes another's for his own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pids: defaultdict[str, list[int]] = defaultdict(list)
+
+    def claim(self, mark: str, pid: int) -> None:
+        """`pid` is adopted, and bears `mark`."""
+        with self._lock:
+            self._pids[mark].append(pid)
+            is_first_clash = len(set(self._pids[mark])) == 2
+        if is_first_clash:
+            warnings.warn(
+                f"processes {sorted(self._pids[mark])} were started with the same mark, so it "
+                "cannot tell them apart and is not used: call marked_env() for each process",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def release(self, mark: str, pid: int) -> None:
+        """It is adopted no longer."""
+        with self._lock:
+            self._pids[mark].remove(pid)
+            if not self._pids[mark]:
+                del self._pids[mark]
+
+    @property
+    def are_any(self) -> bool:
+        """Whether anybody bears a mark, so that it is worth reading them."""
+        return bool(self._pids)
+
+    def is_shared(self, mark: str) -> bool:
+        """Whether more than one adopted process bears `mark`."""
+        with self._lock:
+            return len(set(self._pids.get(mark, ()))) > 1
+
+
+bearers: Final = Bearers()

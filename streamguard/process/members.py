@@ -1,0 +1,180 @@
+"""Who belongs to one tree: a handle for each, opened before anything is signalled.
+
+A process belongs if it descends from one that does; if it is in the group that the root leads;
+or if it bears the root's mark. Whoever was once found stays found, also without its parent.
+Knows handles and tables; nothing of time, and decides no signal.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from streamguard.process import identity, procfs
+from streamguard.process.marks import bearers, own_mark
+from streamguard.process.procfs import Stat, read_stat
+from streamguard.process.table import untouchable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamguard.process.identity import Handle
+    from streamguard.process.table import Table
+
+
+class Members:
+    """The living processes of a tree, as of the last look."""
+
+    def __init__(self, pid: int, root: Handle | None) -> None:
+        self.pid: Final = pid
+        self.root: Final = root
+        self._living: dict[int, Handle] = {pid: root} if root is not None else {}
+        self._parents: dict[int, int] = {}
+        self._mark: str | None = None
+        self._session: int | None = None  # of the group that the root leads, once it does
+        self._leads_group = False
+
+    @property
+    def living(self) -> tuple[Handle, ...]:
+        """Who is not dead, the root first."""
+        for pid in [pid for pid, handle in self._living.items() if handle.is_dead]:
+            self._forget(pid)
+        return tuple(self._living.values())
+
+    @property
+    def orphans(self) -> tuple[Handle, ...]:
+        """Those of the living whose parent is none of them."""
+        living = {handle.pid: handle for handle in self.living}
+        return tuple(h for pid, h in living.items() if self._parents.get(pid) not in living)
+
+    def note_root(self, stat: Stat | None) -> None:
+        """Learn what only the root can tell, as long as it can."""
+        if stat is None or self.root is None or not self.root.holds_pid():
+            return
+        if stat.group == self.pid:
+            self._leads_group, self._session = True, stat.session
+        if self._mark is None and (mark := own_mark(stat)) is not None:
+            self._mark = mark
+            bearers.claim(mark, self.pid)
+
+    def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
+        """Find who has joined, as `table` shows it and since then.
+
+        `greet` is called with each of them the moment it is held. Then the newborn are followed
+        until they are caught up with; otherwise only until somebody is known to be left.
+        """
+        self.note_root(table.stats.get(self.pid))
+        for pid in self._found(table):
+            if pid in self._living:
+                self._parents[pid] = table.stats[pid].parent
+            else:
+                self._welcome(table.stats[pid], greet)
+        for born in table.newborn():
+            for stat in born:
+                if stat.pid not in self._living and self.belongs(stat):
+                    self._welcome(stat, greet)
+            if self._living and greet is None:
+                return
+
+    def _welcome(self, stat: Stat, greet: Callable[[Handle], object] | None) -> None:
+        if (handle := self.take(stat)) is not None and greet is not None:
+            greet(handle)
+
+    def belongs(self, stat: Stat) -> bool:
+        """Whether a process is one of the tree, as far as it shows that by itself."""
+        parent = self._living.get(stat.parent)
+        if parent is not None and parent.holds_pid():
+            return True
+        if self._usable_mark is not None and procfs.read_mark(stat.pid) == self._usable_mark:
+            return True
+        return stat.group == self.pid and self.root is not None and self.root.leads_group() is True
+
+    def take(self, seen: Stat) -> Handle | None:
+        """Hold on to a process that was seen to belong; None if that is over already."""
+        if seen.is_dead:
+            return None
+        try:
+            handle = identity.open_handle(seen.pid)
+        except ProcessLookupError:
+            return None
+        # The pid may have changed hands since it was seen.
+        now = read_stat(seen.pid)
+        if handle.is_dead or (now is not None and now.started != seen.started):
+            handle.close()
+            return None
+        self._living[seen.pid] = handle
+        self._parents[seen.pid] = seen.parent
+        return handle
+
+    def take_children(self, pid: int) -> list[Handle]:
+        """Hold on to whom `pid` has forked since the last look."""
+        never = untouchable()
+        children = [
+            stat
+            for child in procfs.children(pid)
+            if child not in self._living
+            and child not in never
+            and (stat := procfs.read_stat(child)) is not None
+            and stat.parent == pid
+        ]
+        return [handle for stat in children if (handle := self.take(stat)) is not None]
+
+    def send_to_group(self, number: int, table: Table) -> bool:
+        """Send all of the root's group a signal at one instant, which no fork can outrun."""
+        if self.root is None or not self._has_group(table):
+            return False
+        if self.root.send_to_group(number):
+            return True
+        if not self.root.holds_pid():  # without a pidfd, only that proves whose number it is
+            return False
+        with suppress(OSError):
+            os.killpg(self.pid, number)
+            return True
+        return False
+
+    def close(self) -> None:
+        """Let go of every handle."""
+        for pid in list(self._living):
+            self._forget(pid)
+        if self.root is not None:
+            self.root.close()
+        if self._mark is not None:
+            bearers.release(self._mark, self.pid)
+            self._mark = None
+
+    @property
+    def _usable_mark(self) -> str | None:
+        return None if self._mark is None or bearers.is_shared(self._mark) else self._mark
+
+    def _found(self, table: Table) -> set[int]:
+        seeds = {handle.pid for handle in self.living if handle.holds_pid()}
+        if self._has_group(table):
+            seeds |= table.group(self.pid)
+        if self._usable_mark is not None:
+            seeds |= table.marked(self._usable_mark)
+        return table.with_descendants(seeds) & table.stats.keys()
+
+    def _has_group(self, table: Table) -> bool:
+        """Whether the group numbered as the root is the root's own, and none of it is ours."""
+        if self.root is None or not self._leads_group or os.getpgrp() == self.pid:
+            return False
+        group = table.group(self.pid)
+        if group & table.untouchable:
+            return False
+        is_led = self.root.leads_group()
+        if is_led is not None:
+            return is_led
+        if self.root.holds_pid():
+            return True
+        # It was reaped, and the kernel cannot say whose group this is by now. A stranger's would
+        # have a leader that took the pid, or be in another session.
+        return self.pid not in table.stats and all(
+            table.stats[pid].session == self._session for pid in group
+        )
+
+    def _forget(self, pid: int) -> None:
+        handle = self._living.pop(pid)
+        self._parents.pop(pid, None)
+        if handle is not self.root:
+            handle.close()

@@ -1,0 +1,139 @@
+"""What /proc says of a process: its line of `stat`, its thread group, its environment's mark.
+
+Linux. Every function answers None for a process that is gone or not ours to read, and raises
+for nothing else. Knows no handles, trees or signals. Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final, NamedTuple
+
+# The environment variable that marks the processes of one tree.
+MARK: Final = "STREAMGUARD_TREE"
+
+_MARK_PREFIX: Final = f"{MARK}=".encode()
+_BLOCK: Final = 1 << 16
+_PAGE: Final = 1 << 12
+# Only who has no environment at all, or hides it, costs all of these looks.
+_SETTLING_LOOKS: Final = 10
+_SETTLING_PAUSE: Final = 0.0003
+
+
+class Stat(NamedTuple):
+    """One process at one instant. `started` and `pid` together name it, as well as /proc can."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    threads: int
+    started: float
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended: a zombie is dead.
+
+        A leading thread that has ended before the others is shown as a zombie as well, but with
+        threads left: that process lives.
+        """
+        return self.state in "ZX" and self.threads <= 1
+
+
+def is_there() -> bool:
+    """Whether this system has a /proc that tells of processes."""
+    return read_stat(os.getpid()) is not None
+
+
+def pids() -> list[int]:
+    """The pids of all processes that we can see."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no Path for each pid
+
+
+def newest_pid() -> int:
+    """The pid that was given out last; 0 if the kernel does not tell."""
+    fields = (_read("/proc/loadavg") or b"").split()
+    return int(fields[4]) if len(fields) > 4 else 0
+
+
+def born_since(pid: int, newest: int) -> range:
+    """The pids given out after `pid` and up to `newest`, the newest first."""
+    since = pid if pid <= newest else 0  # the numbers have begun anew
+    return range(newest, since, -1)
+
+
+def read_stat(pid: int) -> Stat | None:
+    """What /proc/PID/stat says now."""
+    line = _read(f"/proc/{pid}/stat")
+    if line is None:
+        return None
+    # The name in parentheses may hold anything, parentheses and spaces too.
+    fields = line.rpartition(b")")[2].split()
+    return Stat(
+        pid=pid,
+        state=fields[0].decode(),
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        threads=int(fields[17]),
+        started=int(fields[19]),
+    )
+
+
+def children(pid: int) -> list[int]:
+    """Whom its threads have forked; nobody, where the kernel does not tell."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - as above
+    except OSError:
+        return []
+    lists = (_read(f"/proc/{pid}/task/{thread}/children") or b"" for thread in threads)
+    return [int(child) for told in lists for child in told.split()]
+
+
+def is_thread(pid: int) -> bool:
+    """Whether `pid` is a thread that leads no process: a signal to it hits its whole process."""
+    status = _read(f"/proc/{pid}/status")
+    if status is None:
+        return False
+    leader = status.partition(b"\nTgid:")[2].split(maxsplit=1)
+    return bool(leader) and int(leader[0]) != pid
+
+
+def read_mark(pid: int) -> str | None:
+    """The mark that a process was started with; of its environment nothing else is kept (E3)."""
+    environment = _read(f"/proc/{pid}/environ")
+    for entry in (environment or b"").split(b"\0"):
+        if entry.startswith(_MARK_PREFIX):
+            return os.fsdecode(entry[len(_MARK_PREFIX) :])
+    return None
+
+
+def settle(pid: int) -> None:
+    """Wait, for 3 ms at most, until a process that was just started shows its environment.
+
+    Who starts a program hears that its exec went well an instant before that is there to be read.
+    """
+    for _ in range(_SETTLING_LOOKS):
+        stat = read_stat(pid)
+        if stat is None or stat.is_dead or _read(f"/proc/{pid}/environ") is not None:
+            return
+        time.sleep(_SETTLING_PAUSE)
+
+
+def _read(path: str) -> bytes | None:
+    # Plain calls: a table is made of some hundred files, and `open` costs three times as much.
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    try:
+        parts = [os.read(fd, _BLOCK)]
+        while len(parts[-1]) >= _PAGE:  # it gives a page at most, and less only at the end
+            parts.append(os.read(fd, _BLOCK))
+    except (ProcessLookupError, PermissionError):
+        return None
+    finally:
+        os.close(fd)
+    return b"".join(parts) or None

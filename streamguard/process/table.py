@@ -1,0 +1,172 @@
+"""All processes of the system at one instant, and who of them belongs together.
+
+One walk serves all who ask for one in the same pass of the loop: 200 teardowns at once cost as
+many walks as one. Imports anyio and procfs; psutil where there is no /proc.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Final
+
+import anyio
+from anyio.lowlevel import RunVar, checkpoint
+
+from streamguard.process import procfs
+from streamguard.process.identity import psutil_or_none
+from streamguard.process.marks import bearers
+from streamguard.process.procfs import Stat
+
+# A look for the newborn is over when one took less than this, in seconds, and after so many.
+_INSTANT: Final = 0.001
+_PASSES: Final = 30
+
+
+class Table:
+    """Every process by its pid. `is_complete` is False where the system tells us nothing."""
+
+    def __init__(
+        self,
+        stats: Mapping[int, Stat],
+        marks: Mapping[int, str] | None = None,
+        *,
+        is_complete: bool = True,
+        newest: int = 0,
+    ) -> None:
+        self.stats: Final = stats
+        self.is_complete: Final = is_complete
+        self._marks: Final = marks or {}
+        self._newest: Final = newest
+
+    @cached_property
+    def _children(self) -> Mapping[int, list[int]]:
+        children: defaultdict[int, list[int]] = defaultdict(list)
+        for stat in self.stats.values():
+            children[stat.parent].append(stat.pid)
+        return children
+
+    @cached_property
+    def untouchable(self) -> frozenset[int]:
+        """What no signal of ours may ever hit, as this table shows it."""
+        return untouchable(self.stats.get)
+
+    def newborn(self) -> Iterator[Iterator[Stat]]:
+        """Who has come since the walk began, in passes, each as it is when it is asked for.
+
+        The last pass took less than `_INSTANT`: a process that lived for longer, and was alive at
+        the end, cannot have come and gone unseen.
+        """
+        newest = self._newest
+        for _ in range(_PASSES if newest else 0):
+            began = time.monotonic()
+            before, newest = newest, procfs.newest_pid()
+            born = (
+                pid for pid in procfs.born_since(before, newest) if pid not in self.untouchable
+            )
+            yield (stat for pid in born if (stat := procfs.read_stat(pid)) is not None)
+            if time.monotonic() - began < _INSTANT:
+                return
+
+    def group(self, number: int) -> set[int]:
+        """Who is in that process group."""
+        return {stat.pid for stat in self.stats.values() if stat.group == number}
+
+    def marked(self, mark: str) -> set[int]:
+        """Who was started with that mark in the environment."""
+        return {pid for pid, found in self._marks.items() if found == mark}
+
+    def with_descendants(self, seeds: Iterable[int]) -> set[int]:
+        """`seeds` and everybody below them, less the untouchable."""
+        found: set[int] = set()
+        left = list(seeds)
+        while left:
+            pid = left.pop()
+            if pid not in found and pid not in self.untouchable:
+                found.add(pid)
+                left += self._children.get(pid, ())
+        return found
+
+
+def untouchable(stat_of: Callable[[int], Stat | None] | None = None) -> frozenset[int]:
+    """What no signal of ours may ever hit: we, what we descend from, init and the kernel."""
+    if stat_of is None:
+        stat_of = procfs.read_stat if procfs.is_there() else read_table().stats.get
+    found = {0, 1}
+    pid = os.getpid()
+    while pid not in found:  # pids that change hands during a walk can even make a ring
+        found.add(pid)
+        stat = stat_of(pid)
+        pid = 0 if stat is None else stat.parent
+    return frozenset(found | {os.getppid()})
+
+
+def read_table() -> Table:
+    """The processes now."""
+    if procfs.is_there():
+        return _read_procfs()
+    if (psutil := psutil_or_none()) is not None:
+        stats = map(_stat_of, psutil.process_iter(["ppid", "create_time"]))
+        return Table({stat.pid: stat for stat in stats if stat is not None})
+    return Table({}, is_complete=False)
+
+
+def _read_procfs() -> Table:
+    stats: dict[int, Stat] = {}
+    marks: dict[int, str] = {}
+    with_marks = bearers.are_any
+    newest = procfs.newest_pid()
+    # The newest first: they are the ones that may be gone before a walk comes to them.
+    for pid in reversed(procfs.pids()):
+        if (stat := procfs.read_stat(pid)) is None:
+            continue
+        stats[pid] = stat
+        if with_marks and not stat.is_dead and (mark := procfs.read_mark(pid)) is not None:
+            marks[pid] = mark
+    return Table(stats, marks, newest=newest)
+
+
+class _Walk:
+    """A table that is about to be read, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.is_over = anyio.Event()
+        self.table: Table | None = None
+
+
+_next_walk: RunVar[_Walk | None] = RunVar("streamguard_next_walk", None)
+
+
+async def fresh_table() -> Table:
+    """The processes at an instant after this call; OSError if /proc cannot be read just now."""
+    walk = _next_walk.get()
+    if walk is None:
+        walk = _Walk()
+        _next_walk.set(walk)
+        try:
+            await checkpoint()  # who asks in this pass joins
+        finally:
+            _next_walk.set(None)
+            with suppress(OSError):
+                walk.table = read_table()
+            walk.is_over.set()
+    else:
+        await walk.is_over.wait()
+    if walk.table is None:
+        raise OSError(errno.EAGAIN, "the table of processes could not be read")
+    return walk.table
+
+
+def _stat_of(process: Any) -> Stat | None:
+    pid: int = process.pid
+    try:
+        group, session = os.getpgid(pid), os.getsid(pid)
+    except OSError:
+        return None
+    parent, started = process.info["ppid"], process.info["create_time"]
+    return Stat(pid, "?", parent or 0, group, session, 1, started or 0.0)

@@ -1,0 +1,106 @@
+"""One stream's way from messages to signals: finds the reader, and never raises (S1, S2).
+
+Knows backends and signals; nothing of time. What it notices it reports, once per kind.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from streamguard import backends
+from streamguard.signals import SIGNALS, Progress, Signal
+
+if TYPE_CHECKING:
+    from streamguard.backends import Backend
+
+PROGRESS: Final = (Progress(),)
+_NO_TYPES: Final[frozenset[type]] = frozenset()
+# These have a shape instead of a type of their own, so each one is looked at.
+_SHAPED: Final = (dict, tuple)
+
+
+class Reporter(Protocol):
+    """Where a reading says what it noticed."""
+
+    def unknown_message(self, kind: type) -> None:
+        """A type that no reader knows."""
+        ...
+
+    def reader_failed(self, kind: type, error: Exception) -> None:
+        """The reader raised."""
+        ...
+
+
+class Reading:
+    """The reader of one stream: given, or found by its messages."""
+
+    __slots__ = ("_failed", "_given", "_unknown", "backend", "plain")
+
+    def __init__(self, given: Backend | None) -> None:
+        self._given = given
+        self._failed = False
+        self._unknown: set[type] | frozenset[type] = _NO_TYPES
+        self.backend = given
+        # Types whose every message is plain progress: they need no reading.
+        self.plain: set[type] | frozenset[type] = _NO_TYPES
+
+    def signals(self, message: object, reporter: Reporter) -> tuple[Signal, ...]:
+        """What `message` says. Nobody's message, and a reader's failure, is Progress."""
+        try:
+            backend = self._backend_of(message)
+            if backend is None:
+                self._note_unknown(type(message), reporter)
+                return PROGRESS
+            said = backend.read(message)
+            return PROGRESS if said is None else _signals_in(said)
+        except Exception as error:  # noqa: BLE001 - a reader never disturbs the stream (S2)
+            self._note_failure(type(message), error, reporter)
+            return PROGRESS
+
+    def _backend_of(self, message: object) -> Backend | None:
+        backend = self._given or backends.find(message)
+        if backend is None:
+            # Lines of a backend that was recognised before stay its own.
+            return self.backend if isinstance(message, _SHAPED) else None
+        # A signal that somebody puts between a backend's messages does not make it another's.
+        if self.backend is None or not self.backend.always_ends_turns:
+            self.backend = backend
+        return backend
+
+    def _note_unknown(self, kind: type, reporter: Reporter) -> None:
+        if kind in self._unknown:
+            return
+        self._unknown = {*self._unknown, kind}
+        reporter.unknown_message(kind)
+        if not issubclass(kind, _SHAPED):
+            self.plain = {*self.plain, kind}
+
+    def _note_failure(self, kind: type, error: Exception, reporter: Reporter) -> None:
+        if not self._failed:
+            self._failed = True
+            reporter.reader_failed(kind, error)
+
+
+def _signals_in(said: object) -> tuple[Signal, ...]:
+    """What a reader returned as a tuple of signals; a TypeError for anything else."""
+    if isinstance(said, SIGNALS):
+        return (said,)
+    signals = tuple(cast("Iterable[object]", said)) if _are_several(said) else (said,)
+    for signal in signals:
+        if not isinstance(signal, SIGNALS):
+            raise TypeError(
+                f"a reader must return a signal, several or None, not {_named(signal)}"
+            )
+    return cast("tuple[Signal, ...]", signals)
+
+
+def _named(value: object) -> str:
+    # By its type alone: a reader may return the message itself, and this is logged (E3).
+    return f"{value.__name__} itself" if inspect.isclass(value) else type(value).__name__
+
+
+def _are_several(said: object) -> bool:
+    # An empty string is no empty list of signals, which would mean that nothing was said.
+    return isinstance(said, Iterable) and not isinstance(said, str | bytes | Mapping)

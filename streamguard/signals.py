@@ -1,0 +1,143 @@
+"""The neutral vocabulary: what one message of a backend says.
+
+A *reader* is a pure function `message -> Signal | Iterable[Signal] | None`; `None` means
+`Progress`. Everything after the reader (the watch, events, evidence) knows only these
+classes and never a backend's own. This module imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+WorkScope: TypeAlias = Literal["tool", "task", "subagent", "server", "hook"]
+WaitReason: TypeAlias = Literal["human", "hook", "retry", "rate_limit", "auth", "compaction"]
+Outcome: TypeAlias = Literal["success", "error", "cancelled", "incomplete", "paused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The backend did something. The default for every message nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """A ping, keep-alive or heartbeat: the transport lives, the work may not."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """A session exists, and `token` resumes it. The latest token wins."""
+
+    token: str
+    resumable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WorkStarted:
+    """Work began that may be silent for long: opens the gate's entry `id`.
+
+    `background` work outlives the turn that started it.
+    """
+
+    id: str
+    name: str = ""
+    scope: WorkScope = "tool"
+    parent: str | None = None
+    background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFinished:
+    """Work ended: closes the gate's entry `id`. An unknown id changes nothing."""
+
+    id: str
+    error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The backend announced that it waits for something outside itself.
+
+    `until` is wall-clock time (an aware datetime or an epoch in seconds). Without it and
+    without a `WaitEnded` the hold lapses after its allowance.
+    """
+
+    id: str
+    reason: WaitReason
+    until: datetime | float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.until, datetime):
+            if self.until.tzinfo is None:
+                raise ValueError(f"Waiting.until must be an aware datetime, got {self.until!r}")
+        elif self.until is not None and not math.isfinite(self.until):
+            raise ValueError(f"Waiting.until must be a finite epoch, got {self.until!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """The announced wait `id` is over."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The turn is over: terminal for this turn, not always for the stream.
+
+    `more_expected`: the backend announced further turns (background work will wake it).
+    """
+
+    outcome: Outcome = "success"
+    subtype: str = ""
+    retriable: bool = False
+    more_expected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An error that came as a message. It classifies the error that may end the attempt."""
+
+    error_class: str = "unknown"
+    retry_after: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token or cost counts, carried into events and evidence."""
+
+    counts: Mapping[str, float]
+
+
+Signal: TypeAlias = (
+    Progress
+    | Liveness
+    | SessionOpened
+    | WorkStarted
+    | WorkFinished
+    | Waiting
+    | WaitEnded
+    | TurnEnded
+    | Failed
+    | Usage
+)
+SIGNALS = (
+    Progress,
+    Liveness,
+    SessionOpened,
+    WorkStarted,
+    WorkFinished,
+    Waiting,
+    WaitEnded,
+    TurnEnded,
+    Failed,
+    Usage,
+)
+
+# A message is whatever a backend yields, so its type can only be Any here.
+Reader: TypeAlias = Callable[[Any], Signal | Iterable[Signal] | None]

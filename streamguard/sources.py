@@ -1,0 +1,96 @@
+"""A source as the guard sees it: how it is asked for the next message, and how it is closed.
+
+Sources come in many makes: generators, channels, SDK streams with `close()`, aiostream streamers that
+must be entered. Here each is made to look the same; nothing here knows of limits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from streamguard.loops import steps_of
+
+if TYPE_CHECKING:
+    from streamguard.loops import Steps
+
+Close: TypeAlias = Callable[[], Awaitable[object] | object]
+
+
+class Source:
+    """One iteration of a source."""
+
+    __slots__ = ("_closed", "_entered", "_origin", "ask", "iterator")
+
+    def __init__(self, origin: AsyncIterable[Any], iterator: AsyncIterator[Any]) -> None:
+        self._origin = origin
+        self.iterator = iterator
+        self._entered = False
+        self._closed = False
+        self.ask: Callable[[], Steps] = (
+            self._enter_and_ask if _wants_entering(iterator) else _asking(iterator)
+        )
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether its owner can be iterated anew: a generator or a channel cannot."""
+        return self._origin is not self.iterator
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether `ask` will stay what it is."""
+        return self.ask != self._enter_and_ask
+
+    def closers(self) -> list[Close]:
+        """What ends this iteration: to be called, and awaited if it gives something to await.
+
+        Nothing the second time: the verdict, the block and `aclose()` may all want it closed.
+        """
+        if self._closed:
+            return []
+        self._closed = True
+        closers = [_leaving(self.iterator) if self._entered else _closer(self.iterator)]
+        # An SDK's stream keeps the connection itself and iterates through a generator.
+        if self.is_repeatable:
+            closers.append(_closer(self._origin))
+        return [closer for closer in closers if closer is not None]
+
+    def _enter_and_ask(self) -> Steps:
+        # Whoever kept this from before the entering must not enter again.
+        return self.ask() if self.is_entered else self._enter_first()
+
+    async def _enter_first(self) -> Any:
+        try:
+            await cast("AbstractAsyncContextManager[Any]", self.iterator).__aenter__()
+        except RuntimeError:
+            # One that was given to us may have been entered by its owner, who will leave it.
+            if self.is_repeatable:
+                raise
+        else:
+            self._entered = True
+        self.ask = _asking(self.iterator)
+        return await anext(self.iterator)
+
+
+def _wants_entering(iterator: object) -> bool:
+    # Asked of the type, as `async with` does; None is how a class says that it cannot be entered.
+    kind = type(iterator)
+    return all(callable(getattr(kind, name, None)) for name in ("__aenter__", "__aexit__"))
+
+
+def _asking(iterator: AsyncIterator[Any]) -> Callable[[], Steps]:
+    """How to get the steps of the next message, without a detour where none is needed."""
+    ask = iterator.__anext__
+    steppable = isinstance(iterator, AsyncGenerator) or inspect.iscoroutinefunction(ask)
+    return cast("Callable[[], Steps]", ask) if steppable else lambda: steps_of(ask())
+
+
+def _leaving(entered: Any) -> Close:
+    return lambda: entered.__aexit__(None, None, None)
+
+
+def _closer(source: object) -> Close | None:
+    closers = (getattr(source, name, None) for name in ("aclose", "close"))
+    return next((closer for closer in closers if callable(closer)), None)

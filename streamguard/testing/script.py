@@ -1,0 +1,265 @@
+"""Scripted streams: say what a backend does, then iterate it, as often as you like.
+
+    Script(opened("s-1"), say("hello"), tool("Bash", 3600), silence(200), hang())
+
+A `Script` is an immutable async iterable; each iteration plays it from its start, in a fresh
+async generator, on asyncio, uvloop and trio. Misbehaviour is in `misbehaving`. Imports anyio,
+messages and clocks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+
+from streamguard.testing import messages
+from streamguard.testing.clocks import block_loop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from datetime import datetime
+
+    from streamguard.signals import Outcome, WaitReason
+
+
+@dataclass(frozen=True)
+class Emit:
+    """Yield a message."""
+
+    message: Any
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Let time pass."""
+
+    seconds: float
+
+    async def act(self) -> None:
+        """Sleep."""
+        await anyio.sleep(self.seconds)
+
+
+@dataclass(frozen=True)
+class Hang:
+    """Never go on."""
+
+    async def act(self) -> None:
+        """Sleep until cancelled."""
+        await anyio.sleep_forever()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Keep the whole event loop from running."""
+
+    seconds: float
+
+    async def act(self) -> None:
+        """Block."""
+        block_loop(self.seconds)
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Raise inside the stream."""
+
+    error: BaseException | type[BaseException]
+
+    async def act(self) -> None:
+        """Raise."""
+        raise self.error
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call back into the test."""
+
+    fn: Callable[[], object]
+
+    async def act(self) -> None:
+        """Call, and await what wants to be awaited."""
+        result = self.fn()
+        if inspect.isawaitable(result):
+            await result
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Play some steps again and again, without end if `times` is None."""
+
+    steps: tuple[Step, ...]
+    times: int | None
+
+
+Act: TypeAlias = Silence | Hang | Block | Fail | Call
+Step: TypeAlias = Emit | Act | Repeat
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Script:
+    """What a backend does, step by step. Parts are steps and other scripts."""
+
+    steps: tuple[Step, ...]
+
+    def __init__(self, *parts: Step | Script) -> None:
+        object.__setattr__(self, "steps", tuple(_flat(parts)))
+
+    def __aiter__(self) -> AsyncGenerator[Any, None]:  # noqa: PYI058 - callers may close it
+        return _play(self.steps)
+
+    def __add__(self, other: Step | Script) -> Script:
+        return Script(self, other)
+
+    def __repr__(self) -> str:
+        return f"Script({', '.join(map(repr, self.steps))})"
+
+
+def _flat(parts: Iterable[Step | Script]) -> Iterator[Step]:
+    for part in parts:
+        if isinstance(part, Script):
+            yield from part.steps
+        else:
+            yield part
+
+
+def _unrolled(steps: tuple[Step, ...]) -> Iterator[Emit | Act]:
+    for step in steps:
+        if isinstance(step, Repeat):
+            rounds = itertools.count() if step.times is None else range(step.times)
+            for _ in rounds:
+                yield from _unrolled(step.steps)
+        else:
+            yield step
+
+
+async def _play(steps: tuple[Step, ...]) -> AsyncGenerator[Any, None]:
+    # One flat generator: a nested one would stay open when the outer one is closed.
+    for step in _unrolled(steps):
+        if isinstance(step, Emit):
+            yield step.message
+        else:
+            await step.act()
+
+
+def say(text: str) -> Step:
+    """Text from the model."""
+    return Emit(messages.Said(text))
+
+
+def message(anything: object) -> Step:
+    """Any object at all, for instance a real backend's message."""
+    return Emit(anything)
+
+
+def tool(name: str, seconds: float, *, id: str | None = None, background: bool = False) -> Script:  # noqa: A002 - the signal's own word
+    """A tool that starts, is silent for so long, and is done."""
+    which = id or name
+    start = tool_start(which, name, background=background)
+    return Script(start, silence(seconds), tool_end(which))
+
+
+def tool_start(id: str, name: str = "", *, background: bool = False) -> Step:  # noqa: A002 - the signal's own word
+    """A tool that starts."""
+    return Emit(messages.ToolUsed(id, name or id, background))
+
+
+def tool_end(id: str, *, error: bool = False) -> Step:  # noqa: A002 - the signal's own word
+    """A tool that is done."""
+    return Emit(messages.ToolDone(id, error))
+
+
+def silence(seconds: float) -> Step:
+    """Nothing at all for so long. `silence(0)` only lets the other tasks run."""
+    return Silence(_duration(seconds))
+
+
+def ping() -> Step:
+    """One keep-alive."""
+    return Emit(messages.Pinged())
+
+
+def pings(every: float, times: int | None = None) -> Step:
+    """A keep-alive after every so many seconds; without `times`, for ever."""
+    return Repeat((silence(every), ping()), times)
+
+
+def repeat(*parts: Step | Script, times: int | None = None) -> Step:
+    """The same again and again; without `times`, for ever."""
+    return Repeat(Script(*parts).steps, times)
+
+
+def opened(token: str, *, resumable: bool = True) -> Step:
+    """The session opens, and can be resumed by `token`."""
+    return Emit(messages.Opened(token, resumable))
+
+
+def waiting(
+    id: str,  # noqa: A002 - the signal's own word
+    reason: WaitReason = "human",
+    *,
+    until: datetime | float | None = None,
+) -> Step:
+    """The backend announces that it waits for something outside itself."""
+    return Emit(messages.WaitsFor(id, reason, until))
+
+
+def wait_ended(id: str) -> Step:  # noqa: A002 - the signal's own word
+    """An announced wait is over."""
+    return Emit(messages.WaitOver(id))
+
+
+def usage(**counts: float) -> Step:
+    """Token or cost counts: `usage(input_tokens=12)`."""
+    return Emit(messages.Counted(tuple(counts.items())))
+
+
+def failed(
+    error_class: str = "unknown", *, retry_after: float | None = None, detail: str = ""
+) -> Step:
+    """An error that comes as a message; see `fail` for one that is raised."""
+    return Emit(messages.ErrorSaid(error_class, retry_after, detail))
+
+
+def done(
+    outcome: Outcome = "success",
+    *,
+    subtype: str = "",
+    retriable: bool = False,
+    more_expected: bool = False,
+) -> Step:
+    """The turn is over; the stream goes on if the script does."""
+    return Emit(messages.Ended(outcome, subtype, retriable, more_expected))
+
+
+def fail(error: BaseException | type[BaseException]) -> Step:
+    """The stream raises `error`."""
+    return Fail(error)
+
+
+def hang() -> Step:
+    """Nothing, for ever."""
+    return Hang()
+
+
+def block(seconds: float) -> Step:
+    """The event loop is kept from running for so long, as by a blocking call.
+
+    In virtual time the clock moves on and nothing else runs.
+    """
+    return Block(_duration(seconds))
+
+
+def call(fn: Callable[[], object]) -> Step:
+    """Call `fn()` at this point; what it returns is awaited if it can be."""
+    return Call(fn)
+
+
+def _duration(seconds: float) -> float:
+    if not seconds >= 0:  # also refuses NaN
+        raise ValueError(f"a script cannot wait for {seconds!r} seconds")
+    return seconds

@@ -1,0 +1,512 @@
+"""The heart: what time means for one attempt. No I/O, no clock of its own, no awaits.
+
+Theory of operation
+-------------------
+Callers report facts, each with the instant `now` at which it held:
+
+    begin      the first pull was made, or the block was entered
+    asked      a pull found nothing ready: we are being kept waiting
+    answered   that pull is over, whatever it brought
+    see        one message, as the signals a reader made of it
+    hold, release, touch, mark_prompt      what the stream itself cannot show
+
+and ask two questions: `deadline()`, the next instant at which something must be decided (the
+caller sleeps until then; nothing ticks), and `judge(now)`, what is to be decided now.
+
+Two *sums* add up the time in which the backend kept us waiting (T1): `_silent` for `idle` and for
+`first` in its place, `_lifeless` for `liveness`. They grow only between `asked` and `answered` while
+a turn is open, and `_silent` only while no work is in flight and no hold is in force.
+`_settle(now)` brings them up to date and is the first thing that every fact does, so that no fact
+can rewrite the time before it. Everything else is a fixed instant plus a window. Deadlines are
+computed by one formula and compared with `>=`, so that a verdict is never early and is always given
+at its own deadline (T2).
+
+Everything that changes this state is in this file. It imports only signals, errors, windows (the
+values it takes and gives) and the standard library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from streamguard.errors import Limit, Verdict
+from streamguard.signals import (
+    Liveness,
+    Progress,
+    SessionOpened,
+    Signal,
+    TurnEnded,
+    Usage,
+    WaitEnded,
+    Waiting,
+    WorkFinished,
+    WorkStarted,
+)
+from streamguard.windows import TOOLS_ALLOWANCE, Due, Half, Judgement, Limits, Stalled, Work
+
+__all__ = [
+    "HOLD_ALLOWANCE",
+    "TOOLS_ALLOWANCE",
+    "Due",
+    "Half",
+    "Judgement",
+    "Limits",
+    "Stalled",
+    "Watch",
+    "Work",
+]
+
+HOLD_ALLOWANCE: Final = 3600.0
+# T4: a deadline noticed later than this is a loop that did not run, not a silence.
+LATE: Final = 0.25
+STALL_EXTENSION: Final = 1.0
+STALLS_IN_A_ROW: Final = 3
+
+# Of limits that are due at the same instant the wider one is named: it is what binds.
+_PRECEDENCE: Final[tuple[Limit, ...]] = (
+    "total",
+    "turn",
+    "tools",
+    "first",
+    "idle",
+    "liveness",
+    "exit_grace",
+)
+_SILENCES: Final[frozenset[Limit]] = frozenset({"idle", "first"})
+_LIVENESS: Final[frozenset[Limit]] = frozenset({"liveness"})
+_TOOLS: Final[frozenset[Limit]] = frozenset({"tools"})
+_OF_A_TURN: Final[frozenset[Limit]] = frozenset({"turn", "tools", "exit_grace"})
+# Their clocks run on through the consumer's time, in which nobody judges them (T1).
+_UNATTENDED: Final = _OF_A_TURN
+
+_NO_USAGE: Final[Mapping[str, float]] = MappingProxyType({})
+_NOTHING: Final[frozenset[Limit]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Announced:
+    """The key of a hold that the backend announced itself: it belongs to the turn."""
+
+    id: str
+
+
+@dataclass(slots=True)
+class Watch:
+    """Limits, gate and holds of one attempt: facts in, next deadline and judgement out."""
+
+    limits: Limits
+
+    # What others may read.
+    messages: int = 0
+    turns: int = 0
+    last_signal: str | None = None
+    token: str | None = None
+    usage: Mapping[str, float] = field(default_factory=lambda: _NO_USAGE)
+    work: dict[str, Work] = field(default_factory=dict[str, Work])
+    started: float | None = None
+    waiting_since: float | None = None
+    turn_open: bool = False
+    progressed: bool = False
+    # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
+    # `waiting_since`, because the sums are zero before and after it. Callers may then set these
+    # instead of telling `asked`, `answered` and `see`: section 12's price.
+    steady: bool = False
+
+    # Seconds the backend kept us waiting, settled up to `mark`.
+    mark: float = 0.0
+    _silent: float = 0.0
+    _lifeless: float = 0.0
+    _last_message: float | None = None
+    _last_progress: float | None = None
+    _holds: dict[object, float] = field(default_factory=dict[object, float])
+    _armed: bool = False
+    _turn_started: float | None = None  # with its first pull or message
+    _exit_from: float = 0.0
+    _more_expected: bool = False
+    _half_told: bool = False
+    _muted: frozenset[Limit] = _NOTHING
+    # Stalls in a row, of which limit, and before when nothing but `total` is decided (T4).
+    _stalls: int = 0
+    _stalled: Limit | None = None
+    _not_before: float = -math.inf
+
+    # -- facts ---------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """The first pull was made, or the block was entered: `total` runs, a turn is open."""
+        if self.started is None:
+            self._settle(now)
+            self.started = now
+            if not self.turn_open:
+                self._open_turn()
+
+    def mark_prompt(self, now: float) -> None:
+        """A prompt was sent: a new turn begins (T14)."""
+        self._settle(now)
+        self._open_turn()
+        self._turn_started = now
+
+    def asked(self, now: float) -> None:
+        """A pull found nothing ready: from here on the backend keeps us waiting."""
+        self._settle(now)
+        self.waiting_since = now
+        if self._turn_started is None:
+            self._turn_started = now
+
+    def answered(self, now: float) -> None:
+        """The pull that waited is over."""
+        self._settle(now)
+        self.waiting_since = None
+
+    def see(self, signals: Iterable[Signal], now: float, wall: float = 0.0) -> None:
+        """One message came. `wall` is the epoch at `now`, for holds with a wall-clock end."""
+        self._settle(now)
+        self.messages += 1
+        self._last_message = now
+        if self._turn_started is None:
+            self._turn_started = now
+        self._lifeless = 0.0
+        self._restart(_LIVENESS)
+        progress_last = False  # a message may also say nothing at all
+        for signal in signals:
+            self._take(signal, now, wall)
+            progress_last = isinstance(signal, Progress)
+        self.steady = progress_last and not self._holds
+
+    def hold(self, key: object, until: float, now: float) -> None:
+        """Something the stream cannot show pauses `idle` until released, or `until` (T6)."""
+        self._settle(now)
+        self._hold(key, until, now)
+
+    def release(self, key: object, now: float) -> None:
+        """A hold is over. Unknown ones, and those that have lapsed, are ignored."""
+        self._settle(now)
+        self._holds.pop(key, None)
+
+    def touch(self, now: float) -> None:
+        """Outside evidence of progress: as good as a message, but opens no turn."""
+        self._settle(now)
+        self._progress(now)
+
+    def mute(self, due: Due) -> None:
+        """Stop judging what was told (mode `warn`): once per silence, entry or turn."""
+        self.leave_steady()
+        if due.limit == "tools":
+            # What was in flight paused `idle` up to here, and no longer (T5).
+            self._settle(max(self.mark, due.deadline))
+            for entry in self.work.values():
+                entry.lapsed = entry.until <= due.deadline
+        else:
+            self._muted = self._muted.union((due.limit,))
+
+    def leave_steady(self) -> None:
+        """From here on every fact must be told. Not `steady = False`: that forgets progress."""
+        if self.steady:
+            self._last_progress = self._last_message = self.last_message
+            self.steady = False
+
+    # -- questions -----------------------------------------------------------------------
+
+    @property
+    def completed(self) -> bool:
+        """A TurnEnded was seen and no further turn has begun (T3)."""
+        return self.turns > 0 and not self.turn_open
+
+    @property
+    def last_message(self) -> float | None:
+        """When the last message came; while steady, when the one after it was asked for."""
+        return self.mark if self.steady else self._last_message
+
+    @property
+    def last_progress(self) -> float | None:
+        """When the backend last did something, as far as messages show."""
+        return self.last_message if self.steady else self._last_progress
+
+    def is_held(self, now: float) -> bool:
+        """Whether a hold is in force. May be asked from any thread."""
+        return any(until > now for until in list(self._holds.values()))
+
+    def deadline(self) -> float:
+        """The next instant at which `judge` has something to say; inf if never."""
+        nearest = math.inf
+        for due in self._dues():
+            nearest = min(nearest, self._decidable(due), self._half_time(due))
+        return nearest
+
+    def total_deadline(self) -> float:
+        """When `total` is spent, whether or not anybody waits; inf if it is off or told."""
+        return math.inf if (total := self._total()) is None else total.deadline
+
+    def overdue_total(self, now: float) -> Due | None:
+        """`total`, if it is spent: judged even when no pull is outstanding (T1)."""
+        return total if (total := self._total()) is not None and now >= total.deadline else None
+
+    def due(self, now: float) -> Due | None:
+        """The limit that has been reached, without the question whether the loop ran."""
+        return self._reached(self._dues(), now)
+
+    def judge(self, now: float) -> Judgement:
+        """What is to be decided at `now`. A stall is decided here, by moving the limit (T4)."""
+        dues = self._dues()
+        if (due := self._reached(dues, now)) is None:
+            for silence in dues:
+                if now >= self._half_time(silence):
+                    self.leave_steady()
+                    self._half_told = True
+                    return Half(silence.limit, silence.window)
+            return None
+        lateness = now - self._decidable(due)
+        if due.limit == "total" or lateness <= min(LATE, due.window / 2):
+            return due
+        if self._stalled != due.limit:
+            self._stalled, self._stalls = due.limit, 0
+        if self._stalls >= STALLS_IN_A_ROW:
+            return due
+        self.leave_steady()
+        self._stalls += 1
+        extension = min(due.window, STALL_EXTENSION)
+        self._not_before = now + extension
+        return Stalled(due.limit, lateness, extension)
+
+    def verdict(self, due: Due, now: float) -> Verdict:
+        """`due` as the record of all that was known when it was decided."""
+        return Verdict(
+            limit=due.limit,
+            window=due.window,
+            elapsed=now - due.since,
+            lateness=max(0.0, now - self._decidable(due)),
+            at=now,
+            messages=self.messages,
+            first_seen=self.progressed or self.turns > 0,
+            last_signal=self.last_signal,
+            last_message_age=None if self.last_message is None else now - self.last_message,
+            in_flight=tuple(entry.name or key for key, entry in self.work.items()),
+            work=due.work,
+            token=self.token,
+        )
+
+    # -- what signals do -----------------------------------------------------------------
+
+    def _take(self, signal: Signal, now: float, wall: float) -> None:  # noqa: C901 - a table
+        self.last_signal = type(signal).__name__
+        match signal:
+            case Liveness():
+                self._armed = True
+                return
+            case Usage():
+                self.usage = {**self.usage, **signal.counts}
+                return
+            case SessionOpened():
+                self.token = signal.token if signal.resumable else None
+                self._end_idle()
+                return
+            case TurnEnded():
+                self._progress(now)
+                self._close_turn(now, more_expected=signal.more_expected)
+                return
+            case Progress() | WorkStarted() if not self.turn_open:
+                self._open_turn()
+                self._turn_started = now
+            case WaitEnded() if _Announced(signal.id) not in self._holds:
+                # Backends say "allowed" unasked; it is a sign, but nothing was done yet.
+                self._end_idle()
+                return
+            case _:
+                pass
+        self._progress(now)
+        match signal:
+            case WorkStarted():
+                self._open_work(signal, now)
+            case WorkFinished():
+                self._close_work(signal, now)
+            case Waiting():
+                self._announce(signal, now, wall)
+            case WaitEnded():
+                self.release(_Announced(signal.id), now)
+            case _:
+                pass
+
+    def _open_work(self, signal: WorkStarted, now: float) -> None:
+        # A second start of the same id is the same work (partial, then final): S3.
+        if (entry := self.work.get(signal.id)) is not None:
+            entry.background = entry.background or signal.background
+        else:
+            allowance = self.limits.allowance(signal.name)
+            allowance = math.inf if allowance is None else allowance
+            self.work[signal.id] = Work(signal.name, now, allowance, signal.background)
+
+    def _close_work(self, signal: WorkFinished, now: float) -> None:
+        if self.work.pop(signal.id, None) is None:
+            return
+        self._restart(_TOOLS)
+        if not self.turn_open:
+            self._exit_from = now  # T14: the grace begins when background work is done
+
+    def _announce(self, signal: Waiting, now: float, wall: float) -> None:
+        key = _Announced(signal.id)
+        match signal.until:
+            case None if key in self._holds:
+                return  # announced again, which must not prolong it
+            case None:
+                until = now + HOLD_ALLOWANCE
+            case datetime() as moment:
+                until = now + (moment.timestamp() - wall)
+            case epoch:
+                until = now + (epoch - wall)
+        self._hold(key, until, now)
+
+    def _hold(self, key: object, until: float, now: float) -> None:
+        # Whichever way the last hold ends, a fresh window follows (T6). So what was before is
+        # forgotten now, and nobody has to be told when a hold lapses.
+        self._fresh_window()
+        self._holds[key] = max(until, now)
+
+    # -- turns and silences --------------------------------------------------------------
+
+    def _open_turn(self) -> None:
+        self.turn_open = True
+        self.progressed = False
+        self._turn_started = None
+        self._restart(_OF_A_TURN)
+        self._fresh_window()
+
+    def _close_turn(self, now: float, *, more_expected: bool) -> None:
+        self.turns += 1
+        self.turn_open = False
+        self._exit_from = now
+        self._more_expected = more_expected
+        self._restart(_OF_A_TURN)
+        for id_ in [id_ for id_, entry in self.work.items() if not entry.background]:
+            del self.work[id_]
+        for key in [key for key in self._holds if isinstance(key, _Announced)]:
+            del self._holds[key]
+
+    def _progress(self, now: float) -> None:
+        self.progressed = True
+        self._last_progress = now
+        self._fresh_window()
+
+    def _end_idle(self) -> None:
+        """What resets `idle` but does not end `first`, nor the silence before it (S0)."""
+        if not self._awaits_first():
+            self._fresh_window()
+
+    def _fresh_window(self) -> None:
+        self._silent = 0.0
+        self._half_told = False
+        self._restart(_SILENCES)
+
+    def _restart(self, limits: frozenset[Limit]) -> None:
+        """The clocks of `limits` start anew: what was told of them and their stalls are past."""
+        if self._stalled in limits:
+            self._stalled = None
+        if self._muted:
+            self._muted = self._muted.difference(limits) or _NOTHING
+
+    # -- time ----------------------------------------------------------------------------
+
+    def _settle(self, now: float) -> None:
+        """Bring the sums up to `now`, ending the holds that have lapsed on the way."""
+        self.leave_steady()
+        since, self.mark = self.mark, now
+        quiet_from = since
+        if self._holds:
+            quiet_from = max(self._holds.values())
+            for key in [key for key, until in self._holds.items() if until <= now]:
+                del self._holds[key]
+        if self.waiting_since is None or not self.turn_open:
+            return
+        self._lifeless += now - since
+        if not self._holds and not self._gated():
+            self._silent += now - quiet_from
+
+    def _gated(self) -> bool:
+        if not self.work or not self.limits.gate:
+            return False
+        return any(not entry.lapsed for entry in self.work.values())
+
+    def _awaits_first(self) -> bool:
+        return self.limits.first is not None and not self.progressed
+
+    def _silence(self) -> Due | None:
+        """The silence that is being measured: `first` until a turn's first progress."""
+        limit: Limit = "first" if self._awaits_first() else "idle"
+        window = self.limits.first if limit == "first" else self.limits.idle
+        if window is None or self._gated():
+            return None
+        since = max(self._holds.values()) if self._holds else self.mark - self._silent
+        return Due(limit, _end_of(window, since), window, since)
+
+    def _half_time(self, due: Due) -> float:
+        """When half of a silence's window is gone, if that is to be told and was not."""
+        if self._half_told or not self.limits.half_time or due.limit not in _SILENCES:
+            return math.inf
+        return due.deadline - due.window / 2
+
+    def _total(self) -> Due | None:
+        if (window := self.limits.total) is None or self.started is None or "total" in self._muted:
+            return None
+        return Due("total", _end_of(window, self.started), window, self.started)
+
+    def _dues(self) -> list[Due]:
+        """Every limit whose clock runs, with its deadline. None runs unless a pull waits."""
+        if self.waiting_since is None:
+            return []
+        dues = self._turn_dues() if self.turn_open else self._between_turns()
+        if (total := self._total()) is not None:
+            dues.append(total)
+        return [due for due in dues if due.limit not in self._muted] if self._muted else dues
+
+    def _turn_dues(self) -> list[Due]:
+        dues: list[Due] = []
+        if (silence := self._silence()) is not None:
+            dues.append(silence)
+        if self._armed and (window := self.limits.liveness) is not None:
+            since = self.mark - self._lifeless
+            dues.append(Due("liveness", _end_of(window, since), window, since))
+        if (window := self.limits.turn) is not None and (began := self._turn_started) is not None:
+            dues.append(Due("turn", _end_of(window, began), window, began))
+        if self.limits.gate:
+            dues.extend(
+                Due("tools", entry.until, entry.allowance, entry.since, entry.name or key)
+                for key, entry in self.work.items()
+                if not entry.lapsed
+            )
+        return dues
+
+    def _between_turns(self) -> list[Due]:
+        """After a turn's end: only `exit_grace`, once background work is done (T14)."""
+        if (window := self.limits.exit_grace) is None:
+            return []
+        since = max([self._exit_from, *(entry.until for entry in self.work.values())])
+        if self._more_expected:
+            # An announced turn that never comes lapses as an announced wait does.
+            since = max(since, self._exit_from + HOLD_ALLOWANCE)
+        return [Due("exit_grace", _end_of(window, since), window, since)]
+
+    def _decidable(self, due: Due) -> float:
+        """When `due` can be decided: at its deadline, a stall's extension and T1 permitting."""
+        if due.limit == "total":
+            return due.deadline
+        if due.limit in _UNATTENDED and self.waiting_since is not None:
+            return max(due.deadline, self._not_before, self.waiting_since)
+        return max(due.deadline, self._not_before)
+
+    def _reached(self, dues: list[Due], now: float) -> Due | None:
+        reached = [due for due in dues if now >= self._decidable(due)]
+        return min(reached, key=_rank, default=None)
+
+
+def _end_of(window: float, since: float) -> float:
+    """When `window` is over: rounded up, for floats may round a sum down (T2)."""
+    end = since + window
+    return end if end - since >= window else math.nextafter(end, math.inf)
+
+
+def _rank(due: Due) -> tuple[float, int]:
+    return due.deadline, _PRECEDENCE.index(due.limit)

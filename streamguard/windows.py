@@ -1,0 +1,94 @@
+"""What a watch is given and what it answers: windows in, judgements out.
+
+Values only. Imports only errors and the standard library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from streamguard.errors import Limit
+
+TOOLS_ALLOWANCE: Final = 7200.0
+
+_NO_NAMES: Final[Mapping[str, float | None]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The windows of one attempt, in seconds; None is off. `gate`: work in flight pauses idle."""
+
+    idle: float | None = None
+    first: float | None = None
+    liveness: float | None = None
+    gate: bool = False
+    tools: float | None = TOOLS_ALLOWANCE
+    tools_by_name: Mapping[str, float | None] = field(default_factory=lambda: _NO_NAMES)
+    turn: float | None = None
+    exit_grace: float | None = None
+    total: float | None = None
+    # Half of a silence's window is an instant to wake at only if somebody wants to be told.
+    half_time: bool = True
+
+    @cached_property
+    def horizon(self) -> float:
+        """How soon, at the earliest, a clock that starts now can want a decision."""
+        silences = [window for window in (self.idle, self.first) if window is not None]
+        soonest = min(silences, default=math.inf)
+        return min(soonest / 2 if self.half_time else soonest, self.liveness or math.inf)
+
+    def allowance(self, name: str) -> float | None:
+        """How long work called `name` may be in flight."""
+        return self.tools_by_name.get(name, self.tools)
+
+
+@dataclass(slots=True)
+class Work:
+    """An open entry of the gate. It pauses `idle` until its allowance has `lapsed`."""
+
+    name: str
+    since: float
+    allowance: float
+    background: bool
+    lapsed: bool = False
+
+    @property
+    def until(self) -> float:
+        """When its allowance ends."""
+        return self.since + self.allowance
+
+
+class Due(NamedTuple):
+    """A limit whose clock runs, or, as a judgement, one that has been reached."""
+
+    limit: Limit
+    deadline: float
+    window: float
+    since: float
+    work: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """Half of a silence's window is gone."""
+
+    limit: Limit
+    window: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """The deadline was noticed so late that silence is not proven; it was moved (T4)."""
+
+    limit: Limit
+    lateness: float
+    extended_by: float
+
+
+Judgement: TypeAlias = Due | Half | Stalled | None

@@ -1,0 +1,412 @@
+"""Events: each in its situation, to observers that cannot disturb, and as log lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from types import SimpleNamespace
+
+import anyio
+import pytest
+
+from streamguard import Activity, IdleTimeoutError, StreamTruncatedError, Teardown, idle_guard
+from streamguard.errors import Verdict
+from streamguard.events import (
+    CutWithdrawn,
+    DisconnectAbandoned,
+    DisconnectFailed,
+    Event,
+    HalfTime,
+    LoopStalled,
+    PullDeaf,
+    ReaderFailed,
+    StreamEnded,
+    StreamStarted,
+    TimedOut,
+    TornDown,
+    UnknownMessage,
+    log,
+    tell,
+)
+from streamguard.testing import (
+    Script,
+    done,
+    fail,
+    hang,
+    message,
+    run_virtual,
+    say,
+    silence,
+    swallows_cancel,
+)
+from tests.support import Disconnect, Events, take
+
+SECRET = "sk-not-for-logs"
+
+
+def kinds(events):
+    return [type(event) for event in events]
+
+
+# -- each in its situation -----------------------------------------------------------------------
+
+
+def test_a_stream_that_just_ends(loop, form):
+    """E6: its start and its end, and nothing in between."""
+
+    async def main():
+        events = Events()
+        activity = Activity("a")
+        guard = idle_guard(loop.s(60), observer=events, activity=activity)
+        await take(Script(say("a"), silence(loop.s(10)), done()) | guard, form)
+        assert kinds(events) == [StreamStarted, StreamEnded]
+        started, ended = events
+        assert started.activity is ended.activity is activity
+        assert ended.error is None
+        assert loop.took(ended.at - started.at, 10)
+
+    loop.run(main)
+
+
+def test_a_stream_that_raises(loop, form):
+    """E6: its end carries what the consumer sees."""
+
+    async def main():
+        events = Events()
+        error = OSError("connection reset")
+        await take(Script(say("a"), fail(error)) | idle_guard(loop.s(60), observer=events), form)
+        assert kinds(events) == [StreamStarted, StreamEnded]
+        assert events[-1].error is error
+
+    loop.run(main)
+
+
+def test_a_verdict_and_all_that_follows(loop, form):
+    """E6, D1: in the order in which it happens."""
+
+    async def main():
+        events = Events()
+        disconnect = Disconnect(seconds=loop.s(2))
+        guard = idle_guard(loop.s(60), observer=events, disconnect=disconnect)
+        error = (await take(Script(hang()) | guard, form)).error
+        assert kinds(events) == [StreamStarted, HalfTime, TimedOut, TornDown, StreamEnded]
+        _, half, timed_out, torn_down, ended = events
+        assert (half.limit, half.window) == ("idle", loop.s(60))
+        assert timed_out.enforced
+        assert timed_out.verdict is torn_down.verdict is error.verdict
+        assert torn_down.teardown is error.teardown
+        assert ended.error is error
+        start = events[0].at
+        assert loop.took(half.at - start, 30)
+        assert loop.took(timed_out.at - start, 60)
+        assert loop.took(torn_down.at - start, 62)
+
+    loop.run(main)
+
+
+def test_a_truncated_stream(loop, form):
+    """E6, T10: an end that is a verdict is told as one."""
+
+    async def main():
+        events = Events()
+        line = {"type": "system", "subtype": "init", "session_id": "s"}
+        guard = idle_guard(loop.s(60), observer=events)
+        error = (await take(Script(message(line)) | guard, form)).error
+        assert type(error) is StreamTruncatedError
+        assert kinds(events) == [StreamStarted, TimedOut, TornDown, StreamEnded]
+        assert events[1].verdict.limit == "truncated"
+
+    loop.run(main)
+
+
+def test_a_disconnect_that_raises(loop, form):
+    """E6, D3: reported, and the verdict is what comes out."""
+
+    async def main():
+        events = Events()
+        broken = RuntimeError("already closed")
+        guard = idle_guard(loop.s(60), observer=events, disconnect=Disconnect(error=broken))
+        error = (await take(Script(hang()) | guard, form)).error
+        assert type(error) is IdleTimeoutError
+        [told] = events.of(DisconnectFailed)
+        assert told.error is broken
+        assert error.teardown.disconnect == "raised"
+
+    loop.run(main)
+
+
+def test_a_disconnect_that_hangs(loop, form):
+    """E6, D2: abandoned at its bound."""
+
+    async def main():
+        events = Events()
+        guard = idle_guard(
+            loop.s(60),
+            observer=events,
+            disconnect=Disconnect(seconds=loop.s(500)),
+            disconnect_timeout=loop.s(20),
+        )
+        error = (await take(Script(hang()) | guard, form)).error
+        [told] = events.of(DisconnectAbandoned)
+        assert told.bound == loop.s(20)
+        assert error.teardown.disconnect == "abandoned"
+        assert not error.teardown.confirmed
+
+    loop.run(main)
+
+
+def test_a_deaf_pull(loop):
+    """E6, O6: reported when teardown starts without it."""
+
+    async def main():
+        events = Events()
+        deaf = swallows_cancel(Script(say("a"), hang()))
+        guard = idle_guard(loop.s(60), observer=events, disconnect=deaf.release)
+        error = (await take(deaf | guard)).error
+        assert type(error) is IdleTimeoutError
+        order = [kind for kind in kinds(events) if kind in (PullDeaf, TimedOut, TornDown)]
+        assert order == [PullDeaf, TimedOut, TornDown]
+        assert events.of(PullDeaf)[0].verdict is error.verdict
+
+    loop.run(main)
+
+
+def test_a_cut_that_a_message_withdrew(loop):
+    """E6, T3: the pull still yielded, so the verdict is taken back and never told as one."""
+
+    async def main():
+        events = Events()
+        source = swallows_cancel(Script(hang()), then="yield")
+        taken = await take(source | idle_guard(loop.s(60), observer=events))
+        assert taken.error is None
+        assert len(taken.messages) == 1
+        [told] = events.of(CutWithdrawn)
+        assert told.verdict.limit == "idle"
+        assert not events.of(TimedOut)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_loop_that_did_not_run(backend, form):
+    """E6, T4: no silence was proven, and the report says how long nothing ran."""
+    from streamguard.testing import block_loop
+
+    async def main():
+        events = Events()
+
+        async def block():
+            await anyio.sleep(59)
+            block_loop(30)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(block)
+            guard = idle_guard(60, observer=events)
+            taken = await take(Script(say("a"), silence(89.5), done()) | guard, form)
+        assert taken.error is None
+        [told] = events.of(LoopStalled)
+        assert (told.limit, told.lateness, told.extended_by) == ("idle", 29, 1)
+
+    run_virtual(main, backend=backend)
+
+
+def test_each_event_is_a_frozen_value():
+    """E6: frozen dataclasses, with the activity and the loop's time."""
+    activity = Activity()
+    event = HalfTime(activity=activity, at=1.0, limit="idle", window=60.0)
+    assert event == HalfTime(activity=activity, at=1.0, limit="idle", window=60.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        event.at = 2.0
+
+
+# -- observers -----------------------------------------------------------------------------------
+
+
+def test_an_observer_that_raises_is_reported_and_the_rest_are_told(loop, form, caplog):
+    """E6: reported, never propagated."""
+
+    async def main():
+        def broken(event):
+            raise ZeroDivisionError("in an observer")
+
+        events = Events()
+        guard = idle_guard(loop.s(60), observer=broken) | idle_guard(None, observer=events)
+        error = (await take(Script(hang()) | guard, form)).error
+        assert type(error) is IdleTimeoutError
+        assert error.teardown.confirmed
+        assert kinds(events) == [StreamStarted, HalfTime, TimedOut, TornDown, StreamEnded]
+
+    loop.run(main)
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 5
+    assert all("ZeroDivisionError" in record.exc_text for record in errors)
+    assert "raised on 'TimedOut'" in caplog.text
+
+
+def test_what_stops_the_program_passes_an_observer():
+    """E6: KeyboardInterrupt is no observer's failure."""
+
+    def stopped(_event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tell([stopped], StreamStarted(activity=Activity(), at=0.0))
+
+
+# -- log lines -----------------------------------------------------------------------------------
+
+VERDICT = Verdict(
+    limit="idle", window=60.0, elapsed=60.0, token=SECRET, labels={"key": SECRET}, name="a"
+)
+BROKEN = Teardown(confirmed=False, disconnect="abandoned", elapsed=30.0)
+
+
+def raised(error):
+    """`error` with a traceback, as a reader raises it."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "level", "text"),
+    [
+        (StreamStarted, {}, "DEBUG", "a: StreamStarted"),
+        (StreamEnded, {"error": None}, "DEBUG", "a: ended"),
+        (StreamEnded, {"error": ValueError(SECRET)}, "DEBUG", "a: ended by ValueError"),
+        (
+            HalfTime,
+            {"limit": "idle", "window": 60.0},
+            "INFO",
+            "a: half of idle=60 has passed in silence",
+        ),
+        (
+            LoopStalled,
+            {"limit": "idle", "lateness": 29.0, "extended_by": 1.0},
+            "WARNING",
+            (
+                "a: the event loop did not run for 29 s, so silence is not proven: "
+                "limit idle extended by 1 s"
+            ),
+        ),
+        (
+            UnknownMessage,
+            {"type_name": "x.Y"},
+            "DEBUG",
+            "a: x.Y is a type nobody reads: it is progress",
+        ),
+        (CutWithdrawn, {"verdict": VERDICT}, "INFO", "a: a message came after all: not ending"),
+        (
+            TimedOut,
+            {"verdict": VERDICT, "enforced": True},
+            "WARNING",
+            "a: ending: stream 'a' idle for 60 s (limit idle=60); no message was ever seen",
+        ),
+        (
+            TimedOut,
+            {"verdict": VERDICT, "enforced": False},
+            "WARNING",
+            (
+                "a: would end (mode warn): stream 'a' idle for 60 s (limit idle=60); "
+                "no message was ever seen"
+            ),
+        ),
+        (
+            PullDeaf,
+            {"verdict": VERDICT},
+            "WARNING",
+            "a: the cancelled pull does not unwind; tearing down anyway",
+        ),
+        (
+            DisconnectFailed,
+            {"error": OSError("closed")},
+            "WARNING",
+            "a: disconnect raised OSError('closed')",
+        ),
+        (
+            DisconnectAbandoned,
+            {"bound": 30.0},
+            "ERROR",
+            "a: disconnect still hung after 30 s and was abandoned; the backend may be alive",
+        ),
+        (
+            TornDown,
+            {"verdict": VERDICT, "teardown": Teardown(confirmed=True, disconnect="returned")},
+            "INFO",
+            "a: teardown confirmed after 0 s: disconnect returned",
+        ),
+        (
+            TornDown,
+            {"verdict": VERDICT, "teardown": BROKEN},
+            "ERROR",
+            "a: teardown NOT confirmed after 30 s: disconnect hung and was abandoned",
+        ),
+        (
+            ReaderFailed,
+            {"type_name": "Y", "error": KeyError(SECRET)},
+            "WARNING",
+            "a: the reader raised KeyError on a Y, which counts as progress",
+        ),
+    ],
+)
+def test_each_event_as_a_log_line(caplog, kind, fields, level, text):
+    """E6, E3: a level for the person on call, and no payload, token or label in the line."""
+    caplog.set_level(logging.DEBUG, "streamguard")
+    log(kind(activity=Activity("a", key=SECRET), at=1.0, **fields))
+    [record] = caplog.records
+    assert (record.name, record.levelname, record.getMessage()) == ("streamguard", level, text)
+    assert SECRET not in caplog.text
+
+
+def test_a_nameless_stream_in_a_log_line(caplog):
+    """E6"""
+    log(DisconnectAbandoned(activity=Activity(), at=1.0, bound=30.0))
+    assert caplog.messages[0].startswith("stream: disconnect still hung")
+
+
+def test_an_error_is_logged_by_its_type_and_place(caplog):
+    """E3: its text may quote a message; where it was raised helps as much."""
+    log(ReaderFailed(activity=Activity(), at=1.0, type_name="Y", error=raised(KeyError(SECRET))))
+    assert f"raised KeyError ({__file__}:" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_every_event_has_a_line(caplog):
+    """E6: none is forgotten in the table above."""
+    covered = {case[0] for case in test_each_event_as_a_log_line.pytestmark[0].args[1]}
+    assert covered == set(Event.__subclasses__())
+
+
+def test_nothing_of_a_message_is_ever_logged(loop, form, caplog):
+    """E3: whatever the backend says or raises, over all levels."""
+    caplog.set_level(logging.DEBUG)
+
+    class Shy:
+        def __repr__(self):
+            return SECRET
+
+    def read(said):
+        if said.text:
+            raise ValueError(f"cannot read {said.text!r}")
+        return [said]
+
+    async def main():
+        shy = SimpleNamespace(text=SECRET, more=Shy())
+        junk = SimpleNamespace(text="", more=Shy())
+        init = {"type": "system", "subtype": "init", "session_id": SECRET, "api_key": SECRET}
+        for source, knobs in (
+            (Script(message(shy), message(Shy()), hang()), {}),
+            (Script(message(shy), hang()), {"read": read}),
+            (Script(message(junk), hang()), {"read": read}),
+            (Script(message(init), hang()), {}),
+            (Script(message(init)), {}),
+            (Script(message(shy), fail(ValueError(SECRET))), {}),
+            (Script(message(init), hang()), {"mode": "warn", "total": loop.s(100)}),
+        ):
+            with anyio.move_on_after(loop.s(300)):
+                await take(source | idle_guard(loop.s(60), **knobs), form)
+
+    loop.run(main)
+    assert len(caplog.records) > 20
+    assert SECRET not in caplog.text

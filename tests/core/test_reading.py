@@ -1,0 +1,298 @@
+"""How a stream finds its reader, and that no reader ever disturbs it (S1, S2)."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from streamguard import IdleTimeoutError, StreamTruncatedError, ToolTimeoutError, idle_guard
+from streamguard.backends import Backend, claude
+from streamguard.events import ReaderFailed, UnknownMessage
+from streamguard.reading import PROGRESS, Reading
+from streamguard.signals import (
+    Liveness,
+    Progress,
+    SessionOpened,
+    TurnEnded,
+    WorkFinished,
+    WorkStarted,
+)
+from streamguard.testing import Script, done, hang, message, repeat, run_virtual, say, silence
+from tests.support import Events, take
+
+INIT = {"type": "system", "subtype": "init", "session_id": "s-1"}
+TEXT = {"type": "assistant", "session_id": "s-1", "message": {"content": []}}
+PING = {"type": "keep_alive"}
+RESULT = {"type": "result", "subtype": "success", "session_id": "s-1", "is_error": False}
+
+
+class Report:
+    """What a reading noticed."""
+
+    def __init__(self):
+        self.unknown = []
+        self.failed = []
+
+    def unknown_message(self, kind):
+        self.unknown.append(kind)
+
+    def reader_failed(self, kind, error):
+        self.failed.append((kind, error))
+
+
+@pytest.fixture
+def report():
+    return Report()
+
+
+def reading(read):
+    """The reading of a stream whose reader was given."""
+    return Reading(Backend("given", read))
+
+
+# -- unknown messages ----------------------------------------------------------------------------
+
+
+def test_an_unknown_type_is_progress_and_reported_once(report):
+    """S1: per type."""
+    auto = Reading(None)
+    assert [auto.signals(m, report) for m in ("a", "b", 3, 4, "c", 5.0)] == [PROGRESS] * 6
+    assert report.unknown == [str, int, float]
+    assert report.failed == []
+
+
+def test_unknown_types_are_plain_but_lines_are_looked_at(report):
+    """S1: a dict or a tuple may be recognised later, another type never."""
+    auto = Reading(None)
+    for unknown in ("a", {"type": "whatever"}, ("messages", {}), {}):
+        assert auto.signals(unknown, report) == PROGRESS
+    assert auto.plain == {str}
+    assert report.unknown == [str, dict, tuple]
+
+
+def test_unknown_messages_are_told_once_per_stream(loop, form):
+    """S1: as an event, with the type's full name."""
+
+    async def main():
+        events = Events()
+        source = Script(*[message(types.SimpleNamespace(secret=1))] * 3, message("a"))
+        await take(source | idle_guard(loop.s(60), observer=events), form)
+        told = [event.type_name for event in events.of(UnknownMessage)]
+        assert told == ["types.SimpleNamespace", "builtins.str"]
+
+    loop.run(main)
+
+
+# -- whose stream it is --------------------------------------------------------------------------
+
+
+def test_a_stream_of_lines_is_recognised_late(report):
+    """S1: the first lines say nothing of their maker; what follows is read as its own."""
+    auto = Reading(None)
+    assert auto.signals(PING, report) == PROGRESS
+    assert auto.backend is None
+    assert auto.signals(INIT, report) == (SessionOpened("s-1"),)
+    assert auto.backend.name == "claude"
+    assert auto.signals(PING, report) == (Liveness(),)
+
+
+def test_a_signal_among_a_backends_messages_does_not_make_it_another_stream(report):
+    """S1, T10: a relay that adds a keep-alive of its own does not hide a truncation."""
+    auto = Reading(None)
+    assert auto.signals(Liveness(), report) == (Liveness(),)
+    auto.signals(INIT, report)
+    assert auto.backend.always_ends_turns
+    assert auto.signals(Liveness(), report) == (Liveness(),)
+    assert auto.backend.always_ends_turns
+
+
+def test_late_recognition_pauses_for_tools(loop, form):
+    """S1: end to end, through unknown lines first."""
+    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
+    start = {**TEXT, "message": {"content": [use]}}
+
+    async def main():
+        source = Script(message(PING), message({"no": "type"}), message(start), hang())
+        taken = await take(source | idle_guard(loop.s(60), tools=loop.s(200)), form)
+        assert type(taken.error) is ToolTimeoutError
+        assert loop.took(taken.elapsed, 200)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize(
+    "written", ["claude", claude, claude.read], ids=["name", "module", "read"]
+)
+def test_a_reader_can_be_named(loop, form, written):
+    """S1: by its backend's name, its module or itself, with the backend's habits (T10)."""
+
+    async def main():
+        # Nothing about this line gives its maker away.
+        source = Script(message(PING), silence(loop.s(40)), message(PING), hang())
+        taken = await take(source | idle_guard(loop.s(60), read=written), form)
+        assert type(taken.error) is IdleTimeoutError
+        assert loop.took(taken.elapsed, 60)
+        taken = await take(Script(message(PING)) | idle_guard(loop.s(60), read=written), form)
+        assert isinstance(taken.error, StreamTruncatedError)
+
+    loop.run(main)
+
+
+def test_any_function_of_a_message_can_read(loop, form):
+    """S1: a signal, several, or None for progress."""
+
+    def read(line):
+        match line.split():
+            case ["start", name]:
+                return WorkStarted(name, name)
+            case ["end", name]:
+                return [WorkFinished(name), Progress()]
+            case ["ping"]:
+                return Liveness()
+            case ["bye"]:
+                return (TurnEnded(),)
+        return None
+
+    async def main():
+        events = Events()
+        guard = idle_guard(loop.s(60), exit_grace=loop.s(20), read=read, observer=events)
+        wait = silence(loop.s(50))
+        source = Script(
+            *(message("start make"), wait, wait, message("end make"), wait, message("hello")),
+            *(wait, message("bye"), hang()),
+        )
+        taken = await take(source | guard, form)
+        assert taken.error is None
+        assert loop.took(taken.elapsed, 200 + 20)
+        pinged = Script(message("x"), repeat(wait, message("ping")))
+        taken = await take(pinged | guard, form)
+        assert type(taken.error) is IdleTimeoutError
+        assert loop.took(taken.elapsed, 60)
+        assert not events.of(UnknownMessage)
+        assert not events.of(ReaderFailed)
+
+    loop.run(main)
+
+
+def test_a_module_of_ones_own_can_read(monkeypatch):
+    """S1: with `ALWAYS_ENDS_TURNS` in it, if it does."""
+    module = types.ModuleType("mine")
+    module.read = lambda message: TurnEnded() if message == "end" else None
+    module.ALWAYS_ENDS_TURNS = True
+    monkeypatch.setitem(sys.modules, "mine", module)
+    guard = idle_guard(60, read=module)
+    assert run_virtual(take, Script(message("a"), message("end")) | guard).error is None
+    taken = run_virtual(take, Script(message("a")) | guard)
+    assert isinstance(taken.error, StreamTruncatedError)
+
+
+# -- readers that misbehave ----------------------------------------------------------------------
+
+
+def test_a_reader_that_raises_is_reported_once(report):
+    """S2: and its message counts as progress."""
+    error = KeyError("content")
+
+    def read(message):
+        if message == "bad":
+            raise error
+        return Liveness()
+
+    given = reading(read)
+    said = [given.signals(m, report) for m in ("bad", "ok", "bad")]
+    assert said == [PROGRESS, (Liveness(),), PROGRESS]
+    assert report.failed == [(str, error)]
+    assert report.unknown == []
+
+
+def generator_that_raises_midway(_message):
+    yield WorkStarted("1", "Bash")
+    raise ValueError("midway")
+
+
+@pytest.mark.parametrize(
+    ("read", "what"),
+    [
+        (lambda _: 3, "not int"),
+        (lambda _: "Progress", "not str"),
+        (lambda _: "", "not str"),
+        (lambda _: b"", "not bytes"),
+        (lambda _: {}, "not dict"),
+        (lambda _: False, "not bool"),
+        (lambda _: Progress, "not Progress itself"),
+        (lambda _: [Progress(), "secret"], "not str"),
+        (lambda _: [None], "not NoneType"),
+        (lambda message: [message], "not SimpleNamespace"),
+        (lambda: None, "positional argument"),
+        (generator_that_raises_midway, "midway"),
+    ],
+)
+def test_junk_from_a_reader_is_its_failure(report, read, what):
+    """S2: half of what it said is not taken either, nor is it quoted (E3)."""
+    given = reading(read)
+    assert given.signals(types.SimpleNamespace(text="secret"), report) == PROGRESS
+    [(kind, error)] = report.failed
+    assert kind is types.SimpleNamespace
+    assert what in str(error)
+    assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize("nothing", [(), [], iter(())])
+def test_a_reader_may_say_that_a_message_says_nothing(report, nothing):
+    """S2: that is no failure, and no progress either."""
+    assert reading(lambda _: nothing).signals("x", report) == ()
+    assert report.failed == []
+
+
+def test_a_reader_may_be_a_generator(report):
+    """S1: an iterable is an iterable."""
+
+    def read(_message):
+        yield SessionOpened("t")
+        yield Progress()
+
+    assert reading(read).signals("x", report) == (SessionOpened("t"), Progress())
+
+
+def test_a_line_that_cannot_be_looked_at(report):
+    """S2: what finds the reader must not disturb the stream either."""
+
+    class Line(dict):
+        def get(self, *_):
+            raise RuntimeError("a lazy line whose file is gone")
+
+    assert Reading(None).signals(Line(), report) == PROGRESS
+    [(kind, _error)] = report.failed
+    assert kind is Line
+
+
+def test_what_stops_the_program_is_not_caught(report):
+    """S2: KeyboardInterrupt is nobody's failure."""
+
+    def read(_message):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reading(read).signals("x", report)
+
+
+def test_a_failing_reader_does_not_end_the_stream(loop, form):
+    """S2: every message is delivered, counts as progress, and one event tells."""
+
+    def read(_message):
+        raise LookupError("no such field")
+
+    async def main():
+        events = Events()
+        guard = idle_guard(loop.s(60), read=read, observer=events)
+        source = Script(*[say("x"), silence(loop.s(40))] * 4, done())
+        taken = await take(source | guard, form)
+        assert taken.error is None
+        assert len(taken.messages) == 5
+        [told] = events.of(ReaderFailed)
+        assert told.type_name == "Said"
+        assert isinstance(told.error, LookupError)
+
+    loop.run(main)

@@ -1,0 +1,222 @@
+"""Every way a stream can go x every make of upstream x every form x every loop.
+
+Each cell checks the right error, at the right time, with nothing lost and nothing left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+import trio
+
+from streamguard import (
+    DeadlineExceededError,
+    FirstMessageTimeoutError,
+    IdleTimeoutError,
+    LivenessTimeoutError,
+    StreamTimeoutError,
+    ToolTimeoutError,
+    TurnTimeoutError,
+    idle_guard,
+    live,
+    loops,
+)
+from streamguard.events import StreamEnded, TimedOut, TornDown
+from streamguard.testing import (
+    Channel,
+    Script,
+    done,
+    fail,
+    hang,
+    holds_scope,
+    holds_task_group,
+    own_fail_after,
+    ping,
+    pings,
+    relayed,
+    repeat,
+    say,
+    silence,
+    slow_cleanup,
+    tool,
+    tool_start,
+)
+from tests.conftest import Loop
+from tests.support import Disconnect, Events, take
+
+CLEANUP = 3.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a stream does, in seconds of the loop's scale, and what must come of it."""
+
+    name: str
+    play: Callable[[Callable[[float], float]], Script]
+    error: type[BaseException] | None
+    after: float
+    messages: int
+    knobs: dict[str, float] = field(default_factory=dict[str, float])
+
+
+FAULTS = (
+    Fault("ends", lambda s: Script(say("a"), silence(s(50)), say("b")), None, 50, 2),
+    Fault("ends its turn", lambda s: Script(say("a"), done()), None, 0, 2),
+    Fault("gives nothing", lambda s: Script(), None, 0, 0),
+    Fault("works for long", lambda s: Script(tool("Bash", s(500)), done()), None, 500, 3),
+    Fault("raises", lambda s: Script(say("a"), fail(ValueError)), ValueError, 0, 1),
+    Fault("times out itself", lambda s: Script(say("a"), fail(TimeoutError)), TimeoutError, 0, 1),
+    Fault("hangs", lambda s: Script(say("a"), hang()), IdleTimeoutError, 60, 1),
+    Fault(
+        "hangs after a while",
+        lambda s: Script(say("a"), silence(s(50)), say("b"), hang()),
+        IdleTimeoutError,
+        110,
+        2,
+    ),
+    Fault("hangs from the start", lambda s: Script(hang()), IdleTimeoutError, 60, 0),
+    Fault(
+        "never begins",
+        lambda s: Script(hang()),
+        FirstMessageTimeoutError,
+        30,
+        0,
+        {"first": 30},
+    ),
+    Fault("only pings", lambda s: Script(pings(s(25))), IdleTimeoutError, 60, 2),
+    Fault(
+        "stops pinging",
+        lambda s: Script(ping(), tool_start("t-1"), hang()),
+        LivenessTimeoutError,
+        40,
+        2,
+        {"liveness": 40},
+    ),
+    Fault(
+        "never finishes its work",
+        lambda s: Script(tool_start("t-1"), hang()),
+        ToolTimeoutError,
+        100,
+        1,
+        {"tools": 100},
+    ),
+    Fault(
+        "never ends its turn",
+        lambda s: Script(repeat(silence(s(40)), say("a"))),
+        TurnTimeoutError,
+        100,
+        2,
+        {"turn": 100},
+    ),
+    Fault(
+        "takes too long in all",
+        lambda s: Script(repeat(silence(s(40)), say("a"))),
+        DeadlineExceededError,
+        100,
+        2,
+        {"total": 100},
+    ),
+    Fault(
+        "stays after its turn",
+        lambda s: Script(say("a"), done(), hang()),
+        None,
+        10,
+        2,
+        {"exit_grace": 10},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Make:
+    """What an upstream is made of; `wraps_errors` in a group, and cleans up for so long."""
+
+    name: str
+    make: Callable[[Script, Callable[[float], float]], Any]
+    wraps_errors: bool = False
+    cleanup: float = 0.0
+
+
+MAKES = (
+    Make("generator", lambda script, s: aiter(script)),
+    Make("channel", lambda script, s: Channel(script)),
+    Make("scope", lambda script, s: holds_scope(script)),
+    Make("task group", lambda script, s: holds_task_group(script), wraps_errors=True),
+    Make("relayed", lambda script, s: relayed(script, "task_group"), wraps_errors=True),
+    Make("fail_after", lambda script, s: own_fail_after(script, s(5000))),
+    Make(
+        "slow cleanup",
+        lambda script, s: slow_cleanup(script, s(CLEANUP), shielded=True),
+        cleanup=CLEANUP,
+    ),
+    Make("channel in a group", lambda script, s: holds_task_group(Channel(script)), True),
+)
+
+
+def living_tasks() -> int:
+    if trio.lowlevel.in_trio_task():
+        return trio.lowlevel.current_statistics().tasks_living
+    return len(asyncio.all_tasks())
+
+
+def cancelling() -> int:
+    if trio.lowlevel.in_trio_task():
+        return 0
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
+
+
+@pytest.mark.parametrize("make", MAKES, ids=lambda make: make.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_matrix(loop: Loop, form: str, fault: Fault, make: Make) -> None:
+    """O6, O7, T7: right error, right time, nothing lost, nothing left."""
+
+    async def main() -> None:
+        await anyio.sleep(0)
+        before = living_tasks(), live()
+        disconnect, events = Disconnect(), Events()
+        knobs: dict[str, Any] = {name: loop.s(value) for name, value in fault.knobs.items()}
+        idle = None if "total" in knobs else loop.s(60)
+        guard = idle_guard(idle, disconnect=disconnect, observer=events, **knobs)
+        source = make.make(fault.play(loop.s), loop.s)
+        taken = await take(source | guard, form)
+
+        check_error(taken.error, fault, make)
+        assert len(taken.messages) == fault.messages
+        assert loop.took(taken.elapsed, fault.after + make.cleanup)
+        struck = "exit_grace" in fault.knobs or isinstance(taken.error, StreamTimeoutError)
+        assert disconnect.finished == struck
+        assert len(events.of(TimedOut)) == len(events.of(TornDown)) == struck
+        assert len(events.of(StreamEnded)) == 1
+        if isinstance(taken.error, StreamTimeoutError):
+            assert taken.error.teardown is not None
+            assert taken.error.teardown.confirmed
+
+        assert cancelling() == 0
+        assert not loops.current().timekeeper._heap
+        if isinstance(source, Channel):
+            await source.aclose()  # its own task is its owner's, not the guard's
+        for _ in range(4):
+            await anyio.sleep(loop.s(1))
+        if live() != before[1]:
+            gc.collect()
+        assert (living_tasks(), live()) == before
+
+    loop.run(main)
+
+
+def check_error(error: BaseException | None, fault: Fault, make: Make) -> None:
+    if fault.error is None:
+        assert error is None, repr(error)
+    elif make.wraps_errors and not issubclass(fault.error, StreamTimeoutError):
+        # The upstream's own group: what it makes of its error is passed on as it is.
+        assert isinstance(error, ExceptionGroup)
+        assert error.subgroup(fault.error) is not None
+    else:
+        assert type(error) is fault.error, repr(error)

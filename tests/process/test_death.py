@@ -1,0 +1,252 @@
+"""Death is what the process says itself: at once, on every loop, reaped or not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import anyio.lowlevel
+import pytest
+
+from streamguard.process import ProcessTree
+from tests.process.backends import PATIENCE, comes_true, is_dead, open_fds
+
+
+def test_a_process_that_exits_is_noticed(loop, backends):
+    """D4: dead is what the pidfd says."""
+    backend = backends.start("ready", "hang")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
+            assert not tree.is_dead
+            assert tree.exit_status is None
+            backend.kill()
+            await tree.wait_dead()
+            assert tree.is_dead
+            assert tree.exit_status == -signal.SIGKILL
+
+    loop.run(main)
+
+
+def test_death_is_noticed_within_milliseconds(loop, backends):
+    """Section 12: p95 <= 5 ms; here the median of a few, on a machine that may be busy."""
+
+    async def main():
+        lateness = []
+        for _ in range(15):
+            backend = backends.popen(["sleep", "600"])
+            with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(tree.wait_dead)
+                    await anyio.wait_all_tasks_blocked()
+                    killed = time.monotonic()
+                    backend.kill()
+                lateness.append(time.monotonic() - killed)
+        assert sorted(lateness)[7] <= 0.05, lateness  # a poll of 100 ms would fail
+
+    loop.run(main)
+
+
+def test_a_zombie_is_dead(loop, backends):
+    """D4: a zombie is dead, though a signal still reaches it."""
+    backend = backends.start("ready", "exit", "7")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
+            await tree.wait_dead()
+            os.kill(backend.pid, 0)  # what a naive look would take for a sign of life
+            assert tree.is_dead
+            assert tree.exit_status == 7
+
+    loop.run(main)
+
+
+def test_its_status_stays_for_its_owner_to_reap(loop, backends):
+    """D4: never waitpid for somebody else's child."""
+    backend = backends.start("ready", "exit", "7")
+
+    async def main():
+        with ProcessTree.adopt(backend.pid) as tree:
+            await tree.wait_dead()
+            ended = await tree.terminate()
+        assert ended.exit == 7
+
+    loop.run(main)
+    assert os.waitpid(backend.pid, os.WNOHANG) == (backend.pid, 7 << 8)
+    backend.returncode = 7
+
+
+def test_the_status_of_a_reaped_process_is_what_its_owner_says(loop, backends):
+    """D4: the exit status, if it can be known without reaping."""
+    backend = backends.start("ready", "hang")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree:
+            backend.terminate()
+            backend.wait()
+            assert (await tree.terminate()).exit == -signal.SIGTERM
+
+    loop.run(main)
+
+
+def test_a_first_thread_that_ends_before_the_others_is_no_death(loop, backends):
+    """D4: /proc shows such a process as a zombie, and it lives."""
+    backend = backends.start("ready", "headless")
+    assert comes_true(lambda: state_of(backend.pid) == "Z")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree:
+            assert not tree.is_dead
+            assert not is_dead(backend.pid)
+            assert (await tree.terminate(grace=0)).confirmed
+            assert tree.is_dead
+
+    loop.run(main)
+
+
+def test_it_is_noticed_while_a_grandchild_holds_the_pipe(loop, backends):
+    """D4: a dead process does not mean the end of its stream, nor the reverse."""
+    backend = backends.start("child", "ready", "hang", ";", "ready", "exit", "0")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
+            await tree.wait_dead()
+            os.set_blocking(backend.stdout.fileno(), False)
+            assert backend.stdout.read() is None  # neither data nor an end
+
+    loop.run(main)
+
+
+def test_many_may_wait(loop, backends):
+    """D4: one pidfd, any number of waiting tasks."""
+    backend = backends.start("ready", "hang")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(20):
+                    tasks.start_soon(tree.wait_dead)
+                await anyio.wait_all_tasks_blocked()
+                backend.kill()
+
+    loop.run(main)
+
+
+def test_closing_disturbs_nobody_who_waits(loop, backends):
+    """D4: `close` ends nothing, and takes no descriptor from under a waiting task."""
+    backend = backends.start("ready", "hang")
+
+    async def main():
+        tree = ProcessTree.adopt(backend)
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(tree.wait_dead)
+                await anyio.wait_all_tasks_blocked()
+                tree.close()
+                await anyio.wait_all_tasks_blocked()
+                assert not is_dead(backend.pid)
+                backend.kill()
+
+    loop.run(main)
+
+
+def test_a_death_wakes_nobody_else(loop, backends):
+    """D4: not even who waits through a descriptor with the number of a wait that was given up."""
+    first, second = backends.start("ready", "hang"), backends.start("ready", "hang")
+
+    async def main():
+        with ProcessTree.adopt(first) as tree, ProcessTree.adopt(second) as other:
+            with anyio.move_on_after(0.01):
+                await tree.wait_dead()
+            with anyio.move_on_after(0.1) as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(other.wait_dead)
+                    await anyio.wait_all_tasks_blocked()
+                    first.kill()
+                    first.wait()  # reaped, it says more than a readiness that was asked for
+            assert scope.cancelled_caught
+            assert not other.is_dead
+
+    loop.run(main)
+
+
+def test_waking_up_proves_nothing(loop, backends, monkeypatch):
+    """D4: dead is what the pidfd says, and not that a loop has woken us."""
+    backend = backends.start("ready", "hang")
+    monkeypatch.setattr(anyio, "wait_readable", lambda _: anyio.lowlevel.checkpoint())
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree:
+            with anyio.move_on_after(0.02) as scope:
+                await tree.wait_dead()
+            assert scope.cancelled_caught
+            assert not tree.is_dead
+
+    loop.run(main)
+
+
+def test_a_wait_that_is_given_up_leaves_nothing(loop, backends):
+    """O7: no descriptor, and the next wait works."""
+    backend = backends.start("ready", "hang")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree:
+            before = open_fds()
+            for _ in range(10):
+                with anyio.move_on_after(0.001):
+                    await tree.wait_dead()
+            assert open_fds() == before
+            backend.kill()
+            with anyio.fail_after(PATIENCE):
+                await tree.wait_dead()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("kind", ["pid", "object"])
+def test_what_is_gone_already_is_dead(loop, backends, kind):
+    """D4: adopting too late is no error, and signals nobody."""
+    backend = backends.start("ready", "exit", "3")
+    backend.wait()
+
+    async def main():
+        with ProcessTree.adopt(backend if kind == "object" else backend.pid) as tree:
+            assert tree.is_dead
+            await tree.wait_dead()
+            ended = await tree.terminate()
+        assert (ended.cause, ended.signals, ended.confirmed) == ("exited", (), True)
+        assert ended.exit == (3 if kind == "object" else None)
+
+    loop.run(main)
+
+
+def test_every_kind_of_process_object_can_be_adopted(loop, backends):
+    """D4: asyncio's, anyio's and trio's own; subprocess's is what the other tests adopt."""
+
+    async def main():
+        started = [await anyio.open_process(["sleep", "600"], env=backends.env())]
+        if loop.is_asyncio:
+            import asyncio
+
+            started.append(
+                await asyncio.create_subprocess_exec("sleep", "600", env=backends.env())
+            )
+        else:
+            import trio
+
+            started.append(await trio.lowlevel.open_process(["sleep", "600"], env=backends.env()))
+        for process in started:
+            with ProcessTree.adopt(process) as tree:
+                ended = await tree.terminate()
+            assert (ended.cause, ended.exit) == ("terminated", -signal.SIGTERM)
+            await process.wait()
+        await started[0].aclose()
+
+    loop.run(main)
+    assert backends.living() == set()
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,0 +1,110 @@
+"""What is published is what users need, no more: contents, metadata, a clean install, cheap imports."""
+
+from __future__ import annotations
+
+import email
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from streamguard._version import __version__
+
+ROOT = Path(__file__).parents[1]
+# Packages that a user may not have, or should not pay for by importing this one.
+OPTIONAL = {"trio", "uvloop", "aiostream", "pytest", "hypothesis", "claude_agent_sdk"}
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel, built from the sdist, and the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    return dist / f"streamguard-{__version__}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment that holds the wheel and its dependencies alone."""
+    home = tmp_path_factory.mktemp("clean")
+    venv.create(home, symlinks=True)
+    python = home / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", wheel, cwd=home)
+    return home / "bin"
+
+
+def test_the_wheel_holds_the_typed_package_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {name.partition("/")[0] for name in names} == {
+        "streamguard",
+        f"streamguard-{__version__}.dist-info",
+    }
+    assert {"streamguard/py.typed", "streamguard/__main__.py"} <= names
+    assert [name for name in names if "__pycache__" in name] == []
+
+
+def test_the_metadata_asks_for_anyio_alone(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        raw = archive.read(f"streamguard-{__version__}.dist-info/METADATA").decode()
+    metadata = email.message_from_string(raw)
+    wanted = metadata.get_all("Requires-Dist", [])
+    unconditional = [requirement for requirement in wanted if "extra ==" not in requirement]
+    assert [requirement.partition(">")[0] for requirement in unconditional] == ["anyio"]
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["Requires-Python"] == ">=3.11"
+
+
+def test_the_sdist_can_be_tested(dist):
+    with tarfile.open(dist / f"streamguard-{__version__}.tar.gz") as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "LICENSE", "README.md", "tests/test_packaging.py"} <= names
+    assert [name for name in names if name.startswith(".venv")] == []
+
+
+def test_both_ways_to_the_command_work_in_a_clean_environment(installed):
+    version = f"streamguard {__version__}\n"
+    assert run(installed / "streamguard", "--version", cwd=installed) == version
+    assert run(installed / "python", "-m", "streamguard", "--version", cwd=installed) == version
+
+
+def test_every_public_name_is_there_without_any_extra(installed):
+    script = (
+        "import streamguard as s\n"
+        "missing = [name for name in s.__all__ if not hasattr(s, name)]\n"
+        "print(s.__version__, len(s.__all__) > 0, missing)"
+    )
+    told = run(installed / "python", "-I", "-c", script, cwd=installed)
+    assert told == f"{__version__} True []\n"
+
+
+@pytest.mark.parametrize("use", ["", "; s.idle_guard(180)"], ids=["import", "idle_guard"])
+def test_importing_the_package_imports_nothing_optional(use):
+    script = f"import sys, streamguard as s{use}; print(*sys.modules)"
+    loaded = set(run(sys.executable, "-I", "-c", script).split())
+    assert "streamguard" in loaded
+    assert loaded & OPTIONAL == set()
+
+
+def test_import_streamguard_alone_starts_no_event_loop_library():
+    """Section 12: `import streamguard` is cheap, its names are loaded when they are used."""
+    script = "import sys, streamguard; print(*sys.modules)"
+    loaded = set(run(sys.executable, "-I", "-c", script).split())
+    assert loaded & {"asyncio", "anyio"} == set()

@@ -1,0 +1,328 @@
+"""Virtual time is exact, never early, and gives way to everything that is real."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import anyio
+import anyio.to_thread
+import pytest
+import trio
+
+from streamguard.testing import clocks
+from streamguard.testing.clocks import (
+    START,
+    DeadlockError,
+    VirtualLoop,
+    block_loop,
+    run_virtual,
+    virtual_clock,
+    virtual_options,
+)
+
+BACKENDS = ["asyncio", "trio"]
+both = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@pytest.fixture(autouse=True)
+def _quick_deadlocks(monkeypatch):
+    """A deadlock is certain in these tests sooner than in a user's."""
+    monkeypatch.setattr(clocks, "UNANNOUNCED_THREADS", 0.1)
+
+
+@both
+def test_a_day_of_sleep_takes_no_time_and_is_exact(backend):
+    async def main():
+        began = anyio.current_time()
+        await anyio.sleep(86_400)
+        await anyio.sleep(0.25)
+        return began, anyio.current_time()
+
+    real = time.monotonic()
+    assert run_virtual(main, backend=backend) == (START, START + 86_400.25)
+    assert time.monotonic() - real < 5
+
+
+@both
+def test_arguments_are_passed_and_errors_come_out(backend):
+    async def main(value):
+        raise LookupError(value)
+
+    with pytest.raises(LookupError, match="gone"):
+        run_virtual(main, "gone", backend=backend)
+
+
+@both
+def test_sleepers_wake_in_order_of_their_time(backend):
+    woken = []
+
+    async def sleeper(seconds):
+        await anyio.sleep(seconds)
+        woken.append((seconds, anyio.current_time() - START))
+
+    async def main():
+        async with anyio.create_task_group() as tg:
+            for seconds in (3.5, 1, 7200, 2):
+                tg.start_soon(sleeper, seconds)
+
+    run_virtual(main, backend=backend)
+    assert woken == [(1, 1), (2, 2), (3.5, 3.5), (7200, 7200)]
+
+
+@both
+def test_a_scope_fires_exactly_at_its_deadline(backend):
+    async def main():
+        with anyio.move_on_after(180):
+            await anyio.sleep_forever()
+        return anyio.current_time()
+
+    assert run_virtual(main, backend=backend) == START + 180
+
+
+def test_a_timer_never_runs_early_and_far_times_do_not_spin():
+    async def main():
+        loop = asyncio.get_running_loop()
+        seen = []
+        for when in (START + 1 / 3, math.nextafter(START + 1 / 3, math.inf), 1e12, 1e12 + 0.001):
+            loop.call_at(when, lambda when=when: seen.append((when, loop.time())))
+        await asyncio.sleep(2e12)
+        return seen
+
+    seen = run_virtual(main)
+    assert len(seen) == 4
+    assert all(at == when for when, at in seen)
+
+
+@both
+def test_a_blocked_loop_finds_its_timers_late(backend):
+    late = []
+
+    async def sleeper():
+        await anyio.sleep(10)
+        late.append(anyio.current_time() - START)
+
+    async def main():
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(sleeper)
+            await anyio.sleep(1)
+            block_loop(30)
+            assert anyio.current_time() - START == 31
+            assert late == []
+
+    run_virtual(main, backend=backend)
+    assert late == [31]
+
+
+@both
+def test_in_real_time_a_block_really_blocks(backend):
+    async def main():
+        began = anyio.current_time()
+        block_loop(0.02)
+        return anyio.current_time() - began
+
+    assert anyio.run(main, backend=backend) > 0.019
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf])
+def test_time_does_not_advance_by_nonsense(seconds):
+    async def main():
+        asyncio.get_running_loop().advance(seconds)
+
+    with pytest.raises(ValueError, match="cannot advance"):
+        run_virtual(main)
+
+
+def test_a_job_in_the_executor_holds_the_clock():
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(time.sleep, 0.05)
+        async with asyncio.timeout(5):
+            await loop.run_in_executor(None, time.sleep, 0.05)
+        return loop.time()
+
+    assert run_virtual(main) == START
+
+
+def test_a_worker_thread_of_anyio_holds_the_clock():
+    async def main():
+        with anyio.fail_after(5):
+            await anyio.to_thread.run_sync(time.sleep, 0.05)
+        held = anyio.current_time()
+        await anyio.sleep(60)
+        return held, anyio.current_time()
+
+    assert run_virtual(main) == (START, START + 60)
+
+
+def test_a_job_given_up_does_not_hold_the_clock():
+    release = threading.Event()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        job = loop.run_in_executor(None, release.wait, 10)
+        loop.call_soon(job.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await job
+        await asyncio.sleep(60)
+        release.set()
+        return loop.time()
+
+    assert run_virtual(main) == START + 60
+
+
+def test_the_end_of_the_executor_is_not_hurried_into_a_warning():
+    async def main():
+        job = asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.05)
+        await asyncio.sleep(0)
+        job.cancel()
+
+    with pytest.MonkeyPatch.context() as patch:
+        said = []
+        patch.setattr("warnings.warn", lambda *args, **_: said.append(args))
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(main())
+    assert said == []
+
+
+def test_a_ready_socket_is_served_before_the_clock_jumps():
+    async def main():
+        left, right = socket.socketpair()
+        with left, right:
+            left.setblocking(False)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(right.send, b"x")
+            async with asyncio.timeout(1):
+                await loop.sock_recv(left, 1)
+            return loop.time()
+
+    assert run_virtual(main) == START
+
+
+def test_a_silent_socket_does_not_hold_the_clock():
+    async def main():
+        left, right = socket.socketpair()
+        with left, right:
+            left.setblocking(False)
+            loop = asyncio.get_running_loop()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(30):
+                    await loop.sock_recv(left, 1)
+            return loop.time()
+
+    assert run_virtual(main) == START + 30
+
+
+def test_io_grace_gives_the_outside_real_time_before_a_jump():
+    async def main():
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "print('hello')", stdout=subprocess.PIPE
+        )
+        async with asyncio.timeout(60):
+            out, _ = await process.communicate()
+        return out.strip(), asyncio.get_running_loop().time()
+
+    factory = functools.partial(VirtualLoop, io_grace=30)
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(main()) == (b"hello", START)
+
+
+def test_a_living_process_is_no_deadlock():
+    async def main():
+        code = "import time; time.sleep(0.3)"
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+        return await process.wait()
+
+    assert run_virtual(main) == 0
+
+
+def test_a_call_from_a_foreign_thread_is_waited_for_and_served(monkeypatch):
+    monkeypatch.setattr(clocks, "UNANNOUNCED_THREADS", 30)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        called = asyncio.Event()
+        thread = threading.Timer(0.05, lambda: loop.call_soon_threadsafe(called.set))
+        thread.start()
+        await called.wait()
+        thread.join()
+        return called.is_set()
+
+    assert run_virtual(main)
+
+
+def test_on_trio_a_long_run_is_no_long_silence(monkeypatch):
+    monkeypatch.setattr(clocks, "UNANNOUNCED_THREADS", 0.5)
+
+    async def main():
+        await trio.lowlevel.checkpoint()
+        await trio.sleep(1)
+        time.sleep(0.6)
+        called = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+        thread = threading.Timer(0.05, lambda: token.run_sync_soon(called.set))
+        thread.start()
+        await called.wait()
+        thread.join()
+        return trio.current_time()
+
+    assert run_virtual(main, backend="trio") == START + 1
+
+
+def test_on_trio_what_waits_for_a_thread_or_a_socket_is_no_deadlock():
+    async def main():
+        await trio.to_thread.run_sync(time.sleep, 0.3)
+        left, right = trio.socket.socketpair()
+        with left, right:
+            thread = threading.Timer(0.3, lambda: os.write(right.fileno(), b"x"))
+            thread.start()
+            await left.recv(1)
+            thread.join()
+        return trio.current_time()
+
+    assert run_virtual(main, backend="trio") == START
+
+
+@both
+@pytest.mark.parametrize(
+    "wait", [anyio.sleep_forever, lambda: anyio.Event().wait(), lambda: anyio.sleep(math.inf)]
+)
+def test_a_deadlock_is_an_error_that_names_the_waiting(backend, wait):
+    async def stuck_here():
+        await wait()
+
+    async def main():
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(stuck_here, name="the stuck one")
+
+    with pytest.raises(DeadlockError, match=r"Waiting at 1000:(.|\n)*the stuck one"):
+        run_virtual(main, backend=backend)
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match="curio"):
+        virtual_options("curio")
+
+
+def test_the_clock_of_trio_serves_trio_run():
+    async def main():
+        await trio.sleep(3600)
+        return trio.current_time()
+
+    assert trio.run(main, clock=virtual_clock()) == START + 3600
+
+
+def test_trio_is_imported_only_when_it_is_asked_for():
+    code = (
+        "import sys, anyio; from streamguard.testing import clocks;"
+        "clocks.run_virtual(anyio.sleep, 60); assert 'trio' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

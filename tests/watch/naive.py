@@ -1,0 +1,372 @@
+"""The rules of time, read off the contract the slow way: an oracle for the watch.
+
+It keeps every fact with its instant and, for each question, lives the whole attempt again from
+the first fact on, cutting time wherever anything changes. Nothing is carried from one question to
+the next, nothing is clever, and nothing is shared with the watch but its vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamguard.signals import (
+    Liveness,
+    Progress,
+    SessionOpened,
+    TurnEnded,
+    Usage,
+    WaitEnded,
+    Waiting,
+    WorkFinished,
+    WorkStarted,
+)
+
+WIDEST_FIRST = ["total", "turn", "tools", "first", "idle", "liveness", "exit_grace"]
+NEVER = math.inf
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit that will be reached if nothing else happens."""
+
+    limit: str
+    deadline: float
+    window: float
+    since: float
+    work: str | None = None
+
+
+@dataclass
+class Entry:
+    """A piece of work in flight."""
+
+    name: str
+    since: float
+    allowance: float
+    background: bool
+    told: bool = False
+
+    @property
+    def until(self):
+        return self.since + self.allowance
+
+
+@dataclass
+class World:
+    """What is the case at one instant, after all facts up to then."""
+
+    now: float = -math.inf
+    started: float | None = None
+    asked: float | None = None
+    messages: int = 0
+    turns: int = 0
+    in_turn: bool = False
+    turn_from: float | None = None
+    progressed: bool = False
+    grace_from: float = 0.0
+    more_expected: bool = False
+    token: str | None = None
+    last_progress: float | None = None
+    work: dict[str, Entry] = field(default_factory=dict)
+    holds: dict[Any, float] = field(default_factory=dict)
+    pings: bool = False
+    silent: float = 0.0  # how long the backend has kept us waiting, work and holds aside
+    lifeless: float = 0.0  # how long not even a ping came, while we waited
+    half_told: bool = False
+    told: set[str] = field(default_factory=set)
+    stalled: tuple[str, int] = ("", 0)
+    not_before: float = -math.inf
+
+
+class Naive:
+    """The same questions as the watch's, answered from the list of facts."""
+
+    def __init__(self, limits):
+        self.limits = limits
+        self.facts: list[tuple[float, str, Any]] = []
+
+    def tell(self, now: float, what: str, value: Any = None) -> None:
+        self.facts.append((now, what, value))
+
+    def see(self, signals: Iterable[Any], now: float, wall: float) -> None:
+        self.tell(now, "message")
+        for signal in signals:
+            self.tell(now, "signal", (signal, wall))
+
+    def mute(self, due: Any) -> None:
+        """T5: work pauses `idle` until its allowance ends, or until what was told last if later."""
+        told = [at for at, what, _ in self.facts if what not in {"half", "stall"}]
+        self.tell(max(told[-1], due.deadline), "mute", due)
+        self.facts.sort(key=lambda fact: fact[0])
+
+    # -- living it again -------------------------------------------------------------------
+
+    def world(self, now: float) -> World:
+        world = World()
+        for at, what, value in self.facts:
+            self.pass_time(world, at)
+            getattr(self, f"fact_{what}")(world, value)
+        self.pass_time(world, now)
+        return world
+
+    def pass_time(self, world: World, to: float) -> None:
+        for until in sorted(until for until in world.holds.values() if until <= to):
+            self.live(world, until)
+            # T6: a hold may lapse, and the end of the last one starts a fresh window.
+            for key in [key for key, end in world.holds.items() if end <= until]:
+                self.end_hold(world, key)
+        self.live(world, to)
+
+    def live(self, world: World, to: float) -> None:
+        """A stretch of time in which nothing changes."""
+        length, world.now = to - world.now, to
+        if world.asked is None or not world.in_turn:
+            return  # T1: nobody waits. T14: between turns neither clock runs
+        world.lifeless += length
+        if not world.holds and not self.gated(world):
+            world.silent += length
+
+    def gated(self, world: World) -> bool:
+        return self.limits.gate and any(not entry.told for entry in world.work.values())
+
+    def awaits_first(self, world: World) -> bool:
+        return self.limits.first is not None and not world.progressed
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def fact_begin(self, world, _):
+        if world.started is None:
+            world.started = world.now
+            if not world.in_turn:
+                self.open_turn(world)
+
+    def fact_mark_prompt(self, world, _):
+        self.open_turn(world)
+        world.turn_from = world.now
+
+    def fact_asked(self, world, _):
+        world.asked = world.now
+        if world.turn_from is None:
+            world.turn_from = world.now  # the turn's clock: from its first pull
+
+    def fact_answered(self, world, _):
+        world.asked = None
+
+    def fact_message(self, world, _):
+        world.messages += 1
+        if world.turn_from is None:
+            world.turn_from = world.now
+        world.lifeless = 0.0
+        self.restart(world, "liveness")
+
+    def fact_touch(self, world, _):
+        self.progress(world)
+
+    def fact_hold(self, world, value):
+        key, until = value
+        world.holds[key] = max(until, world.now)
+        if until <= world.now:
+            self.end_hold(world, key)
+
+    def fact_release(self, world, key):
+        if key in world.holds:
+            self.end_hold(world, key)
+
+    def fact_mute(self, world, due):
+        if due.limit != "tools":
+            world.told.add(due.limit)
+        for entry in world.work.values():
+            if due.limit == "tools" and entry.until <= due.deadline:
+                entry.told = True
+
+    def fact_half(self, world, _):
+        world.half_told = True
+
+    def fact_stall(self, world, value):
+        limit, until = value
+        world.stalled = (limit, world.stalled[1] + 1 if world.stalled[0] == limit else 1)
+        world.not_before = until
+
+    def fact_signal(self, world, value):
+        signal, wall = value
+        opens = isinstance(signal, (Progress, WorkStarted))
+        if opens and not world.in_turn:
+            self.open_turn(world)
+            world.turn_from = world.now
+        stray = isinstance(signal, WaitEnded) and ("announced", signal.id) not in world.holds
+        no_work = stray or isinstance(signal, SessionOpened)
+        if no_work and not self.awaits_first(world):
+            self.fresh_window(world)  # S0: the silence before the first progress goes on
+        if not no_work and not isinstance(signal, (Liveness, Usage)):
+            self.progress(world)
+        match signal:
+            case Liveness():
+                world.pings = True
+            case SessionOpened():
+                world.token = signal.token if signal.resumable else None
+            case WorkStarted() if signal.id not in world.work:
+                allowance = self.limits.tools_by_name.get(signal.name, self.limits.tools)
+                allowance = NEVER if allowance is None else allowance
+                entry = Entry(signal.name, world.now, allowance, signal.background)
+                world.work[signal.id] = entry
+            case WorkStarted():
+                world.work[signal.id].background |= signal.background
+            case WorkFinished() if signal.id in world.work:
+                del world.work[signal.id]
+                self.restart(world, "tools")
+                if not world.in_turn:
+                    world.grace_from = world.now
+            case Waiting() if signal.until is None and ("announced", signal.id) in world.holds:
+                pass
+            case Waiting():
+                until = 3600.0  # S0: without an end it lapses after the hold's allowance
+                if signal.until is not None:
+                    end = signal.until
+                    until = (end if isinstance(end, (int, float)) else end.timestamp()) - wall
+                self.fact_hold(world, (("announced", signal.id), world.now + until))
+            case WaitEnded() if not stray:
+                self.fact_release(world, ("announced", signal.id))
+            case TurnEnded():
+                self.end_turn(world, signal)
+
+    # -- what facts do -----------------------------------------------------------------------
+
+    def open_turn(self, world):
+        world.in_turn, world.turn_from = True, None
+        world.progressed = False
+        world.more_expected = False
+        self.restart(world, "turn", "tools", "exit_grace")
+        self.fresh_window(world)
+
+    def end_turn(self, world, signal):
+        world.turns += 1
+        world.in_turn = False
+        world.grace_from = world.now
+        world.more_expected = signal.more_expected
+        self.restart(world, "turn", "tools", "exit_grace")
+        world.work = {id_: work for id_, work in world.work.items() if work.background}
+        for key in [key for key in world.holds if key[0] == "announced"]:
+            self.end_hold(world, key)
+
+    def progress(self, world):
+        world.progressed = True
+        world.last_progress = world.now
+        self.fresh_window(world)
+
+    def fresh_window(self, world):
+        world.silent = 0.0
+        world.half_told = False
+        self.restart(world, "idle", "first")
+
+    def restart(self, world, *limits):
+        """T4, T11: `in a row` and `once per silence` last as long as a limit's clock runs."""
+        world.told -= set(limits)
+        if world.stalled[0] in limits:
+            world.stalled = ("", 0)
+
+    def end_hold(self, world, key):
+        del world.holds[key]
+        if not world.holds:
+            self.fresh_window(world)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    def limits_ahead(self, world: World) -> Iterator[Limit]:
+        """Every limit that will be reached if from `world.now` on nothing happens."""
+        limits = self.limits
+        if world.asked is None:
+            return
+        if limits.total is not None:
+            yield Limit("total", world.started + limits.total, limits.total, world.started)
+        if not world.in_turn:
+            if limits.exit_grace is not None and world.turns:
+                since = max([world.grace_from, *(work.until for work in world.work.values())])
+                if world.more_expected:
+                    since = max(since, world.grace_from + 3600.0)
+                yield Limit("exit_grace", since + limits.exit_grace, limits.exit_grace, since)
+            return
+        if limits.turn is not None:
+            yield Limit("turn", world.turn_from + limits.turn, limits.turn, world.turn_from)
+        for id_, work in world.work.items():
+            if limits.gate and not work.told:
+                name = work.name or id_
+                yield Limit("tools", work.until, work.allowance, work.since, name)
+        if limits.liveness is not None and world.pings:
+            since = world.now - world.lifeless
+            yield Limit("liveness", since + limits.liveness, limits.liveness, since)
+        if (silence := self.silence_ahead(world)) is not None:
+            yield silence
+
+    def silence_ahead(self, world: World) -> Limit | None:
+        kind = "first" if self.awaits_first(world) else "idle"
+        window = getattr(self.limits, kind)
+        if world.asked is None or not world.in_turn or window is None:
+            return None
+        if self.gated(world):
+            return None
+        lapse = max(world.holds.values(), default=-NEVER)
+        since = lapse if world.holds else world.now - world.silent
+        return Limit(kind, since + window, window, since)
+
+    def told(self, world, limit):
+        """Mode `warn`: said once. The end of a hold still to lapse begins a new silence."""
+        return limit.limit in world.told and not (limit.limit in {"idle", "first"} and world.holds)
+
+    def decided_at(self, world: World, limit: Limit) -> float:
+        if limit.limit == "total":
+            return limit.deadline
+        at = max(limit.deadline, world.not_before)
+        if limit.limit in {"turn", "tools", "exit_grace"}:
+            at = max(at, world.asked)  # T1: judged only once a later pull waits
+        return at
+
+    def half_ahead(self, world: World) -> float:
+        silence = self.silence_ahead(world)
+        if silence is None or self.told(world, silence):
+            return NEVER
+        if world.half_told and not world.holds:
+            return NEVER
+        return silence.deadline - silence.window / 2
+
+    def deadline(self, now: float) -> float:
+        world = self.world(now)
+        ahead = [limit for limit in self.limits_ahead(world) if not self.told(world, limit)]
+        times = [self.decided_at(world, limit) for limit in ahead]
+        return min([*times, self.half_ahead(world)])
+
+    def due(self, now: float) -> Limit | None:
+        world = self.world(now)
+        reached = [
+            limit
+            for limit in self.limits_ahead(world)
+            if not self.told(world, limit) and self.decided_at(world, limit) <= now
+        ]
+        reached.sort(key=lambda limit: (limit.deadline, WIDEST_FIRST.index(limit.limit)))
+        return reached[0] if reached else None
+
+    def judge(self, now: float) -> tuple[Any, ...] | Limit | None:
+        world = self.world(now)
+        due = self.due(now)
+        if due is None:
+            if self.half_ahead(world) > now:
+                return None
+            silence = self.silence_ahead(world)
+            self.tell(now, "half")
+            return ("half", silence.limit, silence.window)
+        late = now - self.decided_at(world, due)
+        if due.limit == "total" or late <= min(0.25, due.window / 2):
+            return due
+        if world.stalled == (due.limit, 3):
+            return due
+        extension = min(due.window, 1.0)
+        self.tell(now, "stall", (due.limit, now + extension))
+        return ("stalled", due.limit, late, extension)
+
+    def total_deadline(self) -> float:
+        world = self.world(self.facts[-1][0]) if self.facts else World()
+        if self.limits.total is None or world.started is None or "total" in world.told:
+            return NEVER
+        return world.started + self.limits.total

@@ -1,0 +1,188 @@
+"""The watch against a naive model of the same rules, over random attempts.
+
+`STREAMGUARD_MODEL_STEPS=1000000 pytest tests/watch/test_watch_model.py -o timeout=0` for a long
+run; a failure names the seed, and `STREAMGUARD_MODEL_SEED` repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from streamguard.signals import (
+    Failed,
+    Liveness,
+    Progress,
+    SessionOpened,
+    TurnEnded,
+    Usage,
+    WaitEnded,
+    WorkFinished,
+    WorkStarted,
+)
+from streamguard.watch import Limits
+from tests.watch.driver import TICK, Trio, waiting_until
+
+STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS", "20000"))
+SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED", "1"))
+STEPS_PER_ATTEMPT = 60
+
+LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total"}
+IDS = ["a", "b", "c"]
+NAMES = ["", "Bash", "Read", "Task"]
+
+
+class Chance:
+    """What a random attempt is made of; `random.Random` and hypothesis' own both serve."""
+
+    def __init__(self, source: random.Random) -> None:
+        self.source = source
+
+    def window(self, *seconds):
+        return self.source.choice([None, *seconds])
+
+    def limits(self) -> Limits:
+        choice = self.source.choice
+        return Limits(
+            idle=self.window(0.25, 1.0, 5.0, 5.0, 10.0),
+            first=self.window(0.5, 5.0, 12.0),
+            liveness=self.window(0.25, 3.0, 8.0),
+            gate=choice([True, True, False]),
+            tools=self.window(2.0, 20.0, 7200.0),
+            tools_by_name=choice([{}, {"Bash": 1.0}, {"Bash": None, "Read": 9.0}]),
+            turn=self.window(None, 6.0, 30.0, 300.0),
+            exit_grace=self.window(0.5, 5.0),
+            total=self.window(None, 20.0, 60.0, 600.0),
+        )
+
+    def signal(self, now: float):
+        id_ = self.source.choice(IDS)
+        return self.source.choice(
+            [
+                Progress,
+                Liveness,
+                Liveness,
+                TurnEnded,
+                lambda: Usage({"tokens": 1.0}),
+                lambda: SessionOpened(id_),
+                lambda: WorkStarted(id_, self.source.choice(NAMES)),
+                lambda: WorkStarted(id_, self.source.choice(NAMES), background=True),
+                lambda: WorkFinished(id_),
+                lambda: WorkFinished(id_),
+                lambda: waiting_until(
+                    id_,
+                    now,
+                    self.source.choice([None, -40, 0, 8, 33]),
+                    aware=self.source.choice([True, False]),
+                ),
+                lambda: WaitEnded(id_),
+                lambda: TurnEnded(more_expected=self.source.choice([True, False, False])),
+                Failed,
+            ]
+        )()
+
+    def signals(self, now: float):
+        if self.source.random() < 0.4:
+            return [Progress()]
+        return [self.signal(now) for _ in range(self.source.choice([1, 1, 1, 2, 3, 0]))]
+
+    def step(self, trio: Trio) -> str:
+        """One fact, one question or some time."""
+        source = self.source
+        acts = {
+            "begin": (1, trio.begin),
+            "ask": (10, trio.ask),
+            "give up": (2, trio.give_up),
+            "message": (8, lambda: trio.message(self.signals(trio.now))),
+            "exchange": (8, lambda: self.exchange(trio)),
+            "overheard": (2, lambda: trio.overheard(self.signals(trio.now))),
+            "hold": (3, lambda: trio.hold(source.choice([1, 2]), self.hold_end(trio.now))),
+            "release": (3, lambda: trio.release(source.choice([1, 2]))),
+            "touch": (1, trio.touch),
+            "mark_prompt": (1, trio.mark_prompt),
+            "judge": (6, trio.judge),
+            "judge and mute": (3, lambda: (trio.judge(), trio.mute())),
+            "wait": (6, lambda: trio.wait(source.choice([0, 1, 2, 3, 8, 20, 41]))),
+            "until the deadline": (6, lambda: trio.wait_for_deadline(self.lateness())),
+            "judge there": (10, lambda: self.judge_at_deadline(trio)),
+        }
+        weights = [weight for weight, _ in acts.values()]
+        (name,) = source.choices(list(acts), weights)
+        acts[name][1]()
+        return name
+
+    def exchange(self, trio: Trio) -> None:
+        """A plain message, as most are, and a wait for the next, which may get long."""
+        trio.message([Progress()])
+        trio.ask()
+        if self.source.random() < 0.5:
+            self.judge_at_deadline(trio)
+
+    def lateness(self) -> int:
+        return self.source.choice([-1, 0, 0, 0, 1, 2, 3, 16])
+
+    def hold_end(self, now: float) -> float:
+        return now + self.source.choice([-8, 0, 4, 12, 60, 28_800, float("inf")]) * TICK
+
+    def judge_at_deadline(self, trio: Trio) -> None:
+        trio.wait_for_deadline(self.lateness())
+        trio.judge()
+        if self.source.random() < 0.3:
+            trio.mute()
+
+
+class Attempt(RuleBasedStateMachine):
+    """Hypothesis chooses, and shrinks what fails to the fewest facts."""
+
+    @initialize(source=st.randoms(use_true_random=False))
+    def start(self, source):
+        self.chance = Chance(source)
+        self.trio = Trio(self.chance.limits())
+        self.trio.begin()
+
+    @rule()
+    def step(self):
+        self.chance.step(self.trio)
+
+    @invariant()
+    def all_agree(self):
+        if hasattr(self, "trio"):
+            self.trio.compare()
+
+
+TestAttempt = Attempt.TestCase
+TestAttempt.settings = settings(
+    max_examples=60,
+    stateful_step_count=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_random_attempts_agree_with_the_model():
+    """T1, T2, T4, T5, T6, T14, S0, S3: whatever happens, in whatever order."""
+    happened: Counter[str] = Counter()
+    for number in range(STEPS // STEPS_PER_ATTEMPT + 1):
+        chance = Chance(random.Random(SEED * 1_000_003 + number))
+        trio = Trio(chance.limits())
+        history = [repr(trio.slow.limits)]
+        try:
+            for _ in range(STEPS_PER_ATTEMPT):
+                history.append(f"{trio.now:g} {chance.step(trio)}")
+                trio.compare()
+        except AssertionError as error:
+            error.add_note(f"attempt {number} of seed {SEED}:\n" + "\n".join(history))
+            error.add_note("\n".join(map(repr, trio.naive.facts)))
+            raise
+        happened += trio.happened
+    # A driver that no longer gets somewhere would compare nothing there.
+    assert {"shortcut ask", "shortcut message"} < happened.keys()
+    assert {kind.removeprefix("due ") for kind in happened if kind[:4] == "due "} == LIMITS
+    assert {kind[8:] for kind in happened if kind[:8] == "stalled "} == LIMITS - {"total"}
+    assert {kind[5:] for kind in happened if kind[:5] == "half "} == {"idle", "first"}
