@@ -5,8 +5,9 @@
         ended = await tree.terminate(grace=5)   # it and all that it ever started
         assert ended.confirmed, ended.survivors
 
-Who belongs to a tree: members.py. How a process is known: identity.py. Imports errors, loops
-and its own parts; knows nothing of streams.
+Who belongs to a tree: members.py. How a process is known: identity.py. Imports errors and its own
+parts, of which only `hosted` needs an event loop: whoever has none (the sentinel, a command line)
+can import the rest for the price of the standard library. Knows nothing of streams.
 """
 
 from __future__ import annotations
@@ -14,19 +15,18 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
-import anyio
-
-from streamguard import loops
 from streamguard.errors import ConfigError
 from streamguard.process import identity, procfs
-from streamguard.process.ending import Ending
 from streamguard.process.marks import marked_env
 from streamguard.process.members import Members
 from streamguard.process.procfs import MARK
-from streamguard.process.table import fresh_table, untouchable
+from streamguard.process.table import untouchable
 from streamguard.process.termination import Cause, Termination
+
+if TYPE_CHECKING:
+    from streamguard.process.hosted import HostedEnding
 
 # How long the owner of a dead process is given to say its exit status, in seconds.
 _STATUS_GRACE: Final = 0.1
@@ -55,7 +55,7 @@ class ProcessTree:
     def __init__(self, target: Adoptable, members: Members) -> None:
         self._target = target
         self._members = members
-        self._ending: Ending | None = None
+        self._ending: HostedEnding | None = None
         self._is_closed = False
 
     @classmethod
@@ -116,6 +116,8 @@ class ProcessTree:
         Whoever was noted is found again when its parent is gone. So look before anything ends the
         process otherwise, such as a client's disconnect.
         """
+        from streamguard.process.hosted import fresh_table
+
         with suppress(OSError):
             self._members.update(await fresh_table())
         return tuple(handle.pid for handle in self._members.living)
@@ -132,7 +134,10 @@ class ProcessTree:
         budget = 2 * grace + 5 if budget is None else _seconds(budget, "budget")
         self._check_open()
         if self._ending is None or self._ending.is_over.is_set():
-            self._ending = Ending(self._members, grace, budget, self._status_when_known)
+            from streamguard import loops
+            from streamguard.process.hosted import HostedEnding
+
+            self._ending = HostedEnding(self._members, grace, budget, self._status_when_known)
             loops.current().spawn(self._run)
         return await self._ending.outcome()
 
@@ -171,6 +176,8 @@ class ProcessTree:
                 self._members.close()
 
     async def _status_when_known(self) -> int | None:
+        import anyio
+
         # Its owner may have reaped it and be about to note how it ended.
         with anyio.move_on_after(_STATUS_GRACE if hasattr(self._target, "returncode") else 0):
             while self.is_dead and self.exit_status is None:  # noqa: ASYNC110 - nothing tells

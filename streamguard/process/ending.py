@@ -1,27 +1,22 @@
 """Ending a tree: TERM and CONT, a grace that death ends early, then KILL until nothing is left.
 
-It runs in a task of its own, so that no cancellation of the caller cuts it short between TERM
-and KILL (D6); and where the loop itself ends first, what is left is killed at once.
+Written once for who has an event loop (`hosted`) and for who has none (`blocking`): all waiting
+is done by a `Ground`. Where it is cut short, as by a loop that ends first, what is left is killed
+at once. Imports no loop, and of the package nothing that does.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-import anyio
-
-from streamguard.process.table import Table, fresh_table, read_table
+from streamguard.process.table import Table, read_table
 from streamguard.process.termination import Cause, Termination
 
 if TYPE_CHECKING:
     from streamguard.process.identity import Handle
-    from streamguard.process.members import Members
-
-logger = logging.getLogger("streamguard")
 
 # How long deaths are waited for before the next look for who has joined, in seconds.
 _FIRST_LOOK: Final = 0.02
@@ -33,59 +28,87 @@ _PROOFS: Final = 2
 _FREEZES: Final = 10
 
 
+class Ground(Protocol):
+    """Where an ending waits. A deadline on its clock is kept by its `pause` and `outwait`."""
+
+    def now(self) -> float:
+        """Seconds on its clock."""
+        ...
+
+    async def pause(self, bound: float) -> None:
+        """Wait that long."""
+        ...
+
+    async def outwait(self, handles: Iterable[Handle], bound: float) -> None:
+        """Wait until all are dead, or `bound` seconds are over."""
+        ...
+
+    async def table(self) -> Table:
+        """The processes at an instant after this call; OSError if they cannot be read."""
+        ...
+
+
+class Tree(Protocol):
+    """Whom an ending ends: the `Members` of one tree, or of several at once."""
+
+    @property
+    def living(self) -> tuple[Handle, ...]:
+        """Who is not dead."""
+        ...
+
+    @property
+    def orphans(self) -> tuple[Handle, ...]:
+        """Those of the living whose parent is none of them."""
+        ...
+
+    def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
+        """Find who has joined, and `greet` each the moment it is held."""
+        ...
+
+    def take_children(self, pid: int) -> list[Handle]:
+        """Hold on to whom `pid` has forked since the last look."""
+        ...
+
+    def send_to_group(self, number: int, table: Table) -> bool:
+        """Send the tree's own group a signal; False if it has none or that is not possible."""
+        ...
+
+
 class Ending:
-    """One run of it. `run` is given to a task; `outcome` waits for its end."""
+    """One run of it: `run` once, then read `termination`."""
 
     def __init__(
         self,
-        members: Members,
+        tree: Tree,
         grace: float,
         budget: float,
+        ground: Ground,
         status: Callable[[], Awaitable[int | None]],
     ) -> None:
         self.termination: Termination | None = None
-        self.is_over: Final = anyio.Event()
-        self._members = members
+        self._members = tree
         self._grace = grace
         self._budget = budget
+        self._ground = ground
         self._status = status
-        self._began = anyio.current_time()
+        self._began = ground.now()
         self._signals: list[str] = []
         self._stopped: set[Handle] = set()
         self._table: Table | None = None
 
     async def run(self) -> None:
-        """End the tree. Raises nothing but the loop's cancellation."""
+        """End the tree. Raises nothing but what cuts it short."""
         try:
             await self._end()
             self.termination = await self._result()
         except Exception:
-            logger.exception("ending the tree of process %d failed", self._members.pid)
+            import logging  # far more than all the rest, and never needed
+
+            logging.getLogger("streamguard").exception("ending %r failed", self._members)
         finally:
             if self.termination is None:
                 self._kill_at_once()
                 self.termination = self._judged(None)
-            self.is_over.set()
-
-    async def outcome(self) -> Termination:
-        """Its result, waited for through one cancellation, which is raised afterwards (D6).
-
-        A second one (asyncio only; scopes are shielded off) leaves it running on its own.
-        """
-        cancelled = anyio.get_cancelled_exc_class()
-        kept: BaseException | None = None
-        with anyio.CancelScope(shield=True):
-            while not self.is_over.is_set():
-                try:
-                    await self.is_over.wait()
-                except cancelled as error:
-                    if kept is not None:
-                        raise
-                    kept = error
-        if kept is not None:
-            raise kept
-        assert self.termination is not None
-        return self.termination
 
     async def _end(self) -> None:
         deadline = self._began + self._budget
@@ -95,7 +118,7 @@ class Ending:
             return
         rounds = 0
         while not await self._is_empty():
-            left = deadline - anyio.current_time()
+            left = deadline - self._ground.now()
             if left <= 0 and rounds > 0:  # one at least, however long the looks before it took
                 return
             await self._kill()
@@ -110,10 +133,10 @@ class Ending:
             # Later, only those who have no parent to end them: what a backend starts in order to
             # shut down is its own affair.
             self._ask_to_end(self._members.orphans if asked else self._members.living, asked)
-            await self._outwait(min(pause, until - anyio.current_time()))
+            await self._outwait(min(pause, until - self._ground.now()))
             if await self._is_empty():
                 return True
-            if anyio.current_time() >= until:
+            if self._ground.now() >= until:
                 return False
             pause = min(max(2 * pause, _FIRST_LOOK), _LAST_LOOK)
 
@@ -177,16 +200,14 @@ class Ending:
     async def _outwait(self, bound: float) -> None:
         """Wait until all who are known are dead, or `bound` seconds are over."""
         if self._table is None:  # the last look failed: not before it may have become possible
-            await anyio.sleep(bound)
-        with anyio.move_on_after(bound):
-            for handle in self._members.living:
-                await handle.wait_dead()
+            await self._ground.pause(bound)
+        await self._ground.outwait(self._members.living, bound)
 
     async def _look(self, greet: Callable[[Handle], object] | None = None) -> None:
         """Find who has joined, and `greet` each. Where that fails for now, who was known stays known."""
         self._table = None
         with suppress(OSError):  # no file descriptor left, for one
-            table = await fresh_table()
+            table = await self._ground.table()
             self._members.update(table, greet)
             self._table = table
 
@@ -206,7 +227,7 @@ class Ending:
         return Termination(
             cause=self._cause(any_left=bool(survivors)),
             signals=tuple(self._signals),
-            elapsed=anyio.current_time() - self._began,
+            elapsed=self._ground.now() - self._began,
             exit=status,
             survivors=survivors,
         )

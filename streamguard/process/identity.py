@@ -8,7 +8,7 @@
     SignalHandle  nothing at all: `kill(pid, 0)`. It takes a zombie for alive, and it cannot tell
                   a pid that was given to another process from the one that was meant
 
-Imports anyio and procfs; psutil only if it comes to that. Knows nothing of trees.
+Imports procfs; anyio where a loop waits, psutil only if it comes to that. Knows nothing of trees.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ import os
 import select
 import signal
 import struct
+import time
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, ClassVar, Final, TypeAlias
-
-import anyio
 
 from streamguard.process import procfs
 
@@ -92,9 +91,19 @@ class Handle:
 
     async def wait_dead(self) -> None:
         """Return when it is dead."""
+        import anyio
+
         pause = _FIRST_LOOK
         while not self.is_dead:
             await anyio.sleep(pause)
+            pause = min(2 * pause, _LAST_LOOK)
+
+    def outwait(self, bound: float) -> None:
+        """Block until it is dead, but for `bound` seconds at most: for who has no loop."""
+        deadline = time.monotonic() + bound
+        pause = _FIRST_LOOK
+        while not self.is_dead and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(pause, left))
             pause = min(2 * pause, _LAST_LOOK)
 
     def exit_status(self) -> int | None:
@@ -166,6 +175,8 @@ class PidfdHandle(Handle):
     async def wait_dead(self) -> None:
         if self._fd is None or self.is_dead:
             return
+        import anyio
+
         try:
             # One of its own for each that waits: a loop takes one waiter for a descriptor, and
             # `close` must not take it from under one. No duplicate: trio leaves it to `close` to
@@ -183,6 +194,10 @@ class PidfdHandle(Handle):
         finally:
             os.close(fd)
         self._is_dead = True
+
+    def outwait(self, bound: float) -> None:
+        if self._fd is not None and bound > 0:
+            _is_readable(self._fd, bound)
 
     def exit_status(self) -> int | None:
         if self._fd is None:
@@ -327,10 +342,10 @@ def psutil_or_none() -> Any:
         return None
 
 
-def _is_readable(fd: int) -> bool:
+def _is_readable(fd: int, bound: float = 0) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(bound * 1e3))
 
 
 def _peek(kind: int, ident: int) -> int | None:

@@ -12,7 +12,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
-from uuid import uuid4
 
 from streamguard.process.procfs import MARK, Stat, read_mark
 
@@ -23,7 +22,7 @@ def marked_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
     `ClaudeAgentOptions(env=marked_env({}))`, `Popen(..., env=marked_env())`. What clears its
     environment escapes the mark; all else that this process ever starts is found by it.
     """
-    return {**(os.environ if env is None else env), MARK: uuid4().hex}
+    return {**(os.environ if env is None else env), MARK: os.urandom(16).hex()}
 
 
 def own_mark(stat: Stat) -> str | None:

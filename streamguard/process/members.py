@@ -35,6 +35,9 @@ class Members:
         self._session: int | None = None  # of the group that the root leads, once it does
         self._leads_group = False
 
+    def __repr__(self) -> str:
+        return f"the tree of process {self.pid}"
+
     @property
     def living(self) -> tuple[Handle, ...]:
         """Who is not dead, the root first."""

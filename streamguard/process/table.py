@@ -1,22 +1,16 @@
 """All processes of the system at one instant, and who of them belongs together.
 
-One walk serves all who ask for one in the same pass of the loop: 200 teardowns at once cost as
-many walks as one. Imports anyio and procfs; psutil where there is no /proc.
+Imports procfs; psutil where there is no /proc. Knows nothing of loops, and decides nothing.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
-
-import anyio
-from anyio.lowlevel import RunVar, checkpoint
 
 from streamguard.process import procfs
 from streamguard.process.identity import psutil_or_none
@@ -129,37 +123,6 @@ def _read_procfs() -> Table:
         if with_marks and not stat.is_dead and (mark := procfs.read_mark(pid)) is not None:
             marks[pid] = mark
     return Table(stats, marks, newest=newest)
-
-
-class _Walk:
-    """A table that is about to be read, and who waits for it."""
-
-    def __init__(self) -> None:
-        self.is_over = anyio.Event()
-        self.table: Table | None = None
-
-
-_next_walk: RunVar[_Walk | None] = RunVar("streamguard_next_walk", None)
-
-
-async def fresh_table() -> Table:
-    """The processes at an instant after this call; OSError if /proc cannot be read just now."""
-    walk = _next_walk.get()
-    if walk is None:
-        walk = _Walk()
-        _next_walk.set(walk)
-        try:
-            await checkpoint()  # who asks in this pass joins
-        finally:
-            _next_walk.set(None)
-            with suppress(OSError):
-                walk.table = read_table()
-            walk.is_over.set()
-    else:
-        await walk.is_over.wait()
-    if walk.table is None:
-        raise OSError(errno.EAGAIN, "the table of processes could not be read")
-    return walk.table
 
 
 def _stat_of(process: Any) -> Stat | None:

@@ -1,0 +1,90 @@
+"""The same ending without an event loop, in a process that imports none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import streamguard
+from streamguard.process import blocking, identity, marked_env, procfs
+from streamguard.process.identity import PidfdHandle, StatHandle
+from streamguard.process.members import Members
+from tests.process.backends import PATIENCE
+
+ROOT = Path(streamguard.__file__).parents[1]
+
+
+@pytest.fixture(params=[PidfdHandle, StatHandle], ids=lambda way: way.proof)
+def way(request, monkeypatch):
+    monkeypatch.setattr(identity, "WAYS", (request.param,))
+
+
+def members_of(backend):
+    members = Members(backend.pid, identity.open_handle(backend.pid))
+    procfs.settle(backend.pid)
+    members.note_root(procfs.read_stat(backend.pid))
+    return members
+
+
+def end(backend, **options):
+    members = members_of(backend)
+    try:
+        return blocking.end(members, **options)
+    finally:
+        members.close()
+
+
+TREES = {
+    "plain": ["ready", "hang"],
+    "with a child that hears": ["child", "ready", "hang", ";", "ready", "hang"],
+    "with an orphan that bears the mark": [
+        *("child", "detach", "orphan", "ready", "hang"),
+        *(";", "ready", "hang"),
+    ],
+}
+
+
+@pytest.mark.parametrize("case", TREES)
+def test_who_hears_is_asked_and_its_death_ends_the_grace(backends, way, case):
+    """D4: as on a loop."""
+    backend = backends.start(*TREES[case], env=marked_env())
+    began = time.monotonic()
+    ended = end(backend, grace=60.0, budget=125.0)
+    assert time.monotonic() - began < PATIENCE
+    assert (ended.cause, ended.confirmed) == ("terminated", True)
+    assert backends.living() == set()
+
+
+def test_who_is_deaf_is_killed(backends, way):
+    """D4: TERM and CONT, the whole grace, then STOP and KILL."""
+    words = ["child", "ignore", "detach", "ready", "hang", ";", "ignore", "ready", "hang"]
+    backend = backends.start(*words)
+    ended = end(backend, grace=0.3, budget=5.6)
+    assert (ended.cause, ended.signals) == ("killed", ("TERM", "CONT", "STOP", "KILL"))
+    assert ended.elapsed >= 0.3
+    assert backends.living() == set()
+
+
+def test_a_survivor_is_named_when_the_budget_is_spent(backends, monkeypatch):
+    """D4: bounded, as on a loop."""
+    monkeypatch.setattr(identity.Handle, "send", lambda *_: False)
+    monkeypatch.setattr(PidfdHandle, "send_to_group", lambda *_: False)
+    backend = backends.start("ready", "hang")
+    ended = end(backend, grace=0.1, budget=0.3)
+    assert (ended.cause, ended.survivors) == ("survived", (backend.pid,))
+
+
+def test_it_needs_the_standard_library_alone():
+    """Section 12: a helper or a command line pays for no loop and no logging."""
+    code = (
+        "import sys\n"
+        f"sys.path.append({str(ROOT)!r})\n"
+        "import streamguard.process.blocking\n"
+        "print(*sorted({'anyio', 'asyncio', 'logging', 'socket', 'uuid'} & set(sys.modules)))"
+    )
+    told = subprocess.check_output([sys.executable, "-I", "-S", "-c", code], text=True)
+    assert told == "\n"
