@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         exit_code_for,
     )
     from streamguard.guarded import Guarded, GuardedIterator
+    from streamguard.limits import scope
     from streamguard.monitor import Monitor
     from streamguard.operators import (
         Operator,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         inflight_tool_gate,
     )
     from streamguard.plan import StreamGuardWarning
+    from streamguard.scopes import Scope
     from streamguard.teardown import SupportsDisconnect
 
 _HOMES = {
@@ -62,6 +64,7 @@ _HOMES = {
         "exit_code_for",
     ),
     "guarded": ("Guarded", "GuardedIterator"),
+    "limits": ("scope",),
     "monitor": ("Monitor",),
     "operators": (
         "Operator",
@@ -72,6 +75,7 @@ _HOMES = {
         "inflight_tool_gate",
     ),
     "plan": ("StreamGuardWarning",),
+    "scopes": ("Scope",),
     "teardown": ("SupportsDisconnect",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -88,6 +92,7 @@ __all__ = [
     "Monitor",
     "Operator",
     "ProcessExitedError",
+    "Scope",
     "StreamGuardError",
     "StreamGuardWarning",
     "StreamInterruptedError",
@@ -106,6 +111,7 @@ __all__ = [
     "idle_timeout",
     "inflight_tool_gate",
     "live",
+    "scope",
 ]
 
 

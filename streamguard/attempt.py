@@ -28,6 +28,7 @@ from streamguard.activity import Activity
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
 from streamguard.loops import Cut, Loop
 from streamguard.reading import PROGRESS, Reading
+from streamguard.scopes import path as scopes_in_force
 from streamguard.teardown import UNWINDING, Disconnecting, Spawn
 from streamguard.watch import Due, Half, Limits, Stalled, Watch
 
@@ -381,6 +382,7 @@ class Attempt:
             name=self.activity.name,
             labels=dict(self.activity.labels),
             token=self.activity.token,
+            scope=scopes_in_force(),
             when=datetime.now(UTC),
         )
 

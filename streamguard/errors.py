@@ -8,7 +8,7 @@
     │   ├── LivenessTimeoutError     liveness: not even pings came any more
     │   ├── ToolTimeoutError         tools:    one piece of work outlived its allowance
     │   ├── TurnTimeoutError         turn:     the turn as a whole took too long
-    │   └── DeadlineExceededError    total:    the whole thing took too long
+    │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
     ├── StreamTruncatedError         the stream ended before its turn did
     ├── StreamInterruptedError       it ended after the consumer had cancelled a pull
     └── ProcessExitedError           the backend's process died under the stream
@@ -21,13 +21,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
 
+ScopeKind: TypeAlias = Literal["flow", "step", "llm_call", "tool"]
 Limit: TypeAlias = Literal[
-    "idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "truncated"
+    "idle",
+    "first",
+    "liveness",
+    "tools",
+    "turn",
+    "exit_grace",
+    "total",
+    "truncated",
+    "cleanup",
+    ScopeKind,
 ]
 DisconnectOutcome: TypeAlias = Literal["none", "returned", "raised", "abandoned"]
 
@@ -37,11 +47,29 @@ def seconds(value: float) -> str:
     return f"{value:,.1f}".removesuffix(".0") + " s" if value >= 10 else f"{value:.3g} s"
 
 
+class ScopeName(NamedTuple):
+    """A time scope as errors name it: `step 'build'`, or only its kind."""
+
+    kind: ScopeKind | Literal["cleanup"]
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}" if self.name else self.kind
+
+
+def spelled(path: tuple[ScopeName, ...]) -> str:
+    """The scopes of a path, from the outermost inwards: `flow 'deploy' > step 'build'`."""
+    return " > ".join(map(str, path))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Which limit ended an attempt, and what was known at that moment (T7).
 
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
+    `scope` is the path of time scopes in force, from the outermost inwards. Of a time scope's
+    own verdict, `fired` is the scope whose time was up first (None: too little was left to
+    begin), and `effective` the outermost whose time is up: what to do next follows from that one.
     """
 
     limit: Limit
@@ -51,7 +79,9 @@ class Verdict:
     at: float = 0.0
     when: datetime | None = None
     name: str = ""
-    scope: str = "stream"
+    scope: tuple[ScopeName, ...] = ()
+    fired: ScopeName | None = None
+    effective: ScopeName | None = None
     messages: int = 0
     first_seen: bool = False
     last_signal: str | None = None
@@ -64,8 +94,11 @@ class Verdict:
     @property
     def reason(self) -> str:
         """What happened, in one sentence, for the person on call."""
+        if self.effective is not None:
+            return f"{spelled(self.scope)} {self._what_the_scope_came_to(self.effective)}"
         who = f"stream {self.name!r}" if self.name else "stream"
-        return f"{who} {self._what_happened()}; {self._what_was_seen()}"
+        where = f" ({spelled(self.scope)})" if self.scope else ""
+        return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
 
     def _what_happened(self) -> str:
         spent = seconds(self.elapsed)
@@ -80,12 +113,19 @@ class Verdict:
                 return f"waited {spent} for {self.work} to finish{self._knob()}"
             case "turn":
                 return f"did not end its turn in {spent}{self._knob()}"
-            case "total":
+            case "total" | "flow" | "step" | "llm_call" | "tool" | "cleanup":
                 return f"was not done in {spent}{self._knob()}"
             case "exit_grace":
                 return f"stayed open {spent} after its turn had ended{self._knob()}"
             case "truncated":
                 return "ended before its turn did: no terminal message came"
+
+    def _what_the_scope_came_to(self, effective: ScopeName) -> str:
+        if self.fired is None:
+            left = seconds(max(0.0, (self.window or 0.0) - self.elapsed))
+            return f"was not begun: only {left} left of {effective}{self._knob()}"
+        cut = "" if self.fired == effective else f"was cut with {effective}, which "
+        return cut + self._what_happened()
 
     def _knob(self) -> str:
         return "" if self.window is None else f" (limit {self.limit}={self.window:g})"
@@ -184,7 +224,10 @@ class TurnTimeoutError(StreamTimeoutError):
 
 
 class DeadlineExceededError(StreamTimeoutError):
-    """The whole thing, backoff and teardown included, took longer than `total` seconds."""
+    """The whole thing, backoff and teardown included, took longer than `total` seconds.
+
+    Or a time scope did: see `.verdict.fired` and `.verdict.effective` (`streamguard.limits`).
+    """
 
 
 class StreamTruncatedError(StreamGuardError):

@@ -8,9 +8,11 @@ stream yields or raises they name the type, and where it was raised (E3). Import
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from streamguard.errors import Limit, Teardown, Verdict, seconds
 
@@ -119,6 +121,49 @@ class TornDown(Event):
 Observer: TypeAlias = Callable[[Event], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScopeEvent:
+    """Base of what happens to time scopes (`limits`), which belong to no stream."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScopeTimedOut(ScopeEvent):
+    """A time scope's verdict is final: time is up, or too little was left to begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanupCut(ScopeEvent):
+    """A cleanup outlived its budget and was cut; what it was to do may not be done."""
+
+
+ScopeObserver: TypeAlias = Callable[[ScopeEvent], None]
+_E = TypeVar("_E")
+_scope_observers: ContextVar[tuple[ScopeObserver, ...]] = ContextVar(
+    "streamguard_scope_observers", default=()
+)
+
+
+@contextmanager
+def observing_scopes(observer: ScopeObserver) -> Generator[None, None, None]:
+    """Within the block, and the tasks begun in it, `observer` is told of every time scope."""
+    token = _scope_observers.set((*_scope_observers.get(), observer))
+    try:
+        yield
+    finally:
+        _scope_observers.reset(token)
+
+
+def tell_of_scope(event: ScopeEvent) -> None:
+    """Log `event` and give it to every observer of scopes in force."""
+    tell((_log_scope, *_scope_observers.get()), event)
+
+
+def _log_scope(event: ScopeEvent) -> None:
+    logger.warning("%s", event.verdict.reason)
+
+
 def log(event: Event) -> None:
     """The default observer: the events a person on call needs, as log lines."""
     level, text = _trouble(event) or _news(event)
@@ -183,7 +228,7 @@ def _named(error: BaseException) -> str:
     return f"{name} ({traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
 
 
-def tell(observers: Iterable[Observer], event: Event) -> None:
+def tell(observers: Iterable[Callable[[_E], None]], event: _E) -> None:
     """Give `event` to every observer; one that raises is logged, never propagated."""
     for observer in observers:
         try:

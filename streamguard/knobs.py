@@ -84,16 +84,19 @@ def _off_or(name: str, value: Any) -> Mapping[str, Any]:
     return _OTHERS[name](value)
 
 
-def seconds(value: Seconds, name: str) -> float:
-    """`value` in seconds; a ConfigError that names the knob unless it is a positive number."""
+def seconds(value: Seconds, name: str, *, none: str = "off") -> float:
+    """`value` in seconds; a ConfigError that names the knob unless it is a positive number.
+
+    `none` is what None means, where it may be written.
+    """
     number = value.total_seconds() if isinstance(value, timedelta) else value
     # bool is an int, and idle=True is a mistake.
     if isinstance(number, bool) or not isinstance(cast("object", number), int | float):
         raise ConfigError(
-            f"{name}={value!r}: use seconds or a timedelta, such as {name}=180 (None = off)"
+            f"{name}={value!r}: use seconds or a timedelta, such as {name}=180 (None = {none})"
         )
     if not 0 < number <= sys.float_info.max:  # NaN is neither; an int may be beyond
-        raise ConfigError(f"{name}={value!r}: use a positive number of seconds (None = off)")
+        raise ConfigError(f"{name}={value!r}: use a positive number of seconds (None = {none})")
     return number
 
 

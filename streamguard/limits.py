@@ -1,0 +1,144 @@
+"""Nested time limits: a flow around steps around calls, each with its own, the inner capped (P4).
+
+    async with scope("flow", "deploy"):
+        async with scope("step", "build") as build:
+            async with scope("llm_call"):
+                ...
+            build.remaining()
+
+How long a scope may take is settled here: what the code says, else what the flow's spec says, else
+the table. What happens when time is up is the business of `scopes`; how a spec is read, of `specs`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from streamguard.errors import ConfigError, ScopeKind, ScopeName
+from streamguard.knobs import seconds
+from streamguard.scopes import (
+    CLEANUP,
+    MIN_ATTEMPT,
+    Cleanup,
+    Scope,
+    current,
+    path,
+    remaining,
+)
+
+if TYPE_CHECKING:
+    from streamguard.knobs import Seconds
+
+
+class Budget(NamedTuple):
+    """How long a scope may take, and the most that may be written for it, in seconds."""
+
+    timeout: float
+    hard: float
+
+
+class Override(NamedTuple):
+    """What somebody wrote of a budget, in seconds; None was not written."""
+
+    timeout: float | None = None
+    hard: float | None = None
+
+
+class Spec(Protocol):
+    """Where a flow's own limits are written (`specs.FlowSpec`)."""
+
+    def overrides(self, kind: ScopeKind, name: str) -> Iterable[Override]:
+        """What is written for such a scope, the most specific first."""
+        ...
+
+
+BUDGETS: Final[Mapping[ScopeKind, Budget]] = MappingProxyType(
+    {
+        "flow": Budget(30 * 60.0, 45 * 60.0),
+        "step": Budget(10 * 60.0, 15 * 60.0),
+        "llm_call": Budget(2 * 60.0, 3 * 60.0),
+        "tool": Budget(5 * 60.0, 10 * 60.0),
+    }
+)
+
+
+def scope(
+    kind: ScopeKind,
+    name: str = "",
+    *,
+    timeout: Seconds | None = None,
+    hard: Seconds | None = None,
+) -> Scope:
+    """A time limit for what is done inside of `async with`, capped by the scopes around it.
+
+    `timeout` and `hard` are seconds or timedeltas. Without them the spec of the flow in force
+    decides, if there is one, and else the defaults: `flow` 30 minutes (hard limit 45), `step`
+    10 (15), `llm_call` 2 (3), `tool` 5 (10). What is past its hard limit is a ConfigError.
+    When time is up, the block is cancelled and raises DeadlineExceededError.
+    """
+    innermost = current()
+    return scope_under(innermost.spec if innermost else None, kind, name, timeout, hard)
+
+
+def scope_under(
+    spec: Spec | None,
+    kind: ScopeKind,
+    name: str,
+    timeout: Seconds | None,
+    hard: Seconds | None,
+) -> Scope:
+    """A scope under `spec`, its limits checked."""
+    check_kind(kind)
+    written = Override(_seconds(timeout, "timeout"), _seconds(hard, "hard"))
+    specified = spec.overrides(kind, name) if spec is not None else ()
+    budget = budget_of(kind, (written, *specified))
+    label = ScopeName(kind, name)
+    if budget.timeout > budget.hard:
+        raise ConfigError(
+            f"{label}: timeout={budget.timeout:g} is past the hard limit of {budget.hard:g} s. "
+            "Choose a shorter one, or raise the limit with hard="
+        )
+    return Scope(label, budget.timeout, budget.hard, spec)
+
+
+def check_kind(kind: str, where: str = "") -> None:
+    """A ConfigError unless scopes of that kind exist."""
+    if kind not in BUDGETS:
+        near = difflib.get_close_matches(str(kind), BUDGETS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(BUDGETS)}"
+        raise ConfigError(f"{where}there is no scope {kind!r}: {hint}")
+
+
+def budget_of(kind: ScopeKind, written: Iterable[Override]) -> Budget:
+    """Of what was written, the most specific. A default gives way to a lower hard limit."""
+    written, default = tuple(written), BUDGETS[kind]
+    hard = next((each.hard for each in written if each.hard is not None), default.hard)
+    fallback = min(default.timeout, hard)
+    timeout = next((each.timeout for each in written if each.timeout is not None), fallback)
+    return Budget(timeout, hard)
+
+
+def _seconds(value: Seconds | None, name: str) -> float | None:
+    return None if value is None else seconds(value, name, none="the default")
+
+
+__all__ = [
+    "BUDGETS",
+    "CLEANUP",
+    "MIN_ATTEMPT",
+    "Budget",
+    "Cleanup",
+    "Override",
+    "Scope",
+    "Spec",
+    "budget_of",
+    "check_kind",
+    "current",
+    "path",
+    "remaining",
+    "scope",
+    "scope_under",
+]

@@ -1,0 +1,424 @@
+"""`Scope` and `Cleanup`: real cancel scopes that know each other, and to whom a timeout belongs.
+
+A deadline is fixed when a scope is entered, and capped by the scopes around it. When time is up,
+two questions are settled here: which scope *fired* (whose time was up first, the innermost of several),
+and which is *effective* (the outermost whose time is up; what to do next follows from that one).
+Scopes are inherited as context variables are: by the tasks of a group, and by bare asyncio tasks,
+which no cancel scope reaches but whose own scopes are capped all the same.
+Knows loops, errors and events; how long a scope may take is said elsewhere (`limits`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Final, Literal, Self, cast
+
+import anyio
+import anyio.lowlevel
+
+from streamguard import events, loops
+from streamguard.errors import (
+    ConfigError,
+    DeadlineExceededError,
+    ScopeKind,
+    ScopeName,
+    StreamGuardError,
+    Verdict,
+    seconds,
+    spelled,
+)
+
+if TYPE_CHECKING:
+    from streamguard.limits import Spec
+
+# With less left than this, nothing is begun: it could only be cut (seconds).
+MIN_ATTEMPT: Final = 1.0
+# How long a cleanup may take unless it says so itself (seconds).
+CLEANUP: Final = 10.0
+
+# A single model invocation holds at most the tools that run during it. A tool may be a subagent
+# with steps of its own; a flow is a whole, and is part of nothing but another flow.
+_MAY_HOLD: Final[Mapping[ScopeKind, tuple[ScopeKind, ...]]] = MappingProxyType(
+    {
+        "flow": ("flow", "step", "llm_call", "tool"),
+        "step": ("step", "llm_call", "tool"),
+        "tool": ("step", "llm_call", "tool"),
+        "llm_call": ("tool",),
+    }
+)
+
+_innermost: ContextVar[Scope | Cleanup | None] = ContextVar("streamguard_scope", default=None)
+
+
+def current() -> Scope | Cleanup | None:
+    """The innermost scope that the caller is in. None outside of any, and when all were left."""
+    innermost = _innermost.get()
+    while innermost is not None and innermost.is_left:
+        innermost = innermost.outer
+    return innermost
+
+
+def path() -> tuple[ScopeName, ...]:
+    """The scopes that the caller is in, from the outermost inwards."""
+    innermost = current()
+    return innermost.path if innermost is not None else ()
+
+
+def remaining() -> float:
+    """How many seconds are left of the scope that the caller is in; infinity outside of any."""
+    innermost = current()
+    return innermost.remaining() if innermost is not None else math.inf
+
+
+class _TimeLimit(ABC):
+    """What `Scope` and `Cleanup` share: a cancel scope with a deadline, and a place in a path."""
+
+    def __init__(self, label: ScopeName, timeout: float, spec: Spec | None) -> None:
+        self._label = label
+        self._timeout = timeout
+        self._spec = spec
+        self._outer: Scope | Cleanup | None = None
+        self._loop: loops.Loop | None = None
+        self._task: object = None
+        self._began = 0.0
+        self._deadline = math.inf
+        self._cancel_scope: anyio.CancelScope | None = None
+        self._first: _TimeLimit | None = None
+        self._verdict: Verdict | None = None
+
+    def __repr__(self) -> str:
+        return f"<{spelled(self.path)}, {seconds(self._timeout)}>"
+
+    @property
+    def name(self) -> str:
+        """What it was called; may be empty."""
+        return self._label.name
+
+    @property
+    def timeout(self) -> float:
+        """Its own limit in seconds. The scopes around it may leave it less: see `remaining`."""
+        return self._timeout
+
+    @property
+    def spec(self) -> Spec | None:
+        """The flow's spec that is in force inside."""
+        return self._spec
+
+    @property
+    def outer(self) -> Scope | Cleanup | None:
+        """What it was entered in."""
+        return self._outer
+
+    @property
+    def path(self) -> tuple[ScopeName, ...]:
+        """Itself and what it lies in, from the outermost inwards."""
+        return (*(self._outer.path if self._outer is not None else ()), self._label)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its block is over."""
+        return self._loop is not None and self._cancel_scope is None
+
+    def remaining(self) -> float:
+        """How many seconds are left until it, or one around it, is over; never negative."""
+        if self._loop is None:
+            return self._timeout
+        return max(0.0, self._deadline - self._loop.clock())
+
+    # -- entering and leaving --------------------------------------------------------------
+
+    def _check_fresh(self) -> None:
+        if self._loop is not None:
+            raise RuntimeError(
+                f"{self._label} was entered before: a scope is for one `async with`. "
+                "Make another one where you enter it"
+            )
+
+    def _enter(self, loop: loops.Loop, now: float, deadline: float, *, shield: bool) -> None:
+        cancel_scope = anyio.CancelScope(deadline=deadline, shield=shield)
+        cancel_scope.__enter__()
+        self._loop, self._task, self._cancel_scope = loop, loop.current_task(), cancel_scope
+        self._began, self._deadline = now, deadline
+        _innermost.set(cast("Scope | Cleanup", self))
+
+    def _leave(self, exc: BaseException | None) -> anyio.CancelScope:
+        """Give up the place in the path. The cancel scope that is to be left now."""
+        cancel_scope, fault = self._cancel_scope, self._misuse()
+        if cancel_scope is not None:
+            self._cancel_scope = None
+            if _innermost.get() is self:
+                _innermost.set(self._outer)
+            if fault is None:
+                return cancel_scope
+            with suppress(RuntimeError):
+                cancel_scope.deadline = math.inf  # it shall not strike whoever has gone on
+                cancel_scope.__exit__(type(exc) if exc else None, exc, None)
+        raise RuntimeError(fault)
+
+    def _misuse(self) -> str | None:
+        """What is wrong about leaving it here and now."""
+        if self._loop is None or self._cancel_scope is None:
+            return f"{self._label} is not entered, or was left already"
+        if not self._loop.is_running_here() or self._loop.current_task() is not self._task:
+            return (
+                f"{self._label} is left in another task than it was entered in. Most likely an "
+                "async generator or a fixture yields inside of it and was closed by the event "
+                "loop: enter the scope around the loop that consumes it, or close the generator "
+                "where it is used (contextlib.aclosing)"
+            )
+        inside = current()
+        while inside is not None and inside is not self:
+            if inside.outer is self:
+                return (
+                    f"{self._label} is left before {inside._label}, which was entered in it. Most "
+                    "likely two async generators that yield inside of their scopes are consumed "
+                    "by turns: enter the scopes around the loop that consumes them"
+                )
+            inside = inside.outer
+        return None
+
+    # -- whose time is up ------------------------------------------------------------------
+
+    @abstractmethod
+    def _outers(self) -> Iterator[_TimeLimit]:
+        """Whatever caps it, from the inside outwards."""
+
+    def _is_due(self) -> bool:
+        return self._loop is not None and self._loop.clock() >= self._deadline
+
+    def _due_outers(self) -> list[_TimeLimit]:
+        # A deadline is capped by every outer one: where one is not due, none beyond it is.
+        due: list[_TimeLimit] = []
+        for outer in self._outers():
+            if not outer._is_due():
+                break
+            due.append(outer)
+        return due
+
+    def _strike(self, loop: loops.Loop) -> None:
+        """Cancel it now, if its timer has yet to: two timers of one instant have no order."""
+        if self._cancel_scope is not None and self._loop is loop:
+            self._cancel_scope.cancel()
+
+    def _latch(self, inner: _TimeLimit) -> None:
+        """`inner` was cut, and with it this one is: remember whose time was up first."""
+        first = inner._first or inner
+        if self._first is None or first._deadline < self._first._deadline:
+            self._first = first
+
+    def _decide(self, fired: _TimeLimit) -> Verdict:
+        """The verdict on this one, whose time is up. Made once, whoever raises it first."""
+        if self._verdict is None:
+            self._verdict = self._record(fired._label, fired.path)
+            self._tell(self._verdict)
+        return self._verdict
+
+    def _record(self, fired: ScopeName | None, path: tuple[ScopeName, ...]) -> Verdict:
+        assert self._loop is not None
+        now = self._loop.clock()
+        return Verdict(
+            limit=self._label.kind,
+            window=self._timeout,
+            elapsed=now - self._began,
+            lateness=max(0.0, now - self._deadline),
+            at=now,
+            when=datetime.now(UTC),
+            name=self._label.name,
+            scope=path,
+            fired=fired,
+            effective=self._label,
+        )
+
+    @abstractmethod
+    def _tell(self, verdict: Verdict) -> None:
+        """Tell of the verdict, when it is made."""
+
+
+class Scope(_TimeLimit):
+    """One time limit, for one `async with`. Made by `scope(kind, ...)`."""
+
+    def __init__(self, label: ScopeName, timeout: float, hard: float, spec: Spec | None) -> None:
+        super().__init__(label, timeout, spec)
+        self._hard = hard
+        self._host: loops.Host | None = None
+
+    @property
+    def kind(self) -> ScopeKind:
+        """`flow`, `step`, `llm_call` or `tool`."""
+        return cast("ScopeKind", self._label.kind)
+
+    @property
+    def hard(self) -> float:
+        """The most that could have been written for its timeout, in seconds."""
+        return self._hard
+
+    def cleanup(self, timeout: float = CLEANUP) -> Cleanup:
+        """Seconds to clean up in, even when the scope's own time is up: see `Cleanup`."""
+        if not 0 < timeout < math.inf:
+            raise ConfigError(f"timeout={timeout!r}: use a positive number of seconds")
+        return Cleanup(self, timeout)
+
+    async def __aenter__(self) -> Self:
+        self._check_fresh()
+        outer = self._outer = current()
+        loop = loops.current()
+        now = loop.clock()
+        deadline = now + self._timeout
+        if outer is not None:
+            self._check_nesting(outer)
+            cap = outer._deadline if outer._loop is loop else now + outer.remaining()
+            if cap < deadline:
+                deadline = cap
+                if cap - now < MIN_ATTEMPT and not _is_in_cleanup(outer):
+                    await self._refuse(max(0.0, cap - now))
+        self._host = loop.host()
+        self._enter(loop, now, deadline, shield=False)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        cancel_scope, loop = self._leave(exc), self._loop
+        assert loop is not None
+        is_cut = self._is_due() and _is_of_a_cut(exc, loop.cancelled)
+        due = self._due_outers() if is_cut else []
+        for outer in due:
+            outer._strike(loop)
+        try:
+            cancel_scope.__exit__(exc_type, exc, traceback)
+        except BaseExceptionGroup:  # of a cut, what else was in the group stays in `exc`
+            if not is_cut:
+                raise
+        if not is_cut:
+            return
+        if self._is_outranked():
+            if due:
+                due[0]._latch(self)
+            return
+        verdict = (due[-1] if due else self)._decide(self._first or self)
+        raise DeadlineExceededError(verdict=verdict) from exc
+
+    def _check_nesting(self, outer: Scope | Cleanup) -> None:
+        if isinstance(outer, Cleanup) or self.kind in _MAY_HOLD[outer.kind]:
+            return
+        holders = [kind for kind, held in _MAY_HOLD.items() if self.kind in held]
+        raise ConfigError(
+            f"{self._label} cannot be part of {outer._label} (in {spelled(outer.path)}): "
+            f"a {self.kind} belongs into a {' or a '.join(holders)}, or stands alone. If the two "
+            "are independent, begin the inner one in a task with a context of its own"
+        )
+
+    async def _refuse(self, left: float) -> None:
+        """Too little is left to begin. An outer scope whose time is up speaks for itself."""
+        await anyio.lowlevel.checkpoint()
+        *_, limiting = (outer for outer in self._outers() if outer.remaining() <= left)
+        verdict = limiting._record(None, self.path)
+        self._tell(verdict)
+        raise DeadlineExceededError(verdict=verdict)
+
+    def _is_outranked(self) -> bool:
+        """Whether a native cancel, or a scope around this one, is what goes on (T9)."""
+        assert self._host is not None
+        return self._host.is_overruled or anyio.current_effective_deadline() == -math.inf
+
+    def _outers(self) -> Iterator[_TimeLimit]:
+        outer = self._outer
+        while outer is not None:
+            yield outer
+            outer = None if isinstance(outer, Cleanup) else outer._outer
+
+    def _tell(self, verdict: Verdict) -> None:
+        events.tell_of_scope(events.ScopeTimedOut(verdict=verdict))
+
+
+class Cleanup(_TimeLimit):
+    """Time to clean up in, for one `async with`. Made by `Scope.cleanup(...)`.
+
+    Shielded from the scopes around it and from their time, with a limit of its own, so that what
+    overruns a scope is the sum of its cleanups. One that outlives its limit is cut and reported;
+    the block ends as if all had been done, and `was_cut` tells.
+    """
+
+    def __init__(self, of: Scope, timeout: float) -> None:
+        super().__init__(ScopeName("cleanup"), timeout, of.spec)
+        self._of = of
+        self._was_cut = False
+
+    @property
+    def kind(self) -> Literal["cleanup"]:
+        """`cleanup`."""
+        return "cleanup"
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether it took too long."""
+        return self._was_cut
+
+    async def __aenter__(self) -> Self:
+        self._check_fresh()
+        self._outer = current() or self._of
+        loop = loops.current()
+        now = loop.clock()
+        self._enter(loop, now, now + self._timeout, shield=True)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> bool:
+        is_cut = bool(self._leave(exc).__exit__(exc_type, exc, traceback))
+        if isinstance(exc, DeadlineExceededError) and exc.verdict is self._verdict:
+            is_cut = True  # told by a scope inside, in a task that our cancel does not reach
+        if is_cut:
+            self._was_cut = True
+            self._decide(self._first or self)
+        return is_cut
+
+    def _outers(self) -> Iterator[_TimeLimit]:
+        return iter(())
+
+    def _tell(self, verdict: Verdict) -> None:
+        events.tell_of_scope(events.CleanupCut(verdict=verdict))
+
+
+def _is_in_cleanup(place: Scope | Cleanup | None) -> bool:
+    while place is not None:
+        if isinstance(place, Cleanup):
+            return True
+        place = place.outer
+    return False
+
+
+def _is_of_a_cut(error: BaseException | None, cancelled: type[BaseException]) -> bool:
+    """Whether `error` is a cancellation, or came of handling one.
+
+    Timeouts, and whatever streamguard raises, are verdicts of their own and pass untouched (T7).
+    """
+    if isinstance(error, GeneratorExit) or loops.is_exit(error, cancelled):
+        return False
+    while error is not None:
+        if isinstance(error, cancelled):
+            return True
+        # trio's own is no TimeoutError.
+        is_verdict = isinstance(error, (TimeoutError, StreamGuardError))
+        if is_verdict or type(error).__name__ == "TooSlowError":
+            return False
+        if isinstance(error, BaseExceptionGroup):
+            parts = cast("BaseExceptionGroup[BaseException]", error).exceptions
+            if any(_is_of_a_cut(part, cancelled) for part in parts):
+                return True
+        error = error.__cause__ or error.__context__
+    return False

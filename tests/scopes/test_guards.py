@@ -1,0 +1,107 @@
+"""T7: a guard inside of scopes: its verdicts know where they were made, and neither takes the other's."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from streamguard import DeadlineExceededError, IdleTimeoutError, idle_guard, scope
+from streamguard.errors import Verdict
+from streamguard.events import TimedOut
+from streamguard.testing import Script, hang, say, silence
+from tests.conftest import Loop
+from tests.scopes.support import names
+from tests.support import Disconnect, Events, take
+
+
+def test_a_guards_verdict_names_the_scopes_in_force(loop: Loop, form):
+    """T7: the effective scope."""
+
+    async def main():
+        async with scope("flow", "deploy", timeout=loop.s(600)):
+            async with scope("step", "build", timeout=loop.s(300)):
+                taken = await take(Script(say("a"), hang()) | idle_guard(loop.s(60)), form)
+        assert isinstance(taken.error, IdleTimeoutError)
+        verdict = taken.error.verdict
+        assert [str(each) for each in verdict.scope] == ["flow 'deploy'", "step 'build'"]
+        assert (verdict.fired, verdict.effective) == (None, None)
+        assert str(taken.error).startswith("stream (flow 'deploy' > step 'build') idle for")
+
+    loop.run(main)
+
+
+def test_without_scopes_the_verdict_names_none(loop: Loop, form):
+    async def main():
+        taken = await take(Script(hang()) | idle_guard(loop.s(60)), form)
+        assert taken.error.verdict.scope == ()
+        assert str(taken.error).startswith("stream idle")
+
+    loop.run(main)
+
+
+def test_a_scope_that_was_left_before_the_verdict_is_not_named(loop: Loop):
+    """A stream begun in one step and read on in the next."""
+
+    async def main():
+        stream = Script(say("a"), silence(loop.s(10)), say("b"), hang()) | idle_guard(loop.s(60))
+        async with scope("flow", timeout=loop.s(600)):
+            async with scope("step", "one", timeout=loop.s(300)):
+                messages = aiter(stream)
+                await anext(messages)
+            await anext(messages)
+            with pytest.raises(IdleTimeoutError) as raised:
+                await anext(messages)
+        assert [str(each) for each in raised.value.verdict.scope] == ["flow"]
+
+    loop.run(main)
+
+
+def test_a_scope_around_a_guarded_stream_ends_it_as_itself(loop: Loop, form):
+    """T7: the scope's timeout is not the guard's. Nothing is torn down."""
+
+    async def main():
+        disconnect, events = Disconnect(), Events()
+        guard = idle_guard(loop.s(60), disconnect=disconnect, observer=events)
+        with pytest.raises(DeadlineExceededError) as raised:
+            async with scope("llm_call", timeout=loop.s(30)):
+                taken = await take(Script(say("a"), hang()) | guard, form)
+                pytest.fail(f"came to an end: {taken}")
+        assert names(raised.value) == ("llm_call",) * 3
+        assert not disconnect.calls
+        assert not events.of(TimedOut)
+
+    loop.run(main)
+
+
+def test_a_guards_verdict_passes_a_scope_as_it_is(loop: Loop, form):
+    """T7: also when the scope's own time is up before the teardown is over."""
+
+    async def main():
+        disconnect = Disconnect(seconds=loop.s(5))
+        guard = idle_guard(loop.s(60), disconnect=disconnect)
+        with pytest.raises(IdleTimeoutError):
+            async with scope("llm_call", timeout=loop.s(90)):
+                taken = await take(Script(say("a"), hang()) | guard, form)
+                raise taken.error
+
+    loop.run(main)
+
+
+def test_when_scope_and_guard_fall_together_the_scope_wins(exact: Loop, form):
+    """T9: against an outer scope the first one wins, and the guard looks thrice."""
+
+    async def main():
+        disconnect = Disconnect()
+        with pytest.raises(DeadlineExceededError) as raised:
+            async with scope("llm_call", timeout=60):
+                await take(Script(hang()) | idle_guard(60, disconnect=disconnect), form)
+        assert names(raised.value) == ("llm_call",) * 3
+        assert not disconnect.calls
+        await anyio.sleep(100)  # nothing of the guard's is left to strike here
+
+    exact.run(main)
+
+
+def test_a_verdict_may_be_made_without_scopes():
+    """Who builds one by hand need not know of them."""
+    assert Verdict(limit="idle", window=1, elapsed=1).reason.startswith("stream idle for 1 s")
