@@ -3,14 +3,16 @@
 The way of a verdict, each step in one method:
 
     on_time        the deadline has come: the watch judges (T2, T4)
-    on_confirmed   the loop has made its passes, and it still holds: cut what is parked (T9)
+    on_confirmed   the loop has made its passes, and it still holds
+    (interrupting) where the user gave an interrupt: the turn may yet end well by itself (D1)
+    _cut           what is parked is cancelled (T9)
     (unwinding)    the verdict is a candidate; a message that comes after all withdraws it (T3)
     decide         it is final and told; teardown starts, by the consumer or, if its pull
                    stays deaf, by the timekeeper (O6)
     conclude       the consumer waits for the teardown and gets the error, or the normal end
 
 Who pulls, and whose scope is cancelled, is the business of `guarded` and `monitor`; they lend the
-attempt what it may cut. This module knows watch, loop, teardown and events.
+attempt what it may cut. This module knows watch, loop, supervision, teardown and events.
 """
 
 from __future__ import annotations
@@ -29,13 +31,16 @@ from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
 from streamguard.loops import Cut, Loop
 from streamguard.reading import PROGRESS, Reading
 from streamguard.scopes import path as scopes_in_force
-from streamguard.teardown import UNWINDING, Disconnecting, Spawn
-from streamguard.watch import Due, Half, Limits, Stalled, Watch
+from streamguard.signals import Signal, TurnEnded
+from streamguard.supervision import Supervision
+from streamguard.teardown import INTERRUPTING, UNWINDING, Interrupting, Spawn, TearingDown
+from streamguard.watch import DRAIN, Due, Half, Limits, Stalled, Watch
 
 if TYPE_CHECKING:
     from streamguard.config import Mode
     from streamguard.loops.timekeeper import Entry
     from streamguard.plan import Plan
+    from streamguard.process import ProcessTree, Termination
 
 NO_LIMITS: Final = Limits()
 
@@ -62,11 +67,14 @@ class Attempt:
     __slots__ = (
         "__weakref__",
         "_cut_at",
-        "_disconnecting",
         "_error",
+        "_interrupting",
         "_look",
         "_noticed_at",
+        "_sentence",
         "_stamps",
+        "_supervision",
+        "_tearing_down",
         "activity",
         "block",
         "candidate",
@@ -102,7 +110,11 @@ class Attempt:
         self._noticed_at: float | None = None
         self._look = _FIRST_LOOK
         self._cut_at = 0.0
-        self._disconnecting: Disconnecting | None = None
+        # The verdict while, and after, an interrupt was tried: only a turn's good end withdraws it.
+        self._sentence: Verdict | None = None
+        self._interrupting: Interrupting | None = None
+        self._supervision: Supervision | None = None
+        self._tearing_down: TearingDown | None = None
         self._error: StreamGuardError | None = None
         self._stamps: list[float] | None = None
 
@@ -121,6 +133,13 @@ class Attempt:
         if self.block is not None:
             self.reconsider()
         self.tell(events.StreamStarted(activity=self.activity, at=now))
+        if self.plan.process is not None:
+            self._supervision = Supervision(self.plan.process, self, self.loop)
+            try:
+                self._supervision.seek()
+            except BaseException as error:
+                self.end(error)
+                raise
 
     def asked(self) -> None:
         """A pull waits, or is about to."""
@@ -131,7 +150,8 @@ class Attempt:
     def answered(self) -> None:
         """The pull is over."""
         assert self.loop is not None
-        self._noticed_at = None
+        if self._sentence is None:
+            self._noticed_at = None
         self.watch.answered(self.loop.clock())
 
     def abandoned(self) -> None:
@@ -152,7 +172,12 @@ class Attempt:
             watch.waiting_since = None
             return
         now = self.loop.clock()
-        self._noticed_at = None
+        if self._sentence is not None or self.candidate is not None:
+            self._weigh(signals)
+        if self._sentence is None:
+            self._noticed_at = None
+        if self._supervision is not None and watch.messages == 0:
+            self._supervision.seek_again()  # some can only be named when they have spoken
         watch.answered(now)
         watch.see(signals, now, time.time())
         if watch.steady and not self._is_covered(now):
@@ -166,7 +191,7 @@ class Attempt:
         Only then may the watch stay steady, in which nobody looks at the alarm. So it is set as
         for a wait that begins now. Stamps want each message to be seen.
         """
-        if self.plan.stamps:
+        if self.plan.stamps or self._sentence is not None:
             return False
         watch = self.watch
         if self.entry is None or self.entry[0] > now + watch.limits.horizon:
@@ -177,7 +202,9 @@ class Attempt:
 
     def reconsider(self) -> None:
         """See that the timekeeper wakes us in time for the next deadline."""
-        if self.loop is None or self.candidate is not None or self._noticed_at is not None:
+        if self.loop is None or self._noticed_at is not None:
+            return
+        if self.candidate is not None or self._sentence is not None:
             return
         when = self.watch.deadline()
         if self.block is not None:
@@ -191,6 +218,9 @@ class Attempt:
             return
         self.is_over = True
         self.loop.timekeeper.drop(self)
+        self._stop_interrupting()
+        if self._supervision is not None:
+            self._supervision.release()
         self.activity.unbind(self)
         self.tell(events.StreamEnded(activity=self.activity, at=self.loop.clock(), error=error))
 
@@ -202,6 +232,9 @@ class Attempt:
             return False
         if self.candidate is not None:
             self._go_deaf(self.candidate, now)
+            return False
+        if self._interrupting is not None:
+            self._interrupt_is_over()
             return False
         if self._noticed_at is not None:
             return True
@@ -239,6 +272,9 @@ class Attempt:
             # Answered in the meantime. A pull may be out again that nobody set an alarm for.
             self.reconsider()
             return
+        if self._sentence is not None:
+            self._cut(self._sentence, now)
+            return
         due = self._due(now)
         if due is None:
             self._noticed_at = None
@@ -251,27 +287,77 @@ class Attempt:
                 events.TimedOut(activity=self.activity, at=now, verdict=verdict, enforced=False)
             )
             self.reconsider()
+        elif self._is_interruptible(due):
+            self._interrupt(self._record(due, now), now)
         else:
-            self._cut(due, now)
+            self._cut(self._record(due, now), now)
 
-    def _cut(self, due: Due, now: float) -> None:
+    def _cut(self, verdict: Verdict, now: float) -> None:
         assert self.loop is not None
         assert self._noticed_at is not None
         # `total` binds the whole block; every other limit surfaces at the pull (O5).
-        of_block = self.watch.waiting_since is None or due.limit == "total"
+        of_block = self.watch.waiting_since is None or verdict.limit == "total"
         target = self.block if of_block and self.block is not None else self.pull
         assert target is not None
         if target.cut() is Cut.SENT:
             self.struck_block = target is self.block
-            self.candidate = self._record(due, now)
+            self.candidate = verdict
             self.loop.timekeeper.put(self, now + UNWINDING)
         elif now - self._noticed_at >= UNWINDING:
             self.struck_block = target is self.block
-            self._go_deaf(self._record(due, now), now)
+            self._go_deaf(verdict, now)
             target.cut(force=True)  # what comes now is too late anyway (T3)
         else:
             self.loop.timekeeper.put(self, now + self._look)
             self._look = min(self._look * 2, _LAST_LOOK)
+
+    # -- the interrupt -------------------------------------------------------------------
+
+    def _is_interruptible(self, due: Due) -> bool:
+        """Whether a turn is being waited for that an interrupt could end."""
+        waits = self.watch.turn_open and self.watch.waiting_since is not None
+        return bool(self.plan.interrupts) and waits and due.limit != "exited"
+
+    def _interrupt(self, verdict: Verdict, now: float) -> None:
+        assert self.loop is not None
+        self._sentence, self._noticed_at = verdict, None
+        self.tell(
+            events.Interrupting(
+                activity=self.activity, at=now, verdict=verdict, bound=INTERRUPTING
+            )
+        )
+        self._interrupting = Interrupting(self.plan.interrupts, self, self.loop)
+        self._interrupting.start()
+        self.loop.timekeeper.put(self, now + INTERRUPTING)
+
+    def _stop_interrupting(self) -> None:
+        if self._interrupting is not None:
+            self._interrupting.stop()
+            self._interrupting = None
+
+    def _interrupt_is_over(self) -> None:
+        """It did not bring the turn's end: go on with the sentence."""
+        assert self.loop is not None
+        self._stop_interrupting()
+        if self.watch.waiting_since is None:
+            self.decide(self._sentence)  # the consumer learns of it at its next pull
+        else:
+            self._noticed_at, self._look = self.loop.clock(), _FIRST_LOOK
+            self.loop.timekeeper.put(self, self._noticed_at)
+
+    def _weigh(self, signals: tuple[Signal, ...]) -> None:
+        """A message came although its pull was to be cut: whether it takes the verdict back."""
+        if self._sentence is None:
+            if not self.struck_block:
+                self.withdraw()
+            return
+        ended = next((signal for signal in signals if isinstance(signal, TurnEnded)), None)
+        if ended is not None and ended.outcome == "success":
+            self.withdraw()
+        elif ended is not None or self._interrupting is None:
+            self._stop_interrupting()
+            self.decide(self._sentence)  # the message is delivered, and the next pull raises
+        # Else it is what the turn still had to say: its end may follow.
 
     def _go_deaf(self, verdict: Verdict, now: float) -> None:
         self.candidate = verdict
@@ -281,20 +367,27 @@ class Attempt:
     def withdraw(self) -> None:
         """Something outranked the candidate: a message, a finished body, another's cancel."""
         assert self.loop is not None
-        if self.candidate is None:
+        withdrawn = self.candidate or self._sentence
+        if withdrawn is None:
             return
-        withdrawn, self.candidate = self.candidate, None
+        self._stop_interrupting()
+        self.candidate = self._sentence = self._noticed_at = None
         self.tell(
             events.CutWithdrawn(activity=self.activity, at=self.loop.clock(), verdict=withdrawn)
         )
         self.loop.timekeeper.drop(self)
+
+    @property
+    def is_sentenced(self) -> bool:
+        """Whether an interrupt was tried: how the pull ends now does not matter any more."""
+        return self._sentence is not None
 
     def decide(self, verdict: Verdict | None = None) -> None:
         """Make the candidate, or `verdict`, final; start the teardown (D1)."""
         if self.verdict is not None:
             return
         assert self.loop is not None
-        self.verdict = verdict or self.candidate
+        self.verdict = verdict or self.candidate or self._sentence
         assert self.verdict is not None
         self._cut_at = self.loop.clock()
         self.loop.timekeeper.drop(self)
@@ -303,15 +396,21 @@ class Attempt:
                 activity=self.activity, at=self._cut_at, verdict=self.verdict, enforced=True
             )
         )
-        self._disconnecting = Disconnecting(
-            self.plan.disconnects, self.plan.disconnect_timeout, self, self.loop
+        self._stop_interrupting()
+        self._tearing_down = TearingDown(
+            self,
+            self.loop,
+            disconnects=self.plan.disconnects,
+            disconnect_timeout=self.plan.disconnect_timeout,
+            supervision=self._supervision,
+            kill_grace=self.plan.kill_grace,
         )
-        self._disconnecting.start(self.spawn or self.loop.spawn)
+        self._tearing_down.start(self.spawn or self.loop.spawn)
 
     async def torn_down(self, cancellation: BaseException | None = None) -> None:
         """Wait for the teardown's end, through one cancellation: this one, or the next (D6)."""
-        assert self._disconnecting is not None
-        await self._disconnecting.finish(cancellation)
+        assert self._tearing_down is not None
+        await self._tearing_down.finish(cancellation)
 
     def conclude(self, *, closed: bool, cause: BaseException | None) -> StreamGuardError | None:
         """What the consumer gets for the final verdict; None is a normal end. Decided once."""
@@ -319,25 +418,51 @@ class Attempt:
             return self._error
         assert self.loop is not None
         assert self.verdict is not None
-        assert self._disconnecting is not None
         now = self.loop.clock()
-        outcome = self._disconnecting.outcome
-        teardown = Teardown(
-            confirmed=closed and outcome in ("none", "returned"),
-            disconnect=outcome,
-            elapsed=now - self._cut_at,
-        )
+        teardown = self._teardown(now, closed=closed)
         self.tell(
             events.TornDown(
                 activity=self.activity, at=now, verdict=self.verdict, teardown=teardown
             )
         )
-        if (kind := ERRORS.get(self.verdict.limit)) is not None:
+        if (kind := self._kind_of(self.verdict)) is not None:
             self._error = kind(verdict=self.verdict, activity=self.activity)
             self._error.teardown = teardown
             self._error.__cause__ = cause
         self.end(self._error)
         return self._error
+
+    def _teardown(self, now: float, *, closed: bool) -> Teardown:
+        """What was done, and whether the backend's end is certain (D5)."""
+        assert self._tearing_down is not None
+        outcome, ended = self._tearing_down.outcome, self._tearing_down.termination
+        if ended is not None:
+            return Teardown(
+                confirmed=ended.confirmed,  # which alone suffices
+                disconnect=outcome,
+                elapsed=now - self._cut_at,
+                signals=ended.signals,
+                exit=ended.exit,
+                survivors=ended.survivors,
+                tree=ended.cause,
+            )
+        was_left = self._tearing_down.knows_tree  # somebody cancelled twice (D6)
+        returned = outcome in ("none", "returned") and not was_left
+        return Teardown(
+            confirmed=closed and returned,
+            disconnect=outcome,
+            elapsed=now - self._cut_at,
+            tree="unproven" if was_left else None,
+        )
+
+    def _kind_of(self, verdict: Verdict) -> type[StreamGuardError] | None:
+        """The error that `verdict` is raised as; None for a normal end."""
+        if verdict.limit == "exited":
+            backend = self.reading.backend
+            is_known = backend is not None and backend.always_ends_turns
+            if self.watch.completed or (verdict.exit == 0 and not is_known):
+                return None  # T3, T10
+        return ERRORS.get(verdict.limit)
 
     # -- questions to the watch ----------------------------------------------------------
 
@@ -360,6 +485,15 @@ class Attempt:
         since = self.watch.started or now
         verdict = self.watch.verdict(Due("idle", now, 0.0, since), now)
         return self._signed(replace(verdict, limit="truncated", window=None))
+
+    async def exited(self) -> Verdict | None:
+        """The verdict on a stream that ended before its turn did, if its process failed."""
+        if self._supervision is None or not await self._supervision.is_dead_within(DRAIN):
+            return None
+        assert self.loop is not None
+        now = self.loop.clock()
+        verdict = self._record(Due("exited", now, 0.0, self.watch.started or now), now)
+        return replace(verdict, window=None) if verdict.exit else None
 
     def _judge(self, now: float) -> Due | Half | Stalled | None:
         judgement = self.watch.judge(now)
@@ -384,6 +518,7 @@ class Attempt:
             token=self.activity.token,
             scope=scopes_in_force(),
             when=datetime.now(UTC),
+            exit=self._exit_status if verdict.limit == "exited" else None,
         )
 
     # -- telling -------------------------------------------------------------------------
@@ -407,6 +542,68 @@ class Attempt:
                 activity=self.activity, at=now, type_name=kind.__qualname__, error=error
             )
         )
+
+    @property
+    def _exit_status(self) -> int | None:
+        return self._supervision.exit_status if self._supervision is not None else None
+
+    def process_adopted(self, tree: ProcessTree) -> None:
+        self._tell_now(
+            lambda now: events.ProcessAdopted(
+                activity=self.activity, at=now, pid=tree.pid, proof=tree.proof
+            )
+        )
+
+    def process_unknown(self, error: Exception | None) -> None:
+        self._tell_now(
+            lambda now: events.ProcessUnknown(activity=self.activity, at=now, error=error)
+        )
+
+    def process_died(self) -> None:
+        """The process is dead, and its stream may be held open by what it started."""
+        assert self.loop is not None
+        tree = self._supervision.tree if self._supervision is not None else None
+        if self.is_over or tree is None:
+            return
+        now = self.loop.clock()
+        self.tell(
+            events.ProcessExited(
+                activity=self.activity, at=now, pid=tree.pid, exit=tree.exit_status
+            )
+        )
+        if self.verdict is None:
+            self.watch.exited(now)
+            self.reconsider()
+
+    def tree_ended(self, tree: ProcessTree, termination: Termination) -> None:
+        now = self.loop.clock() if self.loop is not None else 0.0
+        if termination.signals:
+            self.tell(
+                events.ProcessKilled(
+                    activity=self.activity,
+                    at=now,
+                    pid=tree.pid,
+                    signals=termination.signals,
+                    exit=termination.exit,
+                    elapsed=termination.elapsed,
+                )
+            )
+        if not termination.confirmed:
+            self.tell(
+                events.ProcessSurvived(
+                    activity=self.activity,
+                    at=now,
+                    pid=tree.pid,
+                    survivors=termination.survivors,
+                )
+            )
+
+    def interrupt_failed(self, error: BaseException) -> None:
+        self._tell_now(
+            lambda now: events.InterruptFailed(activity=self.activity, at=now, error=error)
+        )
+        if self._interrupting is not None:
+            self._interrupt_is_over()
 
     def disconnect_failed(self, error: BaseException) -> None:
         self._tell_now(

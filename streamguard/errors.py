@@ -36,10 +36,12 @@ Limit: TypeAlias = Literal[
     "exit_grace",
     "total",
     "truncated",
+    "exited",
     "cleanup",
     ScopeKind,
 ]
 DisconnectOutcome: TypeAlias = Literal["none", "returned", "raised", "abandoned"]
+Cause: TypeAlias = Literal["exited", "terminated", "killed", "survived", "unproven"]
 
 
 def seconds(value: float) -> str:
@@ -89,6 +91,7 @@ class Verdict:
     in_flight: tuple[str, ...] = ()
     work: str | None = None
     token: str | None = None
+    exit: int | None = None
     labels: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
 
     @property
@@ -119,6 +122,9 @@ class Verdict:
                 return f"stayed open {spent} after its turn had ended{self._knob()}"
             case "truncated":
                 return "ended before its turn did: no terminal message came"
+            case "exited":
+                status = "" if self.exit is None else f" (exit status {self.exit})"
+                return f"lost its process{status} before its turn ended"
 
     def _what_the_scope_came_to(self, effective: ScopeName) -> str:
         if self.fired is None:
@@ -145,8 +151,11 @@ class Verdict:
 class Teardown:
     """What was done to end the backend, and whether its end is certain (D5).
 
-    `confirmed`: the pull unwound, the source closed and every disconnect returned. Only then
-    may a session be resumed without risking two owners.
+    `confirmed`: the pull unwound, the source closed and every disconnect returned; where its
+    process was known, that the process and its tree are proven dead, which alone suffices.
+    Only then may a session be resumed without risking two owners. `tree` is how the process
+    and what it had started ended, None if no process was known; `signals`, `exit` (as
+    `Popen.returncode`) and `survivors` (pids) are the tree's, too.
     """
 
     confirmed: bool
@@ -155,6 +164,7 @@ class Teardown:
     elapsed: float = 0.0
     exit: int | None = None
     survivors: tuple[int, ...] = ()
+    tree: Cause | None = None
 
     def __str__(self) -> str:
         how = {
@@ -164,7 +174,14 @@ class Teardown:
             "abandoned": "disconnect hung and was abandoned",
         }[self.disconnect]
         state = "confirmed" if self.confirmed else "NOT confirmed"
-        return f"teardown {state} after {seconds(self.elapsed)}: {how}"
+        said = f"teardown {state} after {seconds(self.elapsed)}: {how}"
+        return said if self.tree is None else f"{said}, {self._what_became_of_the_tree()}"
+
+    def _what_became_of_the_tree(self) -> str:
+        sent = f" ({', '.join(self.signals)})" if self.signals else ""
+        status = "" if self.exit is None else f" with exit status {self.exit}"
+        left = f", STILL ALIVE: {', '.join(map(str, self.survivors))}" if self.survivors else ""
+        return f"process tree {self.tree}{sent}{status}{left}"
 
 
 class StreamGuardError(Exception):
@@ -253,6 +270,7 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
     "turn": TurnTimeoutError,
     "total": DeadlineExceededError,
     "truncated": StreamTruncatedError,
+    "exited": ProcessExitedError,
 }
 
 

@@ -97,6 +97,21 @@ class PullDeaf(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Interrupting(Event):
+    """The backend is asked to end its turn by itself, before anything is torn down (D1)."""
+
+    verdict: Verdict
+    bound: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterruptFailed(Event):
+    """An interrupt callback raised."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, kw_only=True)
 class DisconnectFailed(Event):
     """A disconnect callback raised."""
 
@@ -108,6 +123,47 @@ class DisconnectAbandoned(Event):
     """A disconnect callback outlived its bound; it goes on in its own task, unheeded."""
 
     bound: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessAdopted(Event):
+    """The backend's process is known, and by what: from here on it is watched."""
+
+    pid: int
+    proof: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessUnknown(Event):
+    """`process=` raised, or gave None to the end: only the disconnect can end the backend."""
+
+    error: Exception | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessExited(Event):
+    """The backend's process itself is dead, whoever ended it. What it started may live."""
+
+    pid: int
+    exit: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessKilled(Event):
+    """The process tree had to be ended by `signals`."""
+
+    pid: int
+    signals: tuple[str, ...]
+    exit: int | None
+    elapsed: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSurvived(Event):
+    """The budget is spent, and of the process tree these are alive, or may be if there are none."""
+
+    pid: int
+    survivors: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +222,7 @@ def _log_scope(event: ScopeEvent) -> None:
 
 def log(event: Event) -> None:
     """The default observer: the events a person on call needs, as log lines."""
-    level, text = _trouble(event) or _news(event)
+    level, text = _trouble(event) or _trouble_with_processes(event) or _news(event)
     logger.log(level, "%s: %s", event.activity.name or "stream", text)
 
 
@@ -190,6 +246,8 @@ def _trouble(event: Event) -> tuple[int, str] | None:
                 f"disconnect still hung after {seconds(event.bound)} and was abandoned; "
                 "the backend may be alive"
             )
+        case InterruptFailed():
+            return logging.WARNING, f"interrupt raised {event.error!r}; tearing down"
         case ReaderFailed():
             return logging.WARNING, (
                 f"the reader raised {_named(event.error)} on a {event.type_name}, "
@@ -201,6 +259,25 @@ def _trouble(event: Event) -> tuple[int, str] | None:
             return None
 
 
+def _trouble_with_processes(event: Event) -> tuple[int, str] | None:
+    match event:
+        case ProcessUnknown():
+            why = "gave None" if event.error is None else f"raised {event.error!r}"
+            return logging.WARNING, (
+                f"process= {why}, so no process can be watched or ended: disconnect is all there is"
+            )
+        case ProcessKilled():
+            return logging.WARNING, (
+                f"process {event.pid} and its tree had to be ended: {', '.join(event.signals)} "
+                f"in {seconds(event.elapsed)}"
+            )
+        case ProcessSurvived():
+            left = ", ".join(map(str, event.survivors)) or "nobody that could be seen"
+            return logging.ERROR, f"of the tree of process {event.pid} there survived: {left}"
+        case _:
+            return None
+
+
 def _news(event: Event) -> tuple[int, str]:
     """What is good to know, with its level."""
     match event:
@@ -208,6 +285,13 @@ def _news(event: Event) -> tuple[int, str]:
             return logging.INFO, str(event.teardown)
         case HalfTime():
             return logging.INFO, f"half of {event.limit}={event.window:g} has passed in silence"
+        case Interrupting():
+            return logging.INFO, f"interrupting, for at most {seconds(event.bound)}"
+        case ProcessAdopted():
+            return logging.DEBUG, f"process {event.pid} adopted ({event.proof})"
+        case ProcessExited():
+            status = "unknown" if event.exit is None else event.exit
+            return logging.INFO, f"process {event.pid} has ended, exit status {status}"
         case CutWithdrawn():
             return logging.INFO, "a message came after all: not ending"
         case UnknownMessage():

@@ -216,7 +216,7 @@ class GuardedIterator(AsyncIterator[T]):
             )
         self._pulling = True
         try:
-            if not self._ready:
+            if not self._ready or self.attempt.verdict is not None:
                 await self._prepare()
             assert self.attempt.loop is not None
             if not self.attempt.loop.is_running_here():
@@ -270,6 +270,8 @@ class GuardedIterator(AsyncIterator[T]):
         attempt = self.attempt
         if self._over is not None:
             raise self._over
+        if attempt.verdict is not None:
+            raise await self._conclude(None)  # decided while nobody asked
         if attempt.loop is None or attempt.is_over:
             attempt.begin()
         assert attempt.loop is not None
@@ -299,8 +301,6 @@ class GuardedIterator(AsyncIterator[T]):
             self._parking.release()
             if attempt.verdict is not None:
                 raise await self._conclude(None)  # too late: disconnect has begun (T3)
-            if not attempt.struck_block:
-                attempt.withdraw()
         self._interrupted = self._broken = False
         attempt.received(message)
 
@@ -337,7 +337,7 @@ class GuardedIterator(AsyncIterator[T]):
         is_cancel = loops.consists_of(error, attempt.cancelled)
         if is_cancel and (not is_cut or self._parking.is_overruled):
             return await self._interrupted_by(error)
-        if is_cut:
+        if is_cut or attempt.is_sentenced:
             return await self._conclude(error)
         if isinstance(error, StopAsyncIteration):
             return await self._ended(error)
@@ -381,6 +381,8 @@ class GuardedIterator(AsyncIterator[T]):
             )
             await self._finish(interrupted)
             return interrupted
+        if enforced and (exited := await attempt.exited()) is not None:
+            return await self._conclude(end, exited)
         if enforced and backend is not None and backend.always_ends_turns:
             return await self._conclude(end, attempt.truncated())
         await self._finish(end)

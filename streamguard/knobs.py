@@ -7,6 +7,7 @@ and the watch's defaults; callers validate nothing themselves.
 from __future__ import annotations
 
 import difflib
+import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -50,8 +51,6 @@ _PACES: Final[Mapping[str, Mapping[str, float | None]]] = MappingProxyType(
         "command": {"idle": 1800.0},
     }
 )
-# Whose part this version does not have: refused rather than ignored.
-_LATER: Final = ("interrupt", "process", "kill_grace")
 
 
 def fields_of(knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,11 +66,6 @@ def fields_of(knobs: Mapping[str, Any]) -> dict[str, Any]:
             for field, setting in _off_or(name, value).items():
                 both = field == "disconnects"
                 fields[field] = fields.get(field, ()) + setting if both else setting
-        elif name in _LATER:
-            raise ConfigError(
-                f"{name}= is not available in this version: process supervision is still to "
-                "come. End the backend with disconnect=, and leave this keyword out"
-            )
         else:
             raise _unknown(name)
     return {**fields, "limits": limits} if limits else fields
@@ -142,6 +136,24 @@ def _callable(name: str, field: str) -> Callable[[Any], dict[str, Any]]:
     return check
 
 
+def _process(value: Any) -> dict[str, Any]:
+    if isinstance(value, int) or hasattr(value, "pid"):
+        from streamguard.process import check_adoptable
+
+        check_adoptable(value)
+    elif not callable(value) or inspect.iscoroutinefunction(value):
+        raise ConfigError(
+            f"process={value!r}: pass a pid, a process object (with .pid), or a plain function "
+            "that gives either, or None for as long as there is none"
+        )
+    return {"process": value}
+
+
+def _grace(value: Any) -> dict[str, Any]:
+    # 0 is meant here: kill at once.
+    return {"kill_grace": 0.0 if value == 0 else seconds(value, "kill_grace")}
+
+
 def _activity(value: Any) -> dict[str, Any]:
     from streamguard.activity import Activity
 
@@ -161,6 +173,9 @@ _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType
         "tools": _tools,
         "client": _client,
         "disconnect": _callable("disconnect", "disconnects"),
+        "interrupt": _callable("interrupt", "interrupts"),
+        "process": _process,
+        "kill_grace": _grace,
         "disconnect_timeout": lambda v: {"disconnect_timeout": seconds(v, "disconnect_timeout")},
         "activity": _activity,
         "read": lambda value: {"backend": backends.resolve(value)},
@@ -173,6 +188,8 @@ _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         "client": {"disconnects": ()},
         "disconnect": {"disconnects": ()},
+        "interrupt": {"interrupts": ()},
+        "process": {"process": None},
         "activity": {"activity": None},
         "observer": {"observers": ()},
     }

@@ -100,7 +100,10 @@ class Block:
         swallowed = await self._leave_group(outcome)
         if stands:
             return self._raise_verdict(exc, outcome, closed=closed)
-        attempt.end(exc)
+        if attempt.verdict is None:
+            attempt.end(exc)
+        else:
+            attempt.conclude(closed=closed, cause=exc)  # nobody asked any more (T3)
         if outcome is not None and outcome is not exc and not swallowed:
             raise outcome
         return swallowed

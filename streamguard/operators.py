@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from streamguard.events import Observer
     from streamguard.guarded import Guarded
     from streamguard.monitor import Monitor
+    from streamguard.supervision import Process
     from streamguard.teardown import SupportsDisconnect
     from streamguard.watch import Limits
 
@@ -114,8 +115,8 @@ def idle_guard(
     total: Seconds | None = None,
     client: SupportsDisconnect | None = None,
     disconnect: Disconnect | None = None,
-    interrupt: object = None,
-    process: object = None,
+    interrupt: Disconnect | None = None,
+    process: Process | None = None,
     disconnect_timeout: Seconds = DEFAULT_DISCONNECT_TIMEOUT,
     kill_grace: Seconds = DEFAULT_KILL_GRACE,
     activity: Activity | None = None,
@@ -147,7 +148,15 @@ def idle_guard(
 
         disconnect: Called on a verdict, sync or async, in a task of its own.
 
+        interrupt: Called first, while the stream is still read: what asks the backend to end its
+            turn by itself. If it does so with success within 5 s, nothing is torn down.
+
+        process: The backend's process: a pid, a process object, or a function that gives either
+            (None as long as there is none). It is watched, and ended with all that it started.
+
         disconnect_timeout: Seconds after which a disconnect is abandoned and reported.
+
+        kill_grace: Seconds between asking the process's tree to end (TERM) and killing it.
 
         activity: The live state to fill, when others must reach it before the stream exists.
 

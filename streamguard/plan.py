@@ -12,11 +12,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamguard.errors import ConfigError
 from streamguard.knobs import (
     DEFAULT_DISCONNECT_TIMEOUT,
+    DEFAULT_KILL_GRACE,
     DEFAULT_TOOLS,
     LIMITS,
     Default,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from streamguard.backends import Backend
     from streamguard.config import Mode
     from streamguard.events import Observer
+    from streamguard.supervision import Process
 
-_T = TypeVar("_T")
 Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
 
 # Of each pair the left one is pointless unless it is the smaller; `turn` may equal `total`,
@@ -54,6 +55,9 @@ class Plan:
     tools: Mapping[str, float | None] = field(default_factory=lambda: {"*": DEFAULT_TOOLS})
     disconnects: tuple[Disconnect, ...] = ()
     disconnect_timeout: float = DEFAULT_DISCONNECT_TIMEOUT
+    interrupts: tuple[Disconnect, ...] = ()
+    process: Process | None = None
+    kill_grace: float = DEFAULT_KILL_GRACE
     activity: Activity | None = None
     stamps: tuple[Stamp, ...] = ()
     observers: tuple[Observer, ...] = ()
@@ -76,6 +80,9 @@ class Plan:
             tools=_tightest_of(self.tools, other.tools),
             disconnects=_added(self.disconnects, other.disconnects),
             disconnect_timeout=_tighter(self.disconnect_timeout, other.disconnect_timeout),
+            interrupts=_added(self.interrupts, other.interrupts),
+            process=_only("process", self.process, other.process),
+            kill_grace=_tighter(self.kill_grace, other.kill_grace),
             activity=_only("activity", self.activity, other.activity),
             stamps=self.stamps + other.stamps,
             observers=_added(self.observers, other.observers),
@@ -87,7 +94,8 @@ class Plan:
     @property
     def bound(self) -> tuple[object, ...]:
         """What can serve one stream at a time only (O1)."""
-        return (*self.disconnects, *([self.activity] if self.activity is not None else []))
+        single = (thing for thing in (self.process, self.activity) if thing is not None)
+        return (*self.disconnects, *self.interrupts, *single)
 
     def watch_limits(self) -> Limits:
         """The limits as the watch wants them."""
@@ -140,7 +148,7 @@ def _is_same(a: object, b: object) -> bool:
     return a is b or (isinstance(a, MethodType) and a == b)
 
 
-def _only(knob: str, a: _T | None, b: _T | None) -> _T | None:
+def _only(knob: str, a: Any, b: Any) -> Any:
     """The one that was written, of a knob of which no two can be in force (O2)."""
     if a is not None and b is not None and a != b:
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""Disconnect, bounded and shielded, in a task of its own; the result is a value (section 6).
+"""Interrupt, disconnect, then reap: bounded, shielded, in tasks of their own (section 6).
 
 A teardown is started once, by whoever first knows that the verdict is final: the consumer, when its
 pull has unwound, or the timekeeper, when it does not. The consumer then waits for its end. Knows
-callbacks, bounds and the loop; nothing of limits, streams or resume.
+callbacks, a process to be ended, bounds and the loop; nothing of limits, streams or resume.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from streamguard.loops import Cut, consists_of, steps_of
 if TYPE_CHECKING:
     from streamguard.errors import DisconnectOutcome
     from streamguard.knobs import Disconnect
-    from streamguard.loops import Loop
+    from streamguard.loops import Detached, Loop
     from streamguard.loops.timekeeper import Entry
+    from streamguard.process import ProcessTree, Termination
+    from streamguard.supervision import Supervision
 
 # How long a cancelled pull may take to unwind before teardown starts without it (O6).
 UNWINDING: Final = 5.0
+# How long an interrupt may take to bring the turn's end.
+INTERRUPTING: Final = 5.0
 _LOOKS: Final = 100
 
 # Starts a coroutine function in a task: detached, or in the monitor's task group.
@@ -42,6 +46,10 @@ class SupportsDisconnect(Protocol):
 class Reporter(Protocol):
     """Where a teardown says what went wrong; reports reach events, never the consumer (D3)."""
 
+    def interrupt_failed(self, error: BaseException) -> None:
+        """An interrupt raised."""
+        ...
+
     def disconnect_failed(self, error: BaseException) -> None:
         """A disconnect raised."""
         ...
@@ -50,36 +58,78 @@ class Reporter(Protocol):
         """A disconnect did not return within its bound."""
         ...
 
+    def tree_ended(self, tree: ProcessTree, termination: Termination) -> None:
+        """The process tree was ended, as far as it could be."""
+        ...
 
-class Disconnecting:
-    """The run of all disconnect callbacks, in the order in which they were written (D2)."""
+
+class Interrupting:
+    """One run of the interrupts, in a task of its own, while the pull is still pending (D1).
+
+    How long it may take is its owner's to say: `stop` cancels what a cancel can reach.
+    """
+
+    def __init__(self, interrupts: tuple[Disconnect, ...], reporter: Reporter, loop: Loop) -> None:
+        self._interrupts = interrupts
+        self._reporter = reporter
+        self._loop = loop
+        self._task: Detached | None = None
+
+    def start(self) -> None:
+        """Begin. Returns at once."""
+        self._task = self._loop.spawn(self._run, name="interrupt")
+
+    def stop(self) -> None:
+        """It is over, or has taken too long: what it comes to does not matter any more."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            task.cancel()
+
+    async def _run(self) -> None:
+        for interrupt in self._interrupts:
+            error = await _failure_of(interrupt, self._loop)
+            if error is not None and self._task is not None:
+                self._reporter.interrupt_failed(error)
+                return
+
+
+class TearingDown:
+    """One run of it: the disconnects, in the order in which they were written, then the tree.
+
+    `disconnect_timeout` bounds all disconnects together (D2), `kill_grace` is the tree's (D4).
+    """
 
     def __init__(
         self,
-        disconnects: tuple[Disconnect, ...],
-        bound: float,
         reporter: Reporter,
         loop: Loop,
+        *,
+        disconnects: tuple[Disconnect, ...],
+        disconnect_timeout: float,
+        supervision: Supervision | None,
+        kill_grace: float,
     ) -> None:
+        self.termination: Termination | None = None
         self._disconnects = disconnects
-        self._bound = bound
+        self._bound = disconnect_timeout
+        self._supervision = supervision
+        self._kill_grace = kill_grace
         self._reporter = reporter
         self._loop = loop
-        self._returned = anyio.Event()
-        self._over = anyio.Event()
         self._host: anyio.CancelScope | None = None
-        self._deadline = loop.clock() + bound
+        self._deadline: float | None = None
         self._all_returned = False
+        self._is_abandoned = False
+        if self._disconnects or supervision is not None:
+            self._returned = anyio.Event()
+            self._over: anyio.Event | None = anyio.Event()
+        else:
+            self._over = None  # nothing to do, and so nothing that it costs
 
     def start(self, spawn: Spawn) -> None:
         """Begin, in a task of `spawn`. Returns at once."""
-        if self._disconnects:
-            # The callbacks run in a task of their own because only a task can be left behind: a
-            # raw `wait_for` around a shielded close leaves the child alive, and no scope binds it.
-            self._loop.spawn(self._call_all)
-            spawn(self._bind)
-        else:
-            self._over.set()
+        if self._over is not None:
+            spawn(self._run)
 
     async def finish(self, cancellation: BaseException | None = None) -> None:
         """Wait until it is over, through one cancellation of the caller (D6).
@@ -87,7 +137,9 @@ class Disconnecting:
         That one (`cancellation`, if it has come already) is raised afterwards. A second one
         (asyncio only) leaves the teardown running on its own.
         """
-        if self._over.is_set() and cancellation is None:
+        if self._over is None or self._over.is_set():
+            if cancellation is not None:
+                raise cancellation
             return
         try:
             await outlast(self._over, cancellation)
@@ -97,53 +149,81 @@ class Disconnecting:
 
     @property
     def outcome(self) -> DisconnectOutcome:
-        """What became of the callbacks, as far as anybody waited for them."""
+        """What became of the disconnects, as far as anybody waited for them."""
         if not self._disconnects:
             return "none"
         if not self._returned.is_set():
             return "abandoned"
         return "returned" if self._all_returned else "raised"
 
-    async def _bind(self) -> None:
-        """See that it is over by its deadline."""
-        left = self._deadline - self._loop.clock()
+    @property
+    def knows_tree(self) -> bool:
+        """Whether there was a process to be ended."""
+        return self._supervision is not None and self._supervision.tree is not None
+
+    async def _run(self) -> None:
+        """See all of it through; in a task that may have to be left (D6)."""
         self._host = anyio.CancelScope(shield=True)
-        with self._host, anyio.move_on_after(max(0.0, left)):
-            await self._returned.wait()
+        with self._host:
+            await self._disconnect()
+            await self._end_tree()
         if self._host.cancelled_caught:
-            self._loop.spawn(self._bind)
+            self._loop.spawn(self._run)  # which goes on where this one was
             return
-        if not self._returned.is_set():
-            self._reporter.disconnect_abandoned(self._bound)
+        assert self._over is not None
         self._over.set()
 
     def _let_go(self) -> None:
         """Leave the caller's task group, if we are in one, and go on detached (D6)."""
-        if self._host is not None and not self._over.is_set():
+        if self._host is not None and self._over is not None and not self._over.is_set():
             self._host.cancel()
+
+    async def _disconnect(self) -> None:
+        if self._deadline is None:
+            if self._supervision is not None:
+                await self._supervision.look()
+            # In a task of their own, because only a task can be left behind: a raw `wait_for`
+            # around a shielded close leaves the child alive, and no scope binds it.
+            self._deadline = self._loop.clock() + self._bound
+            self._loop.spawn(self._call_all, name="disconnect")
+        with anyio.move_on_after(max(0.0, self._deadline - self._loop.clock())):
+            await self._returned.wait()
+        if not self._returned.is_set() and not self._is_abandoned:
+            self._is_abandoned = True
+            self._reporter.disconnect_abandoned(self._bound)
+
+    async def _end_tree(self) -> None:
+        tree = self._supervision.tree if self._supervision is not None else None
+        if tree is not None and self.termination is None:
+            self.termination = await tree.terminate(self._kill_grace)
+            self._reporter.tree_ended(tree, self.termination)
 
     async def _call_all(self) -> None:
         try:
-            returned = [await self._call(disconnect) for disconnect in self._disconnects]
-            self._all_returned = all(returned)
+            errors = [await _failure_of(call, self._loop) for call in self._disconnects]
+            for error in errors:
+                if error is not None:
+                    self._reporter.disconnect_failed(error)
+            self._all_returned = not any(errors)
         finally:
             self._returned.set()
 
-    async def _call(self, disconnect: Disconnect) -> bool:
-        try:
-            result = disconnect()
-            if inspect.isawaitable(result):
-                await result
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:
-            if consists_of(error, self._loop.cancelled) and self._loop.is_cancelling():
-                raise  # the loop is closing
-            # It must not hide the verdict (D3), not even a stray CancelledError: a close that
-            # awaits a task which it has cancelled itself often ends like that.
-            self._reporter.disconnect_failed(error)
-            return False
-        return True
+
+async def _failure_of(callback: Disconnect, loop: Loop) -> BaseException | None:
+    """Call and await `callback`; what it raised, which must not hide the verdict (D3)."""
+    try:
+        result = callback()
+        if inspect.isawaitable(result):
+            await result
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        if consists_of(error, loop.cancelled) and loop.is_cancelling():
+            raise  # the loop is closing
+        # Not even a stray CancelledError goes on: a close that awaits a task which it has
+        # cancelled itself often ends like that.
+        return error
+    return None
 
 
 async def outlast(event: anyio.Event, kept: BaseException | None = None) -> None:

@@ -9,6 +9,7 @@ Callers report facts, each with the instant `now` at which it held:
     answered   that pull is over, whatever it brought
     see        one message, as the signals a reader made of it
     hold, release, touch, mark_prompt      what the stream itself cannot show
+    exited     the backend's process is dead; its stream may still be open
 
 and ask two questions: `deadline()`, the next instant at which something must be decided (the
 caller sleeps until then; nothing ticks), and `judge(now)`, what is to be decided now.
@@ -50,6 +51,7 @@ from streamguard.signals import (
 from streamguard.windows import TOOLS_ALLOWANCE, Due, Half, Judgement, Limits, Stalled, Work
 
 __all__ = [
+    "DRAIN",
     "HOLD_ALLOWANCE",
     "TOOLS_ALLOWANCE",
     "Due",
@@ -62,6 +64,8 @@ __all__ = [
 ]
 
 HOLD_ALLOWANCE: Final = 3600.0
+# What a dead process has left in its pipes comes at once: silence longer than this is the end.
+DRAIN: Final = 0.5
 # T4: a deadline noticed later than this is a loop that did not run, not a silence.
 LATE: Final = 0.25
 STALL_EXTENSION: Final = 1.0
@@ -70,6 +74,7 @@ STALLS_IN_A_ROW: Final = 3
 # Of limits that are due at the same instant the wider one is named: it is what binds.
 _PRECEDENCE: Final[tuple[Limit, ...]] = (
     "total",
+    "exited",
     "turn",
     "tools",
     "first",
@@ -127,6 +132,7 @@ class Watch:
     _armed: bool = False
     _turn_started: float | None = None  # with its first pull or message
     _exit_from: float = 0.0
+    _exited_at: float | None = None
     _more_expected: bool = False
     _half_told: bool = False
     _muted: frozenset[Limit] = _NOTHING
@@ -176,7 +182,7 @@ class Watch:
         for signal in signals:
             self._take(signal, now, wall)
             progress_last = isinstance(signal, Progress)
-        self.steady = progress_last and not self._holds
+        self.steady = progress_last and not self._holds and self._exited_at is None
 
     def hold(self, key: object, until: float, now: float) -> None:
         """Something the stream cannot show pauses `idle` until released, or `until` (T6)."""
@@ -192,6 +198,11 @@ class Watch:
         """Outside evidence of progress: as good as a message, but opens no turn."""
         self._settle(now)
         self._progress(now)
+
+    def exited(self, now: float) -> None:
+        """The backend's process is dead. What has not been read of it may still come."""
+        self._settle(now)
+        self._exited_at = now
 
     def mute(self, due: Due) -> None:
         """Stop judging what was told (mode `warn`): once per silence, entry or turn."""
@@ -460,6 +471,9 @@ class Watch:
         dues = self._turn_dues() if self.turn_open else self._between_turns()
         if (total := self._total()) is not None:
             dues.append(total)
+        if self._exited_at is not None:
+            since = max(self._exited_at, self.waiting_since)
+            dues.append(Due("exited", _end_of(DRAIN, since), DRAIN, since))
         return [due for due in dues if due.limit not in self._muted] if self._muted else dues
 
     def _turn_dues(self) -> list[Due]:

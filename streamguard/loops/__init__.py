@@ -90,6 +90,14 @@ class Host(Protocol):
         ...
 
 
+class Detached(Protocol):
+    """A task that nobody waits for."""
+
+    def cancel(self) -> object:
+        """End it soon; from its loop's thread."""
+        ...
+
+
 class Loop(Protocol):
     """What a running event loop gives us."""
 
@@ -111,7 +119,9 @@ class Loop(Protocol):
         """The current task, as the host of a block that is about to be entered."""
         ...
 
-    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> object:
+    def spawn(
+        self, function: Callable[[], Coroutine[Any, Any, None]], *, name: str = "teardown"
+    ) -> Detached:
         """Run `function` in a task that nobody waits for. It must not raise."""
         ...
 
@@ -179,6 +189,7 @@ async def _awaiting(awaitable: Awaitable[Any]) -> Any:
 __all__ = [
     "RUNNING_TASKS",
     "Cut",
+    "Detached",
     "Host",
     "Loop",
     "Parking",

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import anyio
 
-from streamguard.loops import RUNNING_TASKS, Cut, Host, Parking, Steps
+from streamguard.loops import RUNNING_TASKS, Cut, Detached, Host, Parking, Steps
 from streamguard.loops.timekeeper import PASSES, Timekeeper
 
 # A coroutine that is stepped by hand has no task; this one equals no current one.
@@ -206,12 +206,15 @@ class AsyncioLoop:
     def host(self) -> Host:
         return AsyncioHost(self._loop)
 
-    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def spawn(
+        self, function: Callable[[], Coroutine[Any, Any, None]], *, name: str = "teardown"
+    ) -> Detached:
         task = self._loop.create_task(
-            function(), name="streamguard teardown", context=contextvars.copy_context()
+            function(), name=f"streamguard {name}", context=contextvars.copy_context()
         )
         _detached.add(task)
         task.add_done_callback(_detached.discard)
+        return task
 
     def submit(self, function: Callable[[], object]) -> None:
         self._loop.call_soon_threadsafe(function)

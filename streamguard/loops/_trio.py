@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import trio
 
-from streamguard.loops import Cut, Host, Parking, Steps
+from streamguard.loops import Cut, Detached, Host, Parking, Steps
 from streamguard.loops.timekeeper import PASSES, Timekeeper
 
 _ours: trio.lowlevel.RunVar[TrioLoop] = trio.lowlevel.RunVar("streamguard")
@@ -202,10 +202,19 @@ class TrioLoop:
     def host(self) -> Host:
         return TrioHost()
 
-    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def spawn(
+        self, function: Callable[[], Coroutine[Any, Any, None]], *, name: str = "teardown"
+    ) -> Detached:
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await function()
+
         trio.lowlevel.spawn_system_task(
-            function, name="streamguard teardown", context=contextvars.copy_context()
+            run, name=f"streamguard {name}", context=contextvars.copy_context()
         )
+        return scope
 
     def submit(self, function: Callable[[], object]) -> None:
         self._token.run_sync_soon(function)

@@ -17,13 +17,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
-from streamguard.errors import ConfigError
+from streamguard.errors import Cause, ConfigError
 from streamguard.process import identity, procfs
 from streamguard.process.marks import marked_env
 from streamguard.process.members import Members
 from streamguard.process.procfs import MARK
 from streamguard.process.table import untouchable
-from streamguard.process.termination import Cause, Termination
+from streamguard.process.termination import Termination
 
 if TYPE_CHECKING:
     from streamguard.process.hosted import HostedEnding
@@ -65,8 +65,7 @@ class ProcessTree:
         ConfigError (a ValueError) for what is no process, and for those that no signal of ours
         may ever hit: pid 1, this process, and what it descends from.
         """
-        pid = _pid_of(target)
-        _refuse_unless_ours_to_end(pid)
+        pid = check_adoptable(target)
         root: identity.Handle | None = None
         if _returncode(target) is None:
             with suppress(ProcessLookupError):
@@ -84,6 +83,11 @@ class ProcessTree:
     def pid(self) -> int:
         """The pid of the process that was adopted."""
         return self._members.pid
+
+    @property
+    def proof(self) -> str:
+        """By what the process is known: "pidfd", or what stands in for it; "gone" without."""
+        return "gone" if self._members.root is None else self._members.root.proof
 
     @property
     def is_dead(self) -> bool:
@@ -159,9 +163,8 @@ class ProcessTree:
         self.close()
 
     def __repr__(self) -> str:
-        root = self._members.root
-        known = "gone" if root is None else f"{'dead' if self.is_dead else 'alive'}, {root.proof}"
-        return f"<ProcessTree of pid {self.pid}: {known}>"
+        state = "dead" if self.is_dead else "alive"
+        return f"<ProcessTree of pid {self.pid}: {state}, {self.proof}>"
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -185,16 +188,13 @@ class ProcessTree:
         return self.exit_status
 
 
-def _pid_of(target: Any) -> int:
+def check_adoptable(target: Any) -> int:
+    """The pid of `target`; a ConfigError for what must not, or cannot, be ended."""
     pid = target if isinstance(target, int) else getattr(target, "pid", target)
     if pid is None:
         raise ConfigError(f"{target!r} has no pid yet: start it before it is adopted")
     if isinstance(pid, bool) or not isinstance(pid, int):
         raise ConfigError(f"{target!r} is no process: pass a pid, or an object with a .pid")
-    return pid
-
-
-def _refuse_unless_ours_to_end(pid: int) -> None:
     if pid <= 0:
         raise ConfigError(f"pid {pid} is no process: it would mean a whole group, or everybody")
     if pid in untouchable():
@@ -204,6 +204,7 @@ def _refuse_unless_ours_to_end(pid: int) -> None:
         )
     if procfs.is_thread(pid):
         raise ConfigError(f"{pid} is a thread, not a process: a signal would hit all its process")
+    return pid
 
 
 def _returncode(target: Any) -> int | None:
@@ -225,5 +226,6 @@ __all__ = [
     "ProcessTree",
     "SupportsPid",
     "Termination",
+    "check_adoptable",
     "marked_env",
 ]

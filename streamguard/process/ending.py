@@ -13,9 +13,10 @@ from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 from typing import TYPE_CHECKING, Final, Protocol
 
 from streamguard.process.table import Table, read_table
-from streamguard.process.termination import Cause, Termination
+from streamguard.process.termination import Termination
 
 if TYPE_CHECKING:
+    from streamguard.errors import Cause
     from streamguard.process.identity import Handle
 
 # How long deaths are waited for before the next look for who has joined, in seconds.

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from streamguard.errors import seconds
-
-Cause: TypeAlias = Literal["exited", "terminated", "killed", "survived", "unproven"]
+from streamguard.errors import Cause, seconds
 
 
 @dataclass(frozen=True, kw_only=True)

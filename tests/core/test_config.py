@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import linecache
 import math
+import os
 import warnings
 from datetime import timedelta
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 
@@ -205,11 +207,29 @@ def test_values_of_the_wrong_kind(written, hint):
         idle_guard(180, **written)
 
 
-@pytest.mark.parametrize("knob", ["interrupt", "process", "kill_grace"])
-def test_what_this_version_cannot_do_is_refused_rather_than_ignored(knob):
-    """T12: a keyword that was accepted and did nothing would be a false comfort."""
-    with pytest.raises(ConfigError, match=f"^{knob}= is not available in this version"):
-        idle_guard(180, **{knob: 7})
+async def find_process():
+    """What cannot be called where nothing can be awaited."""
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ({"interrupt": 7}, "interrupt=7 cannot be called"),
+        ({"process": "claude"}, "process='claude': pass a pid, a process object"),
+        ({"process": find_process}, "pass a pid, a process object .* or a plain function"),
+        ({"process": True}, "True is no process"),
+        ({"process": 0}, "pid 0 is no process"),
+        ({"process": 1}, "pid 1 is this process, one that it descends from, or init"),
+        ({"process": os.getpid()}, "is this process, one that it descends from"),
+        ({"process": os.getppid()}, "is this process, one that it descends from"),
+        ({"process": SimpleNamespace(pid=None)}, "has no pid yet: start it before"),
+        ({"kill_grace": -1}, "kill_grace=-1: use a positive number"),
+    ],
+)
+def test_processes_that_cannot_be_ended_are_refused_where_they_are_written(written, hint):
+    """T12, D4"""
+    with pytest.raises(ConfigError, match=hint):
+        idle_guard(180, **written)
 
 
 def test_a_stamp_needs_something_to_fill():

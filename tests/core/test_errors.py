@@ -92,7 +92,8 @@ def test_every_error_is_in_the_drawing():
 
 def test_each_limit_has_its_error_but_the_grace():
     """T14: `exit_grace` ends a run that was a success."""
-    assert {**TIMEOUTS, "truncated": StreamTruncatedError} == ERRORS
+    others = {"truncated": StreamTruncatedError, "exited": ProcessExitedError}
+    assert {**TIMEOUTS, **others} == ERRORS
     assert issubclass(FirstMessageTimeoutError, IdleTimeoutError)
 
 

@@ -17,7 +17,14 @@ from streamguard.events import (
     DisconnectFailed,
     Event,
     HalfTime,
+    InterruptFailed,
+    Interrupting,
     LoopStalled,
+    ProcessAdopted,
+    ProcessExited,
+    ProcessKilled,
+    ProcessSurvived,
+    ProcessUnknown,
     PullDeaf,
     ReaderFailed,
     StreamEnded,
@@ -317,6 +324,60 @@ def raised(error):
             {"verdict": VERDICT},
             "WARNING",
             "a: the cancelled pull does not unwind; tearing down anyway",
+        ),
+        (
+            Interrupting,
+            {"verdict": VERDICT, "bound": 5.0},
+            "INFO",
+            "a: interrupting, for at most 5 s",
+        ),
+        (
+            InterruptFailed,
+            {"error": OSError("closed")},
+            "WARNING",
+            "a: interrupt raised OSError('closed'); tearing down",
+        ),
+        (
+            ProcessAdopted,
+            {"pid": 7, "proof": "pidfd"},
+            "DEBUG",
+            "a: process 7 adopted (pidfd)",
+        ),
+        (
+            ProcessUnknown,
+            {"error": None},
+            "WARNING",
+            (
+                "a: process= gave None, so no process can be watched or ended: "
+                "disconnect is all there is"
+            ),
+        ),
+        (
+            ProcessUnknown,
+            {"error": AttributeError("_process")},
+            "WARNING",
+            (
+                "a: process= raised AttributeError('_process'), so no process can be watched or "
+                "ended: disconnect is all there is"
+            ),
+        ),
+        (
+            ProcessExited,
+            {"pid": 7, "exit": None},
+            "INFO",
+            "a: process 7 has ended, exit status unknown",
+        ),
+        (
+            ProcessKilled,
+            {"pid": 7, "signals": ("TERM", "KILL"), "exit": -9, "elapsed": 5.0},
+            "WARNING",
+            "a: process 7 and its tree had to be ended: TERM, KILL in 5 s",
+        ),
+        (
+            ProcessSurvived,
+            {"pid": 7, "survivors": (8, 9)},
+            "ERROR",
+            "a: of the tree of process 7 there survived: 8, 9",
         ),
         (
             DisconnectFailed,

@@ -483,6 +483,7 @@ def test_nothing_is_left(loop: Loop, form: str, upstream: Any, leave: Any) -> No
 
     async def main() -> None:
         await anyio.sleep(0)
+        gc.collect()  # what an earlier test has left is not this one's
         before = tasks(), descriptors(), live()
         disconnect = Disconnect()
         guard = idle_guard(loop.s(60), disconnect=disconnect)

@@ -623,13 +623,6 @@ def test_an_idle_limit_derived_from_a_job(total, idle):
     assert derived_idle(total) == idle
 
 
-@pytest.mark.parametrize("knob", ["interrupt", "process"])
-def test_what_this_version_does_not_have_is_refused(knob):
-    """T12: a keyword without effect would be worse than none."""
-    with pytest.raises(ConfigError, match=f"{knob}= is not available"):
-        idle_guard(180, **{knob: print})
-
-
 # --- what is bound serves one stream at a time (O1)
 
 

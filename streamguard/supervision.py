@@ -1,0 +1,140 @@
+"""The process behind one attempt: found, adopted, watched for its death, let go.
+
+Adopted as early as it is known, so that its pid cannot come to mean another process, and watched
+in a task of its own that holds nobody back and keeps nobody alive. Ending it is the teardown's
+business. Knows process trees and the loop; nothing of streams, limits or verdicts.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+
+import anyio
+
+if TYPE_CHECKING:
+    from streamguard.loops import Detached, Loop
+    from streamguard.process import Adoptable, ProcessTree
+
+    Target: TypeAlias = Adoptable | ProcessTree
+    Process: TypeAlias = Target | Callable[[], Target | None]
+
+
+class Reporter(Protocol):
+    """Who is told; held weakly."""
+
+    def process_adopted(self, tree: ProcessTree) -> None:
+        """The process is known from here on."""
+        ...
+
+    def process_unknown(self, error: Exception | None) -> None:
+        """`process=` raised `error`, or gave None to the end."""
+        ...
+
+    def process_died(self) -> None:
+        """The process itself is dead. It must not raise."""
+        ...
+
+
+class Supervision:
+    """What `process=` names, once it can be named."""
+
+    __slots__ = ("__weakref__", "_is_told", "_let_go", "_loop", "_process", "_reporter", "tree")
+
+    def __init__(self, process: Process, reporter: Reporter, loop: Loop) -> None:
+        self.tree: ProcessTree | None = None
+        self._process = process
+        self._reporter = weakref.ref(reporter)
+        self._loop = loop
+        self._is_told = False
+        self._let_go: weakref.finalize[..., Supervision] | None = None
+
+    def seek(self) -> None:
+        """Adopt the process, unless it was or cannot be named yet.
+
+        ConfigError for what must not, or cannot, be ended. A callable that raises is reported.
+        """
+        if self.tree is not None or (target := self._named()) is None:
+            return
+        from streamguard.process import ProcessTree
+
+        is_theirs = isinstance(target, ProcessTree)
+        tree = target if isinstance(target, ProcessTree) else ProcessTree.adopt(target)
+        self.tree = tree
+        watching = self._loop.spawn(partial(_watch, tree, self._reporter), name="process watch")
+        # An attempt that is only forgotten must not leave a task and a descriptor behind (O7).
+        closing = None if is_theirs else tree.close
+        self._let_go = weakref.finalize(self, _let_go, self._loop, watching, closing)
+        self._let_go.atexit = False
+        if (reporter := self._reporter()) is not None:
+            reporter.process_adopted(tree)
+
+    def seek_again(self) -> None:
+        """As `seek`, in the middle of a stream or teardown, which nothing may disturb."""
+        try:
+            self.seek()
+        except Exception as error:  # noqa: BLE001 - it is reported
+            self._report_unknown(error)
+
+    async def look(self) -> None:
+        """Before a teardown: who belongs to the tree is best seen while its root is there.
+
+        A process that could not be named until now is sought once more, and reported if in vain.
+        """
+        self.seek_again()
+        if self.tree is None:
+            self._report_unknown(None)
+        else:
+            await self.tree.look()
+
+    async def is_dead_within(self, bound: float) -> bool:
+        """Whether the process is dead, or dies within so many seconds."""
+        if self.tree is None:
+            return False
+        with anyio.move_on_after(bound):
+            await self.tree.wait_dead()
+        return self.tree.is_dead
+
+    @property
+    def exit_status(self) -> int | None:
+        """As `Popen.returncode`; None if it lives or cannot be known."""
+        return None if self.tree is None else self.tree.exit_status
+
+    def release(self) -> None:
+        """Watch no longer, and give back what is held; this ends nothing."""
+        if self._let_go is not None:
+            self._let_go()
+
+    def _named(self) -> Target | None:
+        process = self._process
+        if not callable(process) or hasattr(process, "pid"):
+            return cast("Target", process)
+        try:
+            return process()
+        except Exception as error:  # noqa: BLE001 - an SDK's inside may look otherwise one day
+            self._report_unknown(error)
+            return None
+
+    def _report_unknown(self, error: Exception | None) -> None:
+        if not self._is_told and (reporter := self._reporter()) is not None:
+            self._is_told = True
+            reporter.process_unknown(error)
+
+
+async def _watch(tree: ProcessTree, reporter: weakref.ref[Reporter]) -> None:
+    await tree.wait_dead()
+    if (who := reporter()) is not None:
+        who.process_died()
+
+
+def _let_go(loop: Loop, watching: Detached, closing: Callable[[], object] | None) -> None:
+    if closing is not None:
+        closing()  # the watch waits on a descriptor of its own
+    if loop.is_running_here():
+        watching.cancel()
+    else:
+        with suppress(RuntimeError):  # that loop is closed, and the watch with it
+            loop.submit(watching.cancel)
