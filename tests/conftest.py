@@ -1,7 +1,7 @@
-"""Every behaviour runs over asyncio, uvloop and trio by the fixture `loop`.
+"""Every behaviour runs over asyncio, uvloop and trio by the fixture `loop`, in virtual time.
 
-asyncio and trio run in virtual time, where 180 s take milliseconds and are exact. uvloop has no
-virtual time, so there a second lasts `unit` real seconds, and times are checked within bounds.
+180 s take milliseconds there and are exact. What uvloop does in real time is in
+`faults/test_uvloop_in_real_time.py`.
 """
 
 from __future__ import annotations
@@ -9,54 +9,35 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import anyio
 import pytest
 
-from streamguard import attempt, teardown
 from streamguard.testing import run_virtual
 
 
 class Loop:
-    """One of the event loops. `run` runs an async function on it; `s(180)` is 180 seconds."""
+    """One of the event loops. `run` runs an async function on it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.is_virtual = name != "uvloop"
-        self.unit = 1.0 if self.is_virtual else 0.001
+        self.is_virtual = True
 
     def run(self, main: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        if self.name == "uvloop":
-            options = {"use_uvloop": True}
-            return anyio.run(main, *args, backend="asyncio", backend_options=options)
         return run_virtual(main, *args, backend=self.name)
 
     def s(self, seconds: float) -> float:
-        """`seconds` on this loop's scale."""
-        return seconds * self.unit
+        return seconds
 
     def took(self, elapsed: float, seconds: float, *, slack: float = 0.0) -> bool:
-        """Whether `elapsed` is `seconds` on this loop: exactly in virtual time.
+        """Whether `elapsed` is `seconds`: never early, and `slack` late where it says so.
 
-        `slack` (in seconds of this loop's scale) allows for looks at a pull that is not parked.
-        In real time never early, and late by what a busy machine may take.
+        `slack` allows for looks at a pull that is not parked.
         """
-        if self.is_virtual:
-            return seconds - 1e-6 <= elapsed <= seconds + slack + 1e-6
-        return self.s(seconds) - 0.002 <= elapsed <= self.s(seconds + slack) + 2.0
+        return seconds - 1e-6 <= elapsed <= seconds + slack + 1e-6
 
 
-# A second is a millisecond there, and a busy machine may lose some: one that fails is asked again.
-UVLOOP = pytest.param("uvloop", marks=pytest.mark.flaky(reruns=3))
-
-
-@pytest.fixture(params=["asyncio", UVLOOP, "trio"])
-def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Loop:
-    loop = Loop(request.param)
-    if not loop.is_virtual:
-        # Real time: short enough for a test, long enough for a pull on a busy machine.
-        monkeypatch.setattr(attempt, "UNWINDING", 0.5)
-        monkeypatch.setattr(teardown, "UNWINDING", 0.5)
-    return loop
+@pytest.fixture(params=["asyncio", "uvloop", "trio"])
+def loop(request: pytest.FixtureRequest) -> Loop:
+    return Loop(request.param)
 
 
 @pytest.fixture(params=["bare", "hosted"])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import anyio
+import trio
 
+from streamguard import live, loops
 from streamguard.events import Event
 
 
@@ -71,3 +77,41 @@ class Disconnect:
         if self.error is not None:
             raise self.error
         self.finished += 1
+
+
+class Leftovers:
+    """What is there of a stream after it, and was not there before: tasks, timers, descriptors.
+
+    Only what is new counts: what an earlier test has left behind goes when Python's collector
+    comes round to it, which may be in the midst of this one.
+    """
+
+    def __init__(self) -> None:
+        self._tasks, self._files, self._live = living_tasks(), open_files(), live()
+
+    def check(self) -> None:
+        """That nothing new is there, but for what the collector takes."""
+        assert not loops.current().timekeeper._heap
+        if self._new():
+            gc.collect()
+        assert not self._new()
+        assert living_tasks() == self._tasks
+
+    def _new(self) -> list[Any]:
+        return [each for each in live() if each not in self._live] + [*open_files() - self._files]
+
+
+def living_tasks() -> int:
+    """How many tasks the running loop has."""
+    if trio.lowlevel.in_trio_task():
+        return trio.lowlevel.current_statistics().tasks_living
+    return len(asyncio.all_tasks())
+
+
+def open_files() -> set[tuple[str, str]]:
+    """This process's descriptors, each with what it stands for: a number is used again."""
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one that reads this folder
+            found.add((link.name, str(link.readlink())))
+    return found

@@ -1,18 +1,20 @@
 """Virtual clocks: hours of silence in milliseconds, exact to the last bit.
 
 `VirtualLoop` is an asyncio event loop whose time stands still while anything can run and jumps
-to the next timer when nothing can; `virtual_clock()` is the same for trio, and `run_virtual()`
-runs one async function on either. Both clocks start at `START`, so that code which takes the
-time 0.0 for "none" shows, and whole seconds and binary fractions (0.25) add up exactly.
+to the next timer when nothing can. `uvloop_clock.VirtualUvloop` is the same for uvloop,
+`virtual_clock()` for trio, and `run_virtual()` runs one async function on any of them. All clocks
+start at `START`, so that code which takes the time 0.0 for "none" shows, and whole seconds and
+binary fractions (0.25) add up exactly.
 
-What virtual time cannot know. A job in a worker thread that somebody awaits holds asyncio's
-clock until it ends (`run_in_executor`, `to_thread`, anyio's worker threads); on trio it does
-not. Sockets and processes are asked before each jump, and what they say in that instant is
+What virtual time cannot know. A job in a worker thread that somebody awaits holds the clock of
+asyncio and uvloop until it ends (`run_in_executor`, `to_thread`, anyio's worker threads); on trio
+it does not. Sockets and processes are asked before each jump, and what they say in that instant is
 served first, but their silence does not hold the clock: give `io_grace` real seconds, or test
-such code in real time. Where nothing can ever run again, `VirtualLoop` and `run_virtual`
-raise `DeadlockError`; a bare `trio.run` with the virtual clock spins for ever.
+such code in real time. Where nothing can ever run again, the loops and `run_virtual` raise
+`DeadlockError` (on uvloop only if neither a socket nor a process was ever used); a bare
+`trio.run` with the virtual clock spins for ever.
 
-Imports anyio; trio only when it is asked for.
+Imports anyio; trio and uvloop only when they are asked for.
 """
 
 from __future__ import annotations
@@ -21,22 +23,22 @@ import asyncio
 import math
 import selectors
 import sys
-import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 
+from streamguard.testing.jumping import JumpingLoop
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
-    from concurrent.futures import Executor
 
     from trio.testing import MockClock
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
-Backend: TypeAlias = Literal["asyncio", "trio"]
+Backend: TypeAlias = Literal["asyncio", "uvloop", "trio"]
 Ready: TypeAlias = list[tuple[selectors.SelectorKey, int]]
 
 START = 1000.0
@@ -59,7 +61,7 @@ def deadlock(now: float, tasks: Iterable[str]) -> str:
     )
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(JumpingLoop, asyncio.SelectorEventLoop):
     """An asyncio event loop in virtual time, to be given wherever a loop factory is asked for.
 
     `asyncio.Runner(loop_factory=VirtualLoop)`, pytest-asyncio's loop factories, or
@@ -69,37 +71,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, start: float = START, *, io_grace: float = 0.0) -> None:
         self._selector_in_real_time = _AskingSelector(self._pass_time)
         self._io_grace = io_grace
-        self._jobs = 0
         self._processes: set[asyncio.SubprocessTransport] = set()
         super().__init__(self._selector_in_real_time)
         self._set_time(start)
-
-    def time(self) -> float:
-        """The virtual time in seconds."""
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass without running anything: what a blocked event loop looks like."""
-        if not 0 <= seconds < math.inf:
-            raise ValueError(f"cannot advance by {seconds!r} seconds")
-        self._set_time(self._now + seconds)
-
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[[*Args], T], *args: *Args
-    ) -> asyncio.Future[T]:
-        """As ever, but the clock stands still until the job is done or given up."""
-        job = super().run_in_executor(executor, func, *args)
-        self._jobs += 1
-        job.add_done_callback(self._job_done)
-        return job
-
-    async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
-        """As ever, but its time limit (3.12 and later) does not pass while threads end."""
-        self._jobs += 1
-        try:
-            await super().shutdown_default_executor(*args, **kwargs)
-        finally:
-            self._jobs -= 1
 
     async def subprocess_exec(self, *args: Any, **kwargs: Any) -> Any:
         """As ever, but a living process is no deadlock."""
@@ -113,18 +87,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._processes.add(process[0])
         return process
 
-    def _job_done(self, _: asyncio.Future[Any]) -> None:
-        self._jobs -= 1
-
     def _set_time(self, now: float) -> None:
-        self._now = now
+        super()._set_time(now)
         # asyncio runs timers up to one clock resolution early. One unit in the last place
         # makes that "never early", and keeps far times from rounding it away (a busy loop).
         self._clock_resolution = math.ulp(now)
 
     def _pass_time(self, poll: Callable[[float | None], Ready]) -> Ready:
         """Nothing can run now: wait for threads, else jump, else wait for the outside."""
-        if self._jobs or self._anyio_worker_busy():
+        if self._is_held():
             return poll(WORKER_LOOK)
         outside = self._outside()
         if (due := self._next_timer()) < math.inf:
@@ -148,16 +119,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._processes = {p for p in self._processes if p.get_returncode() is None}
         own_wakeup = 1
         return len(self._selector_in_real_time.get_map()) > own_wakeup or bool(self._processes)
-
-    def _anyio_worker_busy(self) -> bool:
-        # anyio's worker threads bypass run_in_executor, but each says whose it is and has a
-        # queue that counts what is not done.
-        for thread in threading.enumerate():
-            if getattr(thread, "loop", None) is self:
-                queue = getattr(thread, "queue", None)
-                if getattr(queue, "unfinished_tasks", 0):
-                    return True
-        return False
 
 
 class _AskingSelector(selectors.DefaultSelector):
@@ -186,14 +147,20 @@ def virtual_clock() -> MockClock:
 def virtual_options(backend: Backend = "asyncio") -> dict[str, Any]:
     """The `backend_options` that make `anyio.run` (or anyio's pytest plugin) run virtually.
 
-    Fresh ones for each run: a trio clock goes on from where it was. The oldest supported
+    Those for "uvloop" go with anyio's backend "asyncio". Fresh ones for each run: a trio clock goes on from where it was. The oldest supported
     anyio forgets trio's options in `anyio.run`; `run_virtual` does not depend on it.
     """
     if backend == "trio":
         return {"clock": virtual_clock()}
     if backend == "asyncio":
         return {"loop_factory": VirtualLoop}
-    raise ValueError(f"no virtual time for backend {backend!r}: give 'asyncio' or 'trio'")
+    if backend == "uvloop":
+        from streamguard.testing.uvloop_clock import VirtualUvloop
+
+        return {"loop_factory": VirtualUvloop}
+    raise ValueError(
+        f"no virtual time for backend {backend!r}: give 'asyncio', 'uvloop' or 'trio'"
+    )
 
 
 def run_virtual(
@@ -209,7 +176,8 @@ def run_virtual(
         from streamguard.testing.trio_deadlock import run_on_trio
 
         return run_on_trio(virtual_clock(), async_fn, *args)
-    return anyio.run(async_fn, *args, backend=backend, backend_options=virtual_options(backend))
+    options = virtual_options(backend)
+    return anyio.run(async_fn, *args, backend="asyncio", backend_options=options)
 
 
 def block_loop(seconds: float) -> None:
@@ -222,7 +190,7 @@ def block_loop(seconds: float) -> None:
         if hasattr(clock, "jump"):
             clock.jump(seconds)
             return
-    elif isinstance(loop := asyncio.get_running_loop(), VirtualLoop):
+    elif isinstance(loop := asyncio.get_running_loop(), JumpingLoop):
         loop.advance(seconds)
         return
     time.sleep(seconds)
@@ -233,7 +201,7 @@ def virtual_now() -> float:
     if trio := running_trio():
         virtual = hasattr(trio.lowlevel.current_clock(), "jump")
     else:
-        virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+        virtual = isinstance(asyncio.get_running_loop(), JumpingLoop)
     if not virtual:
         raise RuntimeError(
             "this code runs in real time: either nothing asked for virtual time before the "

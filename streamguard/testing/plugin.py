@@ -67,8 +67,8 @@ class VirtualTime:
 def virtual_time(request: pytest.FixtureRequest) -> VirtualTime:
     """Virtual time: sleeps and timeouts end at once, exactly, and in their order.
 
-    In a sync test call `virtual_time.run(async_fn, *args, backend="asyncio" or "trio")`. An
-    async test simply runs virtually; `virtual_time.now()` is its time. For async fixtures of
+    In a sync test call `virtual_time.run(async_fn, *args, backend=...)`, where `backend` is
+    "asyncio", "uvloop" or "trio". An async test simply runs virtually; `virtual_time.now()` is its time. For async fixtures of
     a wider scope than the test's, anyio must be told by its own means: let a fixture
     `anyio_backend` return `("asyncio", streamguard.testing.virtual_options("asyncio"))`.
     """
@@ -172,5 +172,6 @@ def _virtual_backend(item: pytest.Item, backend: object) -> tuple[str, dict[str,
             "tuple[Backend, dict[str, Any]]",
             (backend, {}) if isinstance(backend, str) else backend,
         )
-        item.stash[_backends] = (name, {**options, **virtual_options(name)})
+        virtual = virtual_options("uvloop" if options.get("use_uvloop") else name)
+        item.stash[_backends] = (name, {**options, **virtual})
     return item.stash[_backends]

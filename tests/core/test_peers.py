@@ -396,8 +396,6 @@ def test_rxjava_a_message_at_the_very_instant_of_the_limit(loop, form, sender):
 
     `sender` is whose timer was set first: the producer's or the watch's.
     """
-    if not loop.is_virtual:
-        pytest.skip("a tie needs a clock that stands still")
 
     async def main():
         send, receive = anyio.create_memory_object_stream[str](1)
@@ -453,9 +451,7 @@ def test_rxjava_whoever_wins_the_race_nothing_is_lost_or_doubled(loop, form):
     async def main():
         return [await round_of(loop.s(offset / 4)) for offset in range(-12, 13, 2)]
 
-    delivered = loop.run(main)
-    if loop.is_virtual:
-        assert delivered == [1] * 7 + [0] * 6  # at the tie, the message
+    assert loop.run(main) == [1] * 7 + [0] * 6  # at the tie, the message
 
 
 def test_rxjava_a_source_that_is_slow_to_unwind_keeps_the_verdict(loop, form):

@@ -10,16 +10,12 @@ import pytest
 
 from streamguard import IdleTimeoutError, idle_guard
 from streamguard import attempt as attempt_module
+from streamguard.attempt import UNWINDING
 from streamguard.events import CutWithdrawn, PullDeaf, TimedOut, TornDown
-from streamguard.testing import Script, done, hang, say, slow_cleanup, swallows_cancel
+from streamguard.testing import Script, block_loop, done, hang, say, slow_cleanup, swallows_cancel
 from streamguard.testing.messages import Said
 from tests.conftest import Loop
 from tests.support import Disconnect, Events, take
-
-
-def unwinding(loop: Loop) -> float:
-    """How long a cut pull may take, in seconds of this loop's scale."""
-    return attempt_module.UNWINDING / loop.unit
 
 
 def test_swallowed_and_hung_on_teardown_frees_the_caller(loop: Loop, form: str) -> None:
@@ -39,8 +35,8 @@ def test_swallowed_and_hung_on_teardown_frees_the_caller(loop: Loop, form: str) 
         assert isinstance(taken.error, IdleTimeoutError)
         assert taken.error.teardown is not None
         assert taken.error.teardown.confirmed
-        assert loop.took(called[0] - started, 60 + unwinding(loop))
-        assert loop.took(taken.elapsed, 60 + unwinding(loop))
+        assert loop.took(called[0] - started, 60 + UNWINDING)
+        assert loop.took(taken.elapsed, 60 + UNWINDING)
         assert source.cancels == 1
         assert [type(e) for e in events.of((PullDeaf, TimedOut, TornDown))] == [
             PullDeaf,
@@ -104,15 +100,13 @@ def test_ten_seconds_of_cleanup(loop: Loop, form: str, shielded: bool) -> None:
     """O6: slow cleanup is waited for; after 5 s the teardown runs beside it."""
 
     async def main() -> None:
-        source = slow_cleanup(
-            Script(say("a"), hang()), 2 * loop.s(unwinding(loop)), shielded=shielded
-        )
+        source = slow_cleanup(Script(say("a"), hang()), 2 * loop.s(UNWINDING), shielded=shielded)
         disconnect = Disconnect()
         started = anyio.current_time()
         taken = await take(source | idle_guard(loop.s(60), disconnect=disconnect), form)
         assert isinstance(taken.error, IdleTimeoutError)
-        assert loop.took(disconnect.calls[0] - started, 60 + unwinding(loop))
-        assert loop.took(taken.elapsed, 60 + 2 * unwinding(loop))
+        assert loop.took(disconnect.calls[0] - started, 60 + UNWINDING)
+        assert loop.took(taken.elapsed, 60 + 2 * UNWINDING)
         assert taken.error.teardown is not None
         assert taken.error.teardown.confirmed
 
@@ -123,7 +117,7 @@ def test_quick_cleanup_comes_before_disconnect(loop: Loop, form: str) -> None:
     """D1: a pull that unwinds within its bound is over before disconnect begins."""
 
     async def main() -> None:
-        took = unwinding(loop) / 2
+        took = UNWINDING / 2
         source = slow_cleanup(Script(hang()), loop.s(took))
         disconnect = Disconnect()
         started = anyio.current_time()
@@ -143,7 +137,7 @@ def test_a_message_that_comes_too_late(loop: Loop, form: str) -> None:
                 await anyio.sleep_forever()
             except anyio.get_cancelled_exc_class():
                 with anyio.CancelScope(shield=True):
-                    await anyio.sleep(2 * attempt_module.UNWINDING)
+                    await anyio.sleep(2 * UNWINDING)
             yield Said("too late")
             yield Said("never asked for")
 
@@ -189,15 +183,8 @@ def test_a_pull_that_is_never_parked(loop: Loop, form: str) -> None:
         async def spinning() -> Any:
             while not over:
                 await anyio.lowlevel.checkpoint()
-                clock_moves()
+                block_loop(0.01)  # virtual clocks stand still while anything can run
             yield Said("over")
-
-        def clock_moves() -> None:
-            # Virtual clocks stand still while anything can run.
-            if loop.is_virtual:
-                from streamguard.testing import block_loop
-
-                block_loop(0.01)
 
         def disconnect() -> None:
             nonlocal over
@@ -208,7 +195,7 @@ def test_a_pull_that_is_never_parked(loop: Loop, form: str) -> None:
         taken = await take(spinning() | guard, form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert len(events.of(PullDeaf)) == 1
-        assert loop.took(taken.elapsed, 60 + unwinding(loop), slack=1)
+        assert loop.took(taken.elapsed, 60 + UNWINDING, slack=1)
 
     loop.run(main)
 

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from streamguard import IdleTimeoutError, StreamInterruptedError, idle_guard
-from streamguard import attempt as attempt_module
+from streamguard.attempt import UNWINDING
 from streamguard.events import CutWithdrawn, TimedOut, TornDown
 from streamguard.testing import (
     Channel,
@@ -347,10 +347,9 @@ def test_an_outer_scope_while_the_cut_pull_unwinds(loop: Loop, form: str) -> Non
     """T9: against a scope of anyio or trio the first one wins, and that was the verdict."""
 
     async def main() -> None:
-        unwinding = attempt_module.UNWINDING
-        stream = slow_cleanup(Script(hang()), 0.8 * unwinding) | idle_guard(loop.s(60))
+        stream = slow_cleanup(Script(hang()), 0.8 * UNWINDING) | idle_guard(loop.s(60))
         with pytest.raises(IdleTimeoutError):
-            with anyio.move_on_after(loop.s(60) + 0.4 * unwinding):
+            with anyio.move_on_after(loop.s(60) + 0.4 * UNWINDING):
                 await iterate(stream, form)
         assert cancelling() == 0
 
@@ -361,9 +360,9 @@ def test_an_outer_scope_before_the_limit(loop: Loop, form: str) -> None:
     """T9: against a scope the first one wins: what unwinds for it already is not cut as well."""
 
     async def main() -> None:
-        events, unwinding = Events(), attempt_module.UNWINDING
-        source = slow_cleanup(Script(hang()), 0.8 * unwinding, shielded=True)
-        idle = loop.s(60) + 0.4 * unwinding
+        events = Events()
+        source = slow_cleanup(Script(hang()), 0.8 * UNWINDING, shielded=True)
+        idle = loop.s(60) + 0.4 * UNWINDING
         with anyio.move_on_after(loop.s(60)) as scope:
             await iterate(source | idle_guard(idle, observer=events), form)
         assert scope.cancelled_caught

@@ -6,7 +6,6 @@ Each cell checks the right error, at the right time, with nothing lost and nothi
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +23,6 @@ from streamguard import (
     ToolTimeoutError,
     TurnTimeoutError,
     idle_guard,
-    live,
-    loops,
 )
 from streamguard.events import StreamEnded, TimedOut, TornDown
 from streamguard.testing import (
@@ -48,7 +45,7 @@ from streamguard.testing import (
     tool_start,
 )
 from tests.conftest import Loop
-from tests.support import Disconnect, Events, take
+from tests.support import Disconnect, Events, Leftovers, take
 
 CLEANUP = 3.0
 
@@ -159,12 +156,6 @@ MAKES = (
 )
 
 
-def living_tasks() -> int:
-    if trio.lowlevel.in_trio_task():
-        return trio.lowlevel.current_statistics().tasks_living
-    return len(asyncio.all_tasks())
-
-
 def cancelling() -> int:
     if trio.lowlevel.in_trio_task():
         return 0
@@ -179,8 +170,7 @@ def test_matrix(loop: Loop, form: str, fault: Fault, make: Make) -> None:
 
     async def main() -> None:
         await anyio.sleep(0)
-        before = living_tasks(), live()
-        disconnect, events = Disconnect(), Events()
+        before, disconnect, events = Leftovers(), Disconnect(), Events()
         knobs: dict[str, Any] = {name: loop.s(value) for name, value in fault.knobs.items()}
         idle = None if "total" in knobs else loop.s(60)
         guard = idle_guard(idle, disconnect=disconnect, observer=events, **knobs)
@@ -199,14 +189,11 @@ def test_matrix(loop: Loop, form: str, fault: Fault, make: Make) -> None:
             assert taken.error.teardown.confirmed
 
         assert cancelling() == 0
-        assert not loops.current().timekeeper._heap
         if isinstance(source, Channel):
             await source.aclose()  # its own task is its owner's, not the guard's
         for _ in range(4):
             await anyio.sleep(loop.s(1))
-        if live() != before[1]:
-            gc.collect()
-        assert (living_tasks(), live()) == before
+        before.check()
 
     loop.run(main)
 

@@ -16,7 +16,6 @@ from streamguard.testing import Script, block_loop, hang, relayed, say
 from tests.conftest import Loop
 from tests.support import Events, take
 
-# On uvloop's short scale a window is 60 ms, half of it what a deadline may be late (T4).
 WINDOW = 60.0
 
 

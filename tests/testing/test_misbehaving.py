@@ -34,14 +34,14 @@ SIMPLE = Script(say("x"), silence(10), say("y"))
 RELAYS = ["create_task", "gather", "shield", "wait", "wait_for"]
 RUNS = {
     "asyncio": run_virtual,
-    "uvloop": functools.partial(anyio.run, backend_options={"use_uvloop": True}),
+    "uvloop": functools.partial(run_virtual, backend="uvloop"),
     "trio": functools.partial(run_virtual, backend="trio"),
 }
 
 
 @pytest.fixture(params=RUNS)
 def run(request):
-    """Runs an async function everywhere: in virtual time where there is one."""
+    """Runs an async function everywhere, in virtual time."""
     return RUNS[request.param]
 
 

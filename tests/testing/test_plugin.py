@@ -42,7 +42,7 @@ def test_a_sync_test_runs_what_it_likes_in_virtual_time_without_any_other_plugin
             await anyio.sleep(3600 + more)
             return virtual_time.now()
 
-        @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+        @pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
         def test_run(virtual_time, backend):
             assert virtual_time.run(an_hour, virtual_time, 1, backend=backend) == 1000 + 3601
 
@@ -65,7 +65,7 @@ def test_a_sync_test_runs_what_it_likes_in_virtual_time_without_any_other_plugin
             with pytest.raises(RuntimeError, match="no running event loop"):
                 virtual_time.now()
     """)
-    result.assert_outcomes(passed=7)
+    result.assert_outcomes(passed=8)
 
 
 ASYNCIO_TESTS = """
@@ -263,7 +263,7 @@ def test_an_async_test_of_anyio_runs_virtually_on_each_backend(run_tests, option
 def test_the_backend_options_of_a_suite_are_kept(run_tests):
     result = run_tests(
         """
-        import anyio, asyncio, pytest
+        import anyio, asyncio, pytest, uvloop
 
         @pytest.fixture
         def anyio_backend():
@@ -272,6 +272,7 @@ def test_the_backend_options_of_a_suite_are_kept(run_tests):
         @pytest.mark.anyio
         async def test_virtual(virtual_time):
             assert asyncio.get_running_loop().get_debug()
+            assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
             assert virtual_time.now() == 1000
         """,
         *RUNNERS["anyio"],

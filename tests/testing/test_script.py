@@ -207,4 +207,4 @@ def test_a_script_plays_in_real_time_too(backend):
     script = Script(say("x"), silence(0.01), block(0.01), say("y"))
     seen = anyio.run(timed, script, backend=name, backend_options=options)
     assert [each for _, each in seen] == [Said("x"), Said("y")]
-    assert seen[1][0] > 0.019
+    assert seen[1][0] > 0.017  # uvloop counts whole milliseconds
