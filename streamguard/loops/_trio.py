@@ -209,7 +209,8 @@ class TrioLoop:
 
         async def run() -> None:
             with scope:
-                await function()
+                if not scope.cancel_called:  # a task of asyncio's would not begin either
+                    await function()
 
         trio.lowlevel.spawn_system_task(
             run, name=f"streamguard {name}", context=contextvars.copy_context()
