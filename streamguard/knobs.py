@@ -99,6 +99,11 @@ def optional_seconds(value: Seconds | None, name: str) -> float | None:
     return None if value is None else seconds(value, name)
 
 
+def seconds_or_default(value: Seconds | None, name: str) -> float | None:
+    """As `seconds`, with None for what was not written."""
+    return None if value is None else seconds(value, name, none="the default")
+
+
 def _idle(value: Seconds | str | Configured | None) -> Mapping[str, float | None]:
     if isinstance(value, Configured):
         return {"idle": environment_idle()}

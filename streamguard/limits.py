@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from streamguard.errors import ConfigError, ScopeKind, ScopeName
-from streamguard.knobs import seconds
+from streamguard.knobs import seconds_or_default
 from streamguard.scopes import (
     CLEANUP,
     MIN_ATTEMPT,
@@ -92,7 +92,7 @@ def scope_under(
 ) -> Scope:
     """A scope under `spec`, its limits checked."""
     check_kind(kind)
-    written = Override(_seconds(timeout, "timeout"), _seconds(hard, "hard"))
+    written = Override(seconds_or_default(timeout, "timeout"), seconds_or_default(hard, "hard"))
     specified = spec.overrides(kind, name) if spec is not None else ()
     budget = budget_of(kind, (written, *specified))
     label = ScopeName(kind, name)
@@ -119,10 +119,6 @@ def budget_of(kind: ScopeKind, written: Iterable[Override]) -> Budget:
     fallback = min(default.timeout, hard)
     timeout = next((each.timeout for each in written if each.timeout is not None), fallback)
     return Budget(timeout, hard)
-
-
-def _seconds(value: Seconds | None, name: str) -> float | None:
-    return None if value is None else seconds(value, name, none="the default")
 
 
 __all__ = [

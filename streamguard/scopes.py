@@ -33,8 +33,10 @@ from streamguard.errors import (
     seconds,
     spelled,
 )
+from streamguard.knobs import seconds_or_default
 
 if TYPE_CHECKING:
+    from streamguard.knobs import Seconds
     from streamguard.limits import Spec
 
 # With less left than this, nothing is begun: it could only be cut (seconds).
@@ -149,38 +151,40 @@ class _TimeLimit(ABC):
 
     def _leave(self, exc: BaseException | None) -> anyio.CancelScope:
         """Give up the place in the path. The cancel scope that is to be left now."""
-        cancel_scope, fault = self._cancel_scope, self._misuse()
-        if cancel_scope is not None:
-            self._cancel_scope = None
-            if _innermost.get() is self:
-                _innermost.set(self._outer)
-            if fault is None:
-                return cancel_scope
-            with suppress(RuntimeError):
-                cancel_scope.deadline = math.inf  # it shall not strike whoever has gone on
-                cancel_scope.__exit__(type(exc) if exc else None, exc, None)
-        raise RuntimeError(fault)
-
-    def _misuse(self) -> str | None:
-        """What is wrong about leaving it here and now."""
-        if self._loop is None or self._cancel_scope is None:
-            return f"{self._label} is not entered, or was left already"
-        if not self._loop.is_running_here() or self._loop.current_task() is not self._task:
-            return (
+        loop, cancel_scope = self._loop, self._cancel_scope
+        if loop is None or cancel_scope is None:
+            raise RuntimeError(f"{self._label} is not entered, or was left already")
+        inside = self._what_is_open_inside()
+        self._cancel_scope = None
+        if _innermost.get() is self:
+            _innermost.set(self._outer)
+        is_here = loop.is_running_here()
+        if is_here and loop.current_task() is self._task and inside is None:
+            return cancel_scope
+        if is_here:
+            cancel_scope.deadline = math.inf  # it shall not strike whoever goes on under it
+        if inside is None:
+            raise RuntimeError(
                 f"{self._label} is left in another task than it was entered in. Most likely an "
                 "async generator or a fixture yields inside of it and was closed by the event "
                 "loop: enter the scope around the loop that consumes it, or close the generator "
                 "where it is used (contextlib.aclosing)"
             )
-        inside = current()
-        while inside is not None and inside is not self:
-            if inside.outer is self:
-                return (
-                    f"{self._label} is left before {inside._label}, which was entered in it. Most "
-                    "likely two async generators that yield inside of their scopes are consumed "
-                    "by turns: enter the scopes around the loop that consumes them"
-                )
-            inside = inside.outer
+        with suppress(RuntimeError):  # the loop's words for the same
+            cancel_scope.__exit__(type(exc) if exc else None, exc, None)
+        raise RuntimeError(
+            f"{self._label} is left before {inside._label}, which was entered in it. Most likely "
+            "two async generators that yield inside of their scopes are consumed by turns: enter "
+            "the scopes around the loop that consumes them"
+        )
+
+    def _what_is_open_inside(self) -> Scope | Cleanup | None:
+        """In the same task: what another task has open inside is its own business."""
+        place = current()
+        while place is not None and place is not self:
+            if place._outer is self and place._task is self._task:
+                return place
+            place = place._outer
         return None
 
     # -- whose time is up ------------------------------------------------------------------
@@ -258,11 +262,9 @@ class Scope(_TimeLimit):
         """The most that could have been written for its timeout, in seconds."""
         return self._hard
 
-    def cleanup(self, timeout: float = CLEANUP) -> Cleanup:
-        """Seconds to clean up in, even when the scope's own time is up: see `Cleanup`."""
-        if not 0 < timeout < math.inf:
-            raise ConfigError(f"timeout={timeout!r}: use a positive number of seconds")
-        return Cleanup(self, timeout)
+    def cleanup(self, timeout: Seconds | None = None) -> Cleanup:
+        """Time to clean up in (10 s), even when the scope's own is up: see `Cleanup`."""
+        return Cleanup(self, seconds_or_default(timeout, "timeout") or CLEANUP)
 
     async def __aenter__(self) -> Self:
         self._check_fresh()
@@ -379,7 +381,8 @@ class Cleanup(_TimeLimit):
         traceback: TracebackType | None,
         /,
     ) -> bool:
-        is_cut = bool(self._leave(exc).__exit__(exc_type, exc, traceback))
+        # trio also "swallows" a normal end.
+        is_cut = bool(self._leave(exc).__exit__(exc_type, exc, traceback)) and exc is not None
         if isinstance(exc, DeadlineExceededError) and exc.verdict is self._verdict:
             is_cut = True  # told by a scope inside, in a task that our cancel does not reach
         if is_cut:
