@@ -16,7 +16,7 @@ from streamguard._version import __version__
 
 ROOT = Path(__file__).parents[1]
 # Packages that a user may not have, or should not pay for by importing this one.
-OPTIONAL = {"trio", "uvloop", "aiostream", "pytest", "hypothesis", "claude_agent_sdk"}
+OPTIONAL = {"trio", "uvloop", "aiostream", "pytest", "hypothesis", "claude_agent_sdk", "ruamel"}
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:

@@ -20,12 +20,12 @@ def test_cleanup_after_the_fire_has_time(loop: Loop):
     async def main():
         started, cleaned = anyio.current_time(), []
         with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
-            async with scope("step", timeout=loop.s(60)) as step:
+            async with scope("step", timeout=60) as step:
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
-                    async with step.cleanup(loop.s(30)) as cleanup:
-                        await anyio.sleep(loop.s(20))
+                    async with step.cleanup(30) as cleanup:
+                        await anyio.sleep(20)
                         cleaned.append(True)
                     assert not cleanup.was_cut
         assert cleaned
@@ -42,32 +42,32 @@ def test_a_cleanup_that_takes_too_long_is_cut_and_told(loop: Loop):
     async def main():
         started = anyio.current_time()
         with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
-            async with scope("step", "build", timeout=loop.s(60)) as step:
+            async with scope("step", "build", timeout=60) as step:
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
-                    async with step.cleanup(loop.s(30)) as cleanup:
-                        await anyio.sleep(loop.s(1000))
+                    async with step.cleanup(30) as cleanup:
+                        await anyio.sleep(1000)
                     assert cleanup.was_cut
         assert loop.took(anyio.current_time() - started, 90)
         assert names(raised.value) == ("step 'build'",) * 3
         cut, timed_out = told
         assert isinstance(cut, CleanupCut)
-        assert (cut.verdict.limit, cut.verdict.window) == ("cleanup", loop.s(30))
+        assert (cut.verdict.limit, cut.verdict.window) == ("cleanup", 30)
         assert str(cut.verdict.reason).startswith("step 'build' > cleanup was not done in")
         assert isinstance(timed_out, ScopeTimedOut)
 
     loop.run(main)
 
 
-def test_by_default_there_are_ten_seconds(exact: Loop):
+def test_by_default_there_are_ten_seconds(loop: Loop):
     async def main():
         async with scope("tool") as tool:
             async with tool.cleanup() as cleanup:
                 assert cleanup.timeout == cleanup.remaining() == CLEANUP == 10
                 assert (cleanup.kind, cleanup.spec) == ("cleanup", None)
 
-    exact.run(main)
+    loop.run(main)
 
 
 def test_every_scope_has_its_cleanup(loop: Loop):
@@ -77,14 +77,14 @@ def test_every_scope_has_its_cleanup(loop: Loop):
         started = anyio.current_time()
 
         async def nested(*kinds):
-            async with scope(kinds[0], timeout=loop.s(60)) as entered:
+            async with scope(kinds[0], timeout=60) as entered:
                 try:
                     if kinds[1:]:
                         await nested(*kinds[1:])
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
-                    async with entered.cleanup(loop.s(10)):
-                        await anyio.sleep(loop.s(1000))
+                    async with entered.cleanup(10):
+                        await anyio.sleep(1000)
 
         with pytest.raises(DeadlineExceededError) as raised:
             await nested("flow", "step", "llm_call")
@@ -96,13 +96,13 @@ def test_every_scope_has_its_cleanup(loop: Loop):
 
 def test_a_cleanup_is_shielded_from_foreign_scopes(loop: Loop):
     async def main():
-        with anyio.move_on_after(loop.s(30)):
-            async with scope("tool", timeout=loop.s(60)) as tool:
+        with anyio.move_on_after(30):
+            async with scope("tool", timeout=60) as tool:
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
-                    async with tool.cleanup(loop.s(10)) as cleanup:
-                        await anyio.sleep(loop.s(5))
+                    async with tool.cleanup(10) as cleanup:
+                        await anyio.sleep(5)
                     assert not cleanup.was_cut
 
     loop.run(main)
@@ -113,19 +113,19 @@ def test_within_a_cleanup_scopes_have_its_time_and_not_the_spent_one(loop: Loop)
 
     async def main():
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("step", "build", timeout=loop.s(60)) as step:
+            async with scope("step", "build", timeout=60) as step:
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
-                    async with step.cleanup(loop.s(10)) as cleanup:
-                        async with scope("tool", "git", timeout=loop.s(300)):
-                            assert loop.s(9) < remaining() <= loop.s(10)
+                    async with step.cleanup(10) as cleanup:
+                        async with scope("tool", "git", timeout=300):
+                            assert 9 < remaining() <= 10
                             assert " > ".join(map(str, path())) == (
                                 "step 'build' > cleanup > tool 'git'"
                             )
-                            await anyio.sleep(loop.s(9.5))
-                        async with scope("flow", "a whole one", timeout=loop.s(300)):
-                            await anyio.sleep(loop.s(1000))
+                            await anyio.sleep(9.5)
+                        async with scope("flow", "a whole one", timeout=300):
+                            await anyio.sleep(1000)
                     assert cleanup.was_cut
         assert names(raised.value) == ("step 'build'",) * 3
 
@@ -134,11 +134,11 @@ def test_within_a_cleanup_scopes_have_its_time_and_not_the_spent_one(loop: Loop)
 
 def test_a_limit_of_its_own_within_a_cleanup(loop: Loop):
     async def main():
-        async with scope("step", timeout=loop.s(60)) as step:
-            async with step.cleanup(loop.s(30)) as cleanup:
+        async with scope("step", timeout=60) as step:
+            async with step.cleanup(30) as cleanup:
                 with pytest.raises(DeadlineExceededError) as raised:
-                    async with scope("tool", timeout=loop.s(10)):
-                        await anyio.sleep(loop.s(1000))
+                    async with scope("tool", timeout=10):
+                        await anyio.sleep(1000)
             assert names(raised.value) == ("tool", "tool", "step > cleanup > tool")
             assert not cleanup.was_cut
 
@@ -169,8 +169,8 @@ def test_an_error_of_the_cleanups_own_is_raised(loop: Loop):
 
     async def main():
         with pytest.raises(KeyError):
-            async with scope("step", timeout=loop.s(60)) as step:
-                async with step.cleanup(loop.s(10)):
+            async with scope("step", timeout=60) as step:
+                async with step.cleanup(10):
                     raise KeyError
         assert current() is None
 

@@ -17,10 +17,6 @@ from tests.scopes.support import names, witnessed
 ASYNCIO = pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
 
 
-def run_asyncio(main, backend):
-    anyio.run(main, backend_options={"use_uvloop": backend == "uvloop"})
-
-
 def cancelling() -> int:
     """How many cancels the current task has counted; trio counts none."""
     try:
@@ -36,9 +32,9 @@ def cancelling() -> int:
 def test_a_timeout_inside_is_somebody_elses(loop: Loop):
     async def main():
         with witnessed() as told, pytest.raises(TimeoutError) as raised:
-            async with scope("step", timeout=loop.s(60)):
-                with anyio.fail_after(loop.s(30)):
-                    await anyio.sleep(loop.s(1000))
+            async with scope("step", timeout=60):
+                with anyio.fail_after(30):
+                    await anyio.sleep(1000)
         assert type(raised.value) is TimeoutError
         assert told == []
         assert cancelling() == 0
@@ -46,7 +42,7 @@ def test_a_timeout_inside_is_somebody_elses(loop: Loop):
     loop.run(main)
 
 
-def test_a_timeout_inside_stays_one_when_the_scope_is_over_too(exact: Loop):
+def test_a_timeout_inside_stays_one_when_the_scope_is_over_too(loop: Loop):
     """T7: it was raised in time; that nobody looked until the scope's own was up renames nothing."""
 
     async def main():
@@ -63,7 +59,7 @@ def test_a_timeout_inside_stays_one_when_the_scope_is_over_too(exact: Loop):
         assert raised.value is own
         assert told == []
 
-    exact.run(main)
+    loop.run(main)
 
 
 def test_trios_own_timeout_stays_one():
@@ -91,10 +87,10 @@ def test_asyncio_timeout_inside(backend):
         assert type(raised.value) is TimeoutError
         assert cancelling() == 0
 
-    run_asyncio(main, backend)
+    run_virtual(main, backend=backend)
 
 
-def test_of_a_foreign_timeout_at_the_same_instant_the_outer_wins(exact: Loop):
+def test_of_a_foreign_timeout_at_the_same_instant_the_outer_wins(loop: Loop):
     """As among anyio's own scopes."""
 
     async def main():
@@ -107,7 +103,7 @@ def test_of_a_foreign_timeout_at_the_same_instant_the_outer_wins(exact: Loop):
                 await anyio.sleep(1000)
         assert type(raised.value) is TimeoutError
 
-    exact.run(main)
+    loop.run(main)
 
 
 # -- timeouts and cancels outside ----------------------------------------------------------------
@@ -116,14 +112,14 @@ def test_of_a_foreign_timeout_at_the_same_instant_the_outer_wins(exact: Loop):
 def test_a_timeout_outside_passes(loop: Loop):
     async def main():
         with witnessed() as told:
-            with pytest.raises(TimeoutError) as raised, anyio.fail_after(loop.s(30)):
-                async with scope("flow", timeout=loop.s(60)):
-                    async with scope("step", timeout=loop.s(60)):
-                        await anyio.sleep(loop.s(1000))
+            with pytest.raises(TimeoutError) as raised, anyio.fail_after(30):
+                async with scope("flow", timeout=60):
+                    async with scope("step", timeout=60):
+                        await anyio.sleep(1000)
             assert type(raised.value) is TimeoutError
-            with anyio.move_on_after(loop.s(30)) as moved:
-                async with scope("step", timeout=loop.s(60)):
-                    await anyio.sleep(loop.s(1000))
+            with anyio.move_on_after(30) as moved:
+                async with scope("step", timeout=60):
+                    await anyio.sleep(1000)
         assert moved.cancelled_caught
         assert told == []
         assert cancelling() == 0
@@ -133,10 +129,10 @@ def test_a_timeout_outside_passes(loop: Loop):
 
 def test_a_timeout_between_two_scopes_passes_the_outer(loop: Loop):
     async def main():
-        async with scope("flow", timeout=loop.s(600)):
-            with anyio.move_on_after(loop.s(30)) as moved:
-                async with scope("step", timeout=loop.s(300)):
-                    await anyio.sleep(loop.s(1000))
+        async with scope("flow", timeout=600):
+            with anyio.move_on_after(30) as moved:
+                async with scope("step", timeout=300):
+                    await anyio.sleep(1000)
             assert moved.cancelled_caught
 
     loop.run(main)
@@ -146,13 +142,13 @@ def test_an_outer_cancel_during_the_cleanup_outranks(loop: Loop):
     """T9: the scope had fired, and is not heard of any more."""
 
     async def main():
-        with witnessed() as told, anyio.move_on_after(loop.s(65)) as moved:
-            async with scope("step", timeout=loop.s(60)):
+        with witnessed() as told, anyio.move_on_after(65) as moved:
+            async with scope("step", timeout=60):
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await anyio.sleep(loop.s(10))
+                        await anyio.sleep(10)
         assert moved.cancelled_caught
         assert told == []
         assert cancelling() == 0
@@ -169,7 +165,7 @@ def test_a_native_timeout_outside(backend):
         assert type(raised.value) is TimeoutError
         assert cancelling() == 0
 
-    run_asyncio(main, backend)
+    run_virtual(main, backend=backend)
 
 
 @ASYNCIO
@@ -196,7 +192,7 @@ def test_a_native_cancel_outranks_the_scope_that_has_fired(backend):
             await task
         assert task.cancelled()
 
-    run_asyncio(main, backend)
+    run_virtual(main, backend=backend)
 
 
 def test_a_native_cancel_in_the_instant_of_the_deadline():
@@ -248,9 +244,9 @@ def test_what_came_of_the_cut_is_raised_as_the_verdict(loop: Loop):
 
     async def main():
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("llm_call", timeout=loop.s(60)):
+            async with scope("llm_call", timeout=60):
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 except anyio.get_cancelled_exc_class():
                     raise SdkError from None
         assert isinstance(raised.value.__cause__, SdkError)
@@ -265,8 +261,8 @@ def test_an_error_of_the_bodys_own_stays_its_own(loop: Loop):
     async def main():
         for late in (0, 90):
             with pytest.raises(SdkError):
-                async with scope("llm_call", timeout=loop.s(60)):
-                    block_loop(loop.s(late))
+                async with scope("llm_call", timeout=60):
+                    block_loop(late)
                     raise SdkError
 
     loop.run(main)
@@ -277,9 +273,9 @@ def test_a_body_that_swallows_the_cut_and_ends_is_done(loop: Loop):
 
     async def main():
         with witnessed() as told:
-            async with scope("llm_call", timeout=loop.s(60)):
+            async with scope("llm_call", timeout=60):
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 except anyio.get_cancelled_exc_class():
                     partial = "what there is"
             assert partial
@@ -296,15 +292,15 @@ def test_a_group_of_errors_from_tasks_that_were_cut(loop: Loop):
     async def main():
         async def fails_late():
             try:
-                await anyio.sleep(loop.s(1000))
+                await anyio.sleep(1000)
             finally:
                 raise SdkError
 
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("step", timeout=loop.s(60)):
+            async with scope("step", timeout=60):
                 async with anyio.create_task_group() as group:
                     group.start_soon(fails_late)
-                    group.start_soon(anyio.sleep, loop.s(1000))
+                    group.start_soon(anyio.sleep, 1000)
         cause = raised.value.__cause__
         assert isinstance(cause, BaseExceptionGroup)  # on trio with the cancellation in it
         assert cause.split(SdkError)[0] is not None
@@ -316,21 +312,21 @@ def test_a_group_of_errors_from_tasks_that_were_cut(loop: Loop):
 def test_a_group_of_errors_in_time_is_not_ours(loop: Loop):
     async def main():
         async def fails():
-            await anyio.sleep(loop.s(10))
+            await anyio.sleep(10)
             raise SdkError
 
         with pytest.raises(ExceptionGroup) as raised:
-            async with scope("step", timeout=loop.s(60)):
+            async with scope("step", timeout=60):
                 async with anyio.create_task_group() as group:
                     group.start_soon(fails)
-                    group.start_soon(anyio.sleep, loop.s(1000))
+                    group.start_soon(anyio.sleep, 1000)
         assert raised.group_contains(SdkError)
 
     loop.run(main)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_the_end_of_the_program_passes(exact: Loop, error):
+def test_the_end_of_the_program_passes(loop: Loop, error):
     async def main():
         with pytest.raises(error):
             async with scope("step", timeout=60):
@@ -339,13 +335,13 @@ def test_the_end_of_the_program_passes(exact: Loop, error):
                 finally:
                     raise error
 
-    exact.run(main)
+    loop.run(main)
 
 
 # -- generators ----------------------------------------------------------------------------------
 
 
-def test_a_generator_that_yields_inside_of_a_scope(exact: Loop):
+def test_a_generator_that_yields_inside_of_a_scope(loop: Loop):
     """It works while one task consumes and closes it; the time of the consumer counts."""
 
     async def numbers():
@@ -365,7 +361,7 @@ def test_a_generator_that_yields_inside_of_a_scope(exact: Loop):
                 seen.append(number)
         assert seen == [0, 1, 2, 3, 4]
 
-    exact.run(main)
+    loop.run(main)
 
 
 @asynccontextmanager
@@ -386,7 +382,7 @@ def test_a_scope_that_is_left_in_another_task(loop: Loop):
 
     async def main():
         async def holds():
-            async with scope("step", "build", timeout=loop.s(60)):
+            async with scope("step", "build", timeout=60):
                 yield 1
 
         messages, opened, went_on = holds(), anyio.Event(), []
@@ -394,7 +390,7 @@ def test_a_scope_that_is_left_in_another_task(loop: Loop):
         async def opens():
             await anext(messages)
             opened.set()
-            await anyio.sleep(loop.s(100))
+            await anyio.sleep(100)
             went_on.append(True)
 
         async with beside(loop, opens):
@@ -413,7 +409,7 @@ def test_scopes_of_two_generators_that_are_consumed_by_turns(loop: Loop):
 
     async def main():
         async def holds(name):
-            async with scope("step", name, timeout=loop.s(60)):
+            async with scope("step", name, timeout=60):
                 yield name
 
         one, two = holds("one"), holds("two")
@@ -422,7 +418,7 @@ def test_scopes_of_two_generators_that_are_consumed_by_turns(loop: Loop):
         with pytest.raises(RuntimeError, match="step 'one' is left before step 'two'"):
             await one.aclose()
         await two.aclose()
-        await anyio.sleep(loop.s(100))  # neither strikes here
+        await anyio.sleep(100)  # neither strikes here
 
     loop.run(main)
 
@@ -432,14 +428,14 @@ def test_names_in_a_timeout_that_surfaces_in_a_group(loop: Loop):
 
     async def main():
         async def calls():
-            async with scope("llm_call", "ask", timeout=loop.s(30)):
-                await anyio.sleep(loop.s(1000))
+            async with scope("llm_call", "ask", timeout=30):
+                await anyio.sleep(1000)
 
         with pytest.raises(ExceptionGroup) as raised:
-            async with scope("step", "build", timeout=loop.s(600)):
+            async with scope("step", "build", timeout=600):
                 async with anyio.create_task_group() as group:
                     group.start_soon(calls)
-                    group.start_soon(anyio.sleep, loop.s(1000))
+                    group.start_soon(anyio.sleep, 1000)
         (error,) = raised.value.exceptions
         assert names(error) == (
             "llm_call 'ask'",

@@ -18,9 +18,9 @@ def test_a_guards_verdict_names_the_scopes_in_force(loop: Loop, form):
     """T7: the effective scope."""
 
     async def main():
-        async with scope("flow", "deploy", timeout=loop.s(600)):
-            async with scope("step", "build", timeout=loop.s(300)):
-                taken = await take(Script(say("a"), hang()) | idle_guard(loop.s(60)), form)
+        async with scope("flow", "deploy", timeout=600):
+            async with scope("step", "build", timeout=300):
+                taken = await take(Script(say("a"), hang()) | idle_guard(60), form)
         assert isinstance(taken.error, IdleTimeoutError)
         verdict = taken.error.verdict
         assert [str(each) for each in verdict.scope] == ["flow 'deploy'", "step 'build'"]
@@ -32,7 +32,7 @@ def test_a_guards_verdict_names_the_scopes_in_force(loop: Loop, form):
 
 def test_without_scopes_the_verdict_names_none(loop: Loop, form):
     async def main():
-        taken = await take(Script(hang()) | idle_guard(loop.s(60)), form)
+        taken = await take(Script(hang()) | idle_guard(60), form)
         assert taken.error.verdict.scope == ()
         assert str(taken.error).startswith("stream idle")
 
@@ -43,9 +43,9 @@ def test_a_scope_that_was_left_before_the_verdict_is_not_named(loop: Loop):
     """A stream begun in one step and read on in the next."""
 
     async def main():
-        stream = Script(say("a"), silence(loop.s(10)), say("b"), hang()) | idle_guard(loop.s(60))
-        async with scope("flow", timeout=loop.s(600)):
-            async with scope("step", "one", timeout=loop.s(300)):
+        stream = Script(say("a"), silence(10), say("b"), hang()) | idle_guard(60)
+        async with scope("flow", timeout=600):
+            async with scope("step", "one", timeout=300):
                 messages = aiter(stream)
                 await anext(messages)
             await anext(messages)
@@ -61,9 +61,9 @@ def test_a_scope_around_a_guarded_stream_ends_it_as_itself(loop: Loop, form):
 
     async def main():
         disconnect, events = Disconnect(), Events()
-        guard = idle_guard(loop.s(60), disconnect=disconnect, observer=events)
+        guard = idle_guard(60, disconnect=disconnect, observer=events)
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("llm_call", timeout=loop.s(30)):
+            async with scope("llm_call", timeout=30):
                 taken = await take(Script(say("a"), hang()) | guard, form)
                 pytest.fail(f"came to an end: {taken}")
         assert names(raised.value) == ("llm_call",) * 3
@@ -77,17 +77,17 @@ def test_a_guards_verdict_passes_a_scope_as_it_is(loop: Loop, form):
     """T7: also when the scope's own time is up before the teardown is over."""
 
     async def main():
-        disconnect = Disconnect(seconds=loop.s(5))
-        guard = idle_guard(loop.s(60), disconnect=disconnect)
+        disconnect = Disconnect(seconds=5)
+        guard = idle_guard(60, disconnect=disconnect)
         with pytest.raises(IdleTimeoutError):
-            async with scope("llm_call", timeout=loop.s(90)):
+            async with scope("llm_call", timeout=90):
                 taken = await take(Script(say("a"), hang()) | guard, form)
                 raise taken.error
 
     loop.run(main)
 
 
-def test_when_scope_and_guard_fall_together_the_scope_wins(exact: Loop, form):
+def test_when_scope_and_guard_fall_together_the_scope_wins(loop: Loop, form):
     """T9: against an outer scope the first one wins, and the guard looks thrice."""
 
     async def main():
@@ -99,7 +99,7 @@ def test_when_scope_and_guard_fall_together_the_scope_wins(exact: Loop, form):
         assert not disconnect.calls
         await anyio.sleep(100)  # nothing of the guard's is left to strike here
 
-    exact.run(main)
+    loop.run(main)
 
 
 def test_a_verdict_may_be_made_without_scopes():

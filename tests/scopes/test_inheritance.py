@@ -30,10 +30,10 @@ def test_a_task_of_a_group_lies_in_the_scope_around_it(loop: Loop):
         seen = []
 
         async def child(name):
-            async with scope("llm_call", name, timeout=loop.s(60)):
+            async with scope("llm_call", name, timeout=60):
                 seen.append(labels())
 
-        async with scope("flow", "deploy", timeout=loop.s(600)):
+        async with scope("flow", "deploy", timeout=600):
             async with anyio.create_task_group() as group:
                 group.start_soon(child, "a")
                 group.start_soon(child, "b")
@@ -53,13 +53,13 @@ def test_when_the_flow_is_over_all_active_steps_terminate(loop: Loop):
 
         async def step(name):
             try:
-                async with scope("step", name, timeout=loop.s(300)):
-                    await anyio.sleep(loop.s(1000))
+                async with scope("step", name, timeout=300):
+                    await anyio.sleep(1000)
             finally:
                 ended.append(name)
 
         with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=loop.s(60)):
+            async with scope("flow", timeout=60):
                 async with anyio.create_task_group() as group:
                     group.start_soon(step, "a")
                     group.start_soon(step, "b")
@@ -76,19 +76,19 @@ def test_the_first_to_expire_is_named_although_it_is_the_last_to_end(loop: Loop)
 
     async def main():
         async def lingers():
-            async with scope("llm_call", "early", timeout=loop.s(30)):
+            async with scope("llm_call", "early", timeout=30):
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await anyio.sleep(loop.s(40))
+                        await anyio.sleep(40)
 
         async def works():
-            async with scope("llm_call", "late", timeout=loop.s(100)):
-                await anyio.sleep(loop.s(1000))
+            async with scope("llm_call", "late", timeout=100):
+                await anyio.sleep(1000)
 
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=loop.s(60)):
+            async with scope("flow", timeout=60):
                 async with anyio.create_task_group() as group:
                     group.start_soon(lingers)
                     group.start_soon(works)
@@ -107,14 +107,14 @@ def test_a_task_that_outlives_the_scope_in_which_it_was_begun(loop: Loop):
             seen.append(labels())
             await step_is_over.wait()
             seen.append(labels())
-            assert loop.took(loop.s(600) - remaining(), 0, slack=1000)
+            assert loop.took(600 - remaining(), 0, slack=1000)
 
         step_is_over = anyio.Event()
-        async with scope("flow", timeout=loop.s(600)):
+        async with scope("flow", timeout=600):
             async with anyio.create_task_group() as group:
-                async with scope("step", timeout=loop.s(60)):
+                async with scope("step", timeout=60):
                     group.start_soon(child)
-                    await anyio.sleep(loop.s(1))
+                    await anyio.sleep(1)
                 step_is_over.set()
         assert seen == [["flow", "step"], ["flow"]]
 
@@ -227,14 +227,14 @@ def test_a_shield_does_not_lift_the_cap(loop: Loop):
     async def main():
         inside = []
         with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=loop.s(60)):
+            async with scope("flow", timeout=60):
                 with anyio.CancelScope(shield=True):
                     try:
-                        async with scope("step", timeout=loop.s(300)):
-                            await anyio.sleep(loop.s(1000))
+                        async with scope("step", timeout=300):
+                            await anyio.sleep(1000)
                     except DeadlineExceededError as error:
                         inside.append(error)
-                await anyio.sleep(loop.s(1000))
+                await anyio.sleep(1000)
         assert names(inside[0]) == names(raised.value) == ("step", "flow", "flow > step")
         assert [event.verdict for event in told] == [raised.value.verdict]
 

@@ -21,7 +21,7 @@ from streamguard import (
 from streamguard import limits as limits_module
 from streamguard.events import ScopeTimedOut
 from streamguard.limits import BUDGETS, current, path, remaining
-from streamguard.testing import block_loop
+from streamguard.testing import block_loop, run_virtual
 from tests.conftest import Loop
 from tests.scopes.support import names, verdict_of, witnessed
 
@@ -85,14 +85,14 @@ def test_a_scope_ends_what_outlives_it(loop: Loop, kind):
     async def main():
         started = anyio.current_time()
         with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
-            async with scope(kind, "x", timeout=loop.s(60)):
-                await anyio.sleep(loop.s(1000))
+            async with scope(kind, "x", timeout=60):
+                await anyio.sleep(1000)
         assert loop.took(anyio.current_time() - started, 60)
         error, verdict = raised.value, verdict_of(raised.value)
         assert isinstance(error, StreamTimeoutError)
         assert isinstance(error, TimeoutError)
         assert exit_code_for(error) == 124
-        assert (verdict.limit, verdict.window, verdict.name) == (kind, loop.s(60), "x")
+        assert (verdict.limit, verdict.window, verdict.name) == (kind, 60, "x")
         assert loop.took(verdict.elapsed, 60)
         assert verdict.when is not None
         assert names(error) == (f"{kind} 'x'",) * 3
@@ -105,18 +105,18 @@ def test_a_scope_ends_what_outlives_it(loop: Loop, kind):
 def test_what_is_done_in_time_is_left_alone(loop: Loop):
     async def main():
         with witnessed() as told:
-            async with scope("step", timeout=loop.s(60)):
-                await anyio.sleep(loop.s(59))
-            await anyio.sleep(loop.s(60))  # and nothing of it is left to strike here
+            async with scope("step", timeout=60):
+                await anyio.sleep(59)
+            await anyio.sleep(60)  # and nothing of it is left to strike here
             with pytest.raises(KeyError):
-                async with scope("step", timeout=loop.s(60)):
+                async with scope("step", timeout=60):
                     raise KeyError
         assert told == []
 
     loop.run(main)
 
 
-def test_a_limit_is_reached_at_its_very_instant(exact: Loop):
+def test_a_limit_is_reached_at_its_very_instant(loop: Loop):
     """T2: `>=`. Who still waits at the deadline is cut."""
 
     async def main():
@@ -125,15 +125,15 @@ def test_a_limit_is_reached_at_its_very_instant(exact: Loop):
                 await anyio.Event().wait()
         assert anyio.current_time() == 1060
 
-    exact.run(main)
+    loop.run(main)
 
 
 def test_what_has_arrived_at_the_deadline_is_not_lost(loop: Loop):
     """T3: a block that is done by then is done, however late the loop notices (T4: exempt)."""
 
     async def main():
-        async with scope("step", timeout=loop.s(60)):
-            block_loop(loop.s(90))  # no wait: there is nothing that could be cut
+        async with scope("step", timeout=60):
+            block_loop(90)  # no wait: there is nothing that could be cut
             done = "all of it"
         assert done
 
@@ -146,12 +146,12 @@ def test_a_stalled_loop_is_no_excuse(loop: Loop):
     async def main():
         started = anyio.current_time()
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("step", timeout=loop.s(60)):
-                await anyio.sleep(loop.s(50))
-                block_loop(loop.s(30))
-                await anyio.sleep(loop.s(5))
+            async with scope("step", timeout=60):
+                await anyio.sleep(50)
+                block_loop(30)
+                await anyio.sleep(5)
         assert loop.took(anyio.current_time() - started, 80)
-        assert verdict_of(raised.value).lateness >= loop.s(20) - 1e-6
+        assert verdict_of(raised.value).lateness >= 20 - 1e-6
 
     loop.run(main)
 
@@ -164,24 +164,24 @@ def test_the_inner_limit_is_reached_first(loop: Loop):
 
     async def main():
         started = anyio.current_time()
-        async with scope("flow", "deploy", timeout=loop.s(600)) as flow:
+        async with scope("flow", "deploy", timeout=600) as flow:
             with pytest.raises(DeadlineExceededError) as raised:
-                async with scope("step", "build", timeout=loop.s(60)):
-                    async with scope("tool", "git", timeout=loop.s(300)):
-                        await anyio.sleep(loop.s(1000))
+                async with scope("step", "build", timeout=60):
+                    async with scope("tool", "git", timeout=300):
+                        await anyio.sleep(1000)
             assert names(raised.value) == (
                 "tool 'git'",
                 "step 'build'",
                 "flow 'deploy' > step 'build' > tool 'git'",
             )
             assert loop.took(anyio.current_time() - started, 60)
-            await anyio.sleep(loop.s(30))
-            assert loop.took(loop.s(600) - flow.remaining(), 90)
+            await anyio.sleep(30)
+            assert loop.took(600 - flow.remaining(), 90)
 
     loop.run(main)
 
 
-def test_an_inner_limit_is_capped_by_what_is_left_of_the_outer(exact: Loop):
+def test_an_inner_limit_is_capped_by_what_is_left_of_the_outer(loop: Loop):
     """S2-03: "remaining flow time 5 minutes, step timeout 10 minutes, effective 5 minutes"."""
 
     async def main():
@@ -193,7 +193,7 @@ def test_an_inner_limit_is_capped_by_what_is_left_of_the_outer(exact: Loop):
                     assert step.timeout == 10 * MINUTE
                     assert step.remaining() <= 5 * MINUTE
                     await anyio.sleep(20 * MINUTE)
-        assert exact.took(anyio.current_time() - started, 30 * MINUTE)
+        assert loop.took(anyio.current_time() - started, 30 * MINUTE)
         assert names(raised.value) == (
             "step 'build'",
             "flow 'deploy'",
@@ -202,7 +202,7 @@ def test_an_inner_limit_is_capped_by_what_is_left_of_the_outer(exact: Loop):
         assert verdict_of(raised.value).limit == "flow"
         assert verdict_of(raised.value).window == 30 * MINUTE
 
-    exact.run(main)
+    loop.run(main)
 
 
 def test_an_inner_scope_raises_nothing_when_the_outer_is_what_ended(loop: Loop):
@@ -211,10 +211,10 @@ def test_an_inner_scope_raises_nothing_when_the_outer_is_what_ended(loop: Loop):
     async def main():
         seen: list[type[BaseException]] = []
         with witnessed() as told, pytest.raises(DeadlineExceededError):
-            async with scope("flow", timeout=loop.s(60)):
+            async with scope("flow", timeout=60):
                 try:
-                    async with scope("step", timeout=loop.s(300)):
-                        await anyio.sleep(loop.s(1000))
+                    async with scope("step", timeout=300):
+                        await anyio.sleep(1000)
                 except BaseException as error:
                     seen.append(type(error))
                     raise
@@ -229,10 +229,10 @@ def test_of_equal_limits_the_outer_is_effective(loop: Loop):
 
     async def main():
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=loop.s(60)):
-                async with scope("step", timeout=loop.s(60)):
-                    async with scope("llm_call", timeout=loop.s(60)):
-                        await anyio.sleep(loop.s(1000))
+            async with scope("flow", timeout=60):
+                async with scope("step", timeout=60):
+                    async with scope("llm_call", timeout=60):
+                        await anyio.sleep(1000)
         assert names(raised.value) == ("llm_call", "flow", "flow > step > llm_call")
 
     loop.run(main)
@@ -243,14 +243,14 @@ def test_the_outer_ends_while_the_inner_is_still_cleaning_up(loop: Loop):
 
     async def main():
         with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=loop.s(65)):
-                async with scope("step", timeout=loop.s(63)):
-                    async with scope("llm_call", timeout=loop.s(60)):
+            async with scope("flow", timeout=65):
+                async with scope("step", timeout=63):
+                    async with scope("llm_call", timeout=60):
                         try:
-                            await anyio.sleep(loop.s(1000))
+                            await anyio.sleep(1000)
                         finally:
                             with anyio.CancelScope(shield=True):
-                                await anyio.sleep(loop.s(10))
+                                await anyio.sleep(10)
         assert names(raised.value) == ("llm_call", "flow", "flow > step > llm_call")
         assert [event.verdict for event in told] == [raised.value.verdict]
 
@@ -262,12 +262,12 @@ def test_a_timeout_that_was_dealt_with_is_not_remembered(loop: Loop):
 
     async def main():
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("step", timeout=loop.s(100)):
+            async with scope("step", timeout=100):
                 for _ in range(2):
                     with pytest.raises(DeadlineExceededError):
-                        async with scope("llm_call", timeout=loop.s(20)):
-                            await anyio.sleep(loop.s(1000))
-                await anyio.sleep(loop.s(1000))
+                        async with scope("llm_call", timeout=20):
+                            await anyio.sleep(1000)
+                await anyio.sleep(1000)
         assert names(raised.value) == ("step", "step", "step")
 
     loop.run(main)
@@ -278,10 +278,10 @@ def test_an_inner_timeout_passes_outer_scopes_as_it_is(loop: Loop):
 
     async def main():
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=loop.s(600)):
-                async with scope("step", timeout=loop.s(300)):
-                    async with scope("llm_call", timeout=loop.s(60)):
-                        await anyio.sleep(loop.s(1000))
+            async with scope("flow", timeout=600):
+                async with scope("step", timeout=300):
+                    async with scope("llm_call", timeout=60):
+                        await anyio.sleep(1000)
         assert names(raised.value) == ("llm_call", "llm_call", "flow > step > llm_call")
 
     loop.run(main)
@@ -293,15 +293,15 @@ def test_an_inner_timeout_passes_outer_scopes_as_it_is(loop: Loop):
 def test_remaining_and_path_follow_the_caller(loop: Loop):
     async def main():
         assert (current(), path(), remaining()) == (None, (), math.inf)
-        async with scope("flow", "deploy", timeout=loop.s(600)) as flow:
-            async with scope("step", "build", timeout=loop.s(300)) as step:
+        async with scope("flow", "deploy", timeout=600) as flow:
+            async with scope("step", "build", timeout=300) as step:
                 assert current() is step
                 assert [str(each) for each in path()] == ["flow 'deploy'", "step 'build'"]
-                await anyio.sleep(loop.s(60))
-                assert loop.took(loop.s(300) - remaining(), 60)
+                await anyio.sleep(60)
+                assert loop.took(300 - remaining(), 60)
                 assert abs(step.remaining() - remaining()) < 0.1
             assert current() is flow
-            assert loop.took(loop.s(600) - remaining(), 60)
+            assert loop.took(600 - remaining(), 60)
         assert (current(), path(), remaining()) == (None, (), math.inf)
 
     loop.run(main)
@@ -315,12 +315,12 @@ def test_before_it_is_entered_all_of_a_scope_remains():
 def test_remaining_is_never_negative(loop: Loop):
     async def main():
         with pytest.raises(DeadlineExceededError):
-            async with scope("step", timeout=loop.s(10)) as step:
+            async with scope("step", timeout=10) as step:
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await anyio.sleep(loop.s(5))
+                        await anyio.sleep(5)
                         assert step.remaining() == 0
                         assert remaining() == 0
 
@@ -330,7 +330,7 @@ def test_remaining_is_never_negative(loop: Loop):
 # -- what is not begun ---------------------------------------------------------------------------
 
 
-def test_with_too_little_left_nothing_is_begun(exact: Loop):
+def test_with_too_little_left_nothing_is_begun(loop: Loop):
     """6.3: an attempt with `remaining < min_attempt` could only be cut."""
 
     async def main():
@@ -350,20 +350,20 @@ def test_with_too_little_left_nothing_is_begun(exact: Loop):
         assert "flow 'deploy' > step 'build' > llm_call was not begun: only" in str(raised.value)
         assert [event.verdict for event in told] == [verdict]
 
-    exact.run(main)
+    loop.run(main)
 
 
-def test_a_second_is_enough_to_begin(exact: Loop):
+def test_a_second_is_enough_to_begin(loop: Loop):
     async def main():
         async with scope("step", timeout=60):
             await anyio.sleep(59)
             async with scope("llm_call") as call:
                 assert call.remaining() == limits_module.MIN_ATTEMPT == 1
 
-    exact.run(main)
+    loop.run(main)
 
 
-def test_a_scope_that_needs_less_may_begin(exact: Loop):
+def test_a_scope_that_needs_less_may_begin(loop: Loop):
     """What is short on purpose has all its time."""
 
     async def main():
@@ -372,10 +372,10 @@ def test_a_scope_that_needs_less_may_begin(exact: Loop):
             async with scope("tool", timeout=0.25) as tool:
                 assert tool.remaining() == 0.25
 
-    exact.run(main)
+    loop.run(main)
 
 
-def test_a_refusal_that_was_caught_leaves_the_outer_its_own_verdict(exact: Loop):
+def test_a_refusal_that_was_caught_leaves_the_outer_its_own_verdict(loop: Loop):
     async def main():
         with pytest.raises(DeadlineExceededError) as raised:
             async with scope("step", timeout=60):
@@ -387,7 +387,7 @@ def test_a_refusal_that_was_caught_leaves_the_outer_its_own_verdict(exact: Loop)
         assert names(raised.value) == ("step", "step", "step")
         assert verdict_of(raised.value).elapsed == 60
 
-    exact.run(main)
+    loop.run(main)
 
 
 # -- misuse --------------------------------------------------------------------------------------
@@ -457,9 +457,9 @@ def test_orders_of_nesting(loop: Loop, outer, inner):
 def test_the_error_can_be_copied_and_pickled(loop: Loop):
     async def main():
         with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", "deploy", timeout=loop.s(10)):
-                async with scope("step", timeout=loop.s(60)):
-                    await anyio.sleep(loop.s(1000))
+            async with scope("flow", "deploy", timeout=10):
+                async with scope("step", timeout=60):
+                    await anyio.sleep(1000)
         for twin in (copy.copy(raised.value), pickle.loads(pickle.dumps(raised.value))):
             assert twin.verdict == raised.value.verdict
             assert names(twin) == ("step", "flow 'deploy'", "flow 'deploy' > step")
@@ -479,7 +479,6 @@ def test_the_error_can_be_copied_and_pickled(loop: Loop):
 )
 def test_the_text(nested, text):
     """Who was at work, whose limit it was, and which."""
-    from streamguard.testing import run_virtual
 
     async def enter(kinds):
         async with scope(kinds[0], timeout=60):
