@@ -12,7 +12,10 @@ from streamguard._version import __version__
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity, live
+    from streamguard.breaker.breaker import CircuitBreaker
     from streamguard.errors import (
+        CircuitEscalatedError,
+        CircuitOpenError,
         ConfigError,
         DeadlineExceededError,
         FirstMessageTimeoutError,
@@ -41,12 +44,18 @@ if TYPE_CHECKING:
         inflight_tool_gate,
     )
     from streamguard.plan import StreamGuardWarning
+    from streamguard.retry.classes import ErrorClass
+    from streamguard.retry.classification import classify
+    from streamguard.retry.policy import Backoff, RetryPolicy
     from streamguard.scopes import Scope
     from streamguard.teardown import SupportsDisconnect
 
 _HOMES = {
     "activity": ("Activity", "live"),
+    "breaker.breaker": ("CircuitBreaker",),
     "errors": (
+        "CircuitEscalatedError",
+        "CircuitOpenError",
         "ConfigError",
         "DeadlineExceededError",
         "FirstMessageTimeoutError",
@@ -75,6 +84,9 @@ _HOMES = {
         "inflight_tool_gate",
     ),
     "plan": ("StreamGuardWarning",),
+    "retry.classes": ("ErrorClass",),
+    "retry.classification": ("classify",),
+    "retry.policy": ("Backoff", "RetryPolicy"),
     "scopes": ("Scope",),
     "teardown": ("SupportsDisconnect",),
 }
@@ -82,8 +94,13 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Activity",
+    "Backoff",
+    "CircuitBreaker",
+    "CircuitEscalatedError",
+    "CircuitOpenError",
     "ConfigError",
     "DeadlineExceededError",
+    "ErrorClass",
     "FirstMessageTimeoutError",
     "Guarded",
     "GuardedIterator",
@@ -92,6 +109,7 @@ __all__ = [
     "Monitor",
     "Operator",
     "ProcessExitedError",
+    "RetryPolicy",
     "Scope",
     "StreamGuardError",
     "StreamGuardWarning",
@@ -105,6 +123,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "activity_stamp",
+    "classify",
     "derived_idle",
     "exit_code_for",
     "idle_guard",

@@ -11,7 +11,9 @@
     │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
     ├── StreamTruncatedError         the stream ended before its turn did
     ├── StreamInterruptedError       it ended after the consumer had cancelled a pull
-    └── ProcessExitedError           the backend's process died under the stream
+    ├── ProcessExitedError           the backend's process died under the stream
+    └── CircuitOpenError             the circuit breaker lets nobody try now; .retry_after says when
+        └── CircuitEscalatedError    … nor later: a person must look, and call reset()
 
 A `Verdict` says what was decided and why; a `Teardown` says what was done about it. Both are
 decided once and travel on the error. Imports nothing of the package.
@@ -19,6 +21,7 @@ decided once and travel on the error. Imports nothing of the package.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -260,6 +263,22 @@ class StreamInterruptedError(StreamGuardError):
 
 class ProcessExitedError(StreamGuardError):
     """The backend's process ended while its stream was still being read."""
+
+
+class CircuitOpenError(StreamGuardError):
+    """The circuit breaker of this backend lets nobody try now.
+
+    `retry_after` is the time until somebody may, in seconds: infinite if only `reset()` helps.
+    """
+
+    def __init__(self, message: str = "", *, key: str = "", retry_after: float = math.inf) -> None:
+        super().__init__(message)
+        self.key = key
+        self.retry_after = retry_after
+
+
+class CircuitEscalatedError(CircuitOpenError):
+    """The circuit breaker has given up on this backend, until a person calls `reset()`."""
 
 
 ERRORS: dict[Limit, type[StreamGuardError]] = {

@@ -1,0 +1,38 @@
+"""The circuit breaker of a backend: spares it, and us, while it does not work (P3).
+
+circuit    the rules, as a state machine without clock, lock or wait
+store      where circuits are kept: the interface, and the memory of this process
+breaker    `CircuitBreaker` and its permits: what the rules need of the world
+events     what an observer is told
+"""
+
+from streamguard.breaker.breaker import CircuitBreaker, OnOpen, Permit
+from streamguard.breaker.circuit import Circuit, Outcome, Rules, Snapshot, Status
+from streamguard.breaker.events import (
+    CircuitChanged,
+    CircuitEvent,
+    CircuitObserver,
+    CircuitRefused,
+    CircuitReported,
+    CircuitThrottled,
+)
+from streamguard.breaker.store import CircuitStore, MemoryStore
+
+__all__ = [
+    "Circuit",
+    "CircuitBreaker",
+    "CircuitChanged",
+    "CircuitEvent",
+    "CircuitObserver",
+    "CircuitRefused",
+    "CircuitReported",
+    "CircuitStore",
+    "CircuitThrottled",
+    "MemoryStore",
+    "OnOpen",
+    "Outcome",
+    "Permit",
+    "Rules",
+    "Snapshot",
+    "Status",
+]

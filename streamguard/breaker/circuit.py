@@ -1,0 +1,268 @@
+"""The circuit of one backend, as a state machine without clock, lock or wait (P3).
+
+                        failures reach `open_after`
+            ┌──────────────────────────────────────────────┐
+            │                                               ▼
+         closed ◄── first progress, or success ── half_open ── failure ──► open
+            ▲                                        ▲                      │
+            │                                        └── `pause` is over ───┘
+         reset()
+            │
+        escalated (failures reached `escalate_after`, or the credentials are refused), isolated
+
+A *circuit* is an immutable value, and each method of `Rules` makes the next one from it, given
+the time. Whoever keeps circuits (`store.CircuitStore`) has only to replace one value by another
+atomically.
+
+**Generations.** Each transition begins a new generation. A permit carries the generation it was
+given in, and what it reports counts in that one alone: five streams that die of one outage open
+the circuit once and do not escalate it, and a stream that ends well an hour late does not close
+it. A generation never comes back, so it can be handed on as a fencing token.
+
+**Probation.** The first progress of a probe closes the circuit for others too, but keeps the
+count of failures: the next one opens it again. A turn that was completed zeroes the count.
+
+**Leases.** A probe that never reports holds its place for `probe_lease` seconds and no longer, so
+that no circuit stays half open for ever. Late is not too late: while the generation is the same,
+its report counts.
+
+Imports errors and checks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+
+from streamguard.checks import check_count, check_number
+from streamguard.errors import ConfigError
+
+Status: TypeAlias = Literal["closed", "open", "half_open", "escalated", "isolated"]
+
+
+class Outcome(StrEnum):
+    """How an attempt ended, as far as the circuit is concerned."""
+
+    SUCCESS = "success"  # a turn was completed
+    FAILURE = "failure"  # the backend failed
+    NEUTRAL = "neutral"  # it says nothing about the backend: cancelled, throttled, a bad request
+    ESCALATE = "escalate"  # the backend refuses the credentials or the account
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """All that is remembered of one backend. Times are on the clock of who keeps it."""
+
+    status: Status = "closed"
+    failures: int = 0
+    generation: int = 0
+    opened_at: float = 0.0
+    not_before: float = -math.inf
+    # Successful probes in a row, of `reset_after`; the probes under way, and until when.
+    successes: int = 0
+    leases: tuple[tuple[str, float], ...] = ()
+    # Why the status is what it is, for people.
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An attempt may be made. Its outcome counts in `generation`."""
+
+    generation: int
+    is_probe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No attempt may be made for `retry_after` seconds; infinite if only `reset()` helps."""
+
+    retry_after: float
+
+
+class Snapshot(TypedDict):
+    """A circuit for safekeeping, as JSON has it: times are what is left of them."""
+
+    status: Status
+    failures: int
+    pause_left: float
+    throttle_left: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """When a circuit opens, for how long, and what closes it again."""
+
+    open_after: int = 3
+    pause: float = 30.0
+    escalate_after: int | None = 5
+    reset_after: int = 1
+    probes: int = 1
+    probe_lease: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("open_after", "reset_after", "probes"):
+            check_count(name, getattr(self, name), least=1)
+        if self.escalate_after is not None:
+            check_count("escalate_after", self.escalate_after)
+            if self.escalate_after < self.open_after:
+                raise ConfigError(
+                    f"escalate_after={self.escalate_after} comes before "
+                    f"open_after={self.open_after}: use a larger number (None = never)"
+                )
+        check_number("pause", self.pause, positive=True)
+        check_number("probe_lease", self.probe_lease, positive=True)
+
+    # -- permits ---------------------------------------------------------------------------
+
+    def admit(
+        self, circuit: Circuit, now: float, holder: str
+    ) -> tuple[Circuit, Admitted | Refused]:
+        """Let `holder` make an attempt, or say how long it has to wait."""
+        wait = self.wait(circuit, now)
+        if wait > 0:
+            return circuit, Refused(wait)
+        if circuit.status == "closed":
+            return circuit, Admitted(circuit.generation, is_probe=False)
+        if circuit.status == "open":
+            circuit = _moved(circuit, "half_open", "the pause is over")
+        lease = (holder, now + max(self.probe_lease, self.pause))
+        leases = (*_alive(circuit, now), lease)
+        return replace(circuit, leases=leases), Admitted(circuit.generation, is_probe=True)
+
+    def wait(self, circuit: Circuit, now: float) -> float:
+        """The seconds until an attempt may be made: 0 for now, infinite for not by itself."""
+        if circuit.status in {"escalated", "isolated"}:
+            return math.inf
+        until = circuit.not_before
+        if circuit.status == "open":
+            until = max(until, circuit.opened_at + self.pause)
+        ends = [end for _, end in _alive(circuit, now)]
+        if len(ends) >= self.probes:
+            until = max(until, min(ends))
+        return max(0.0, until - now)
+
+    # -- reports ---------------------------------------------------------------------------
+
+    def progressed(self, circuit: Circuit, generation: int) -> tuple[Circuit, int]:
+        """A probe of `generation` brought its first progress. Also gives its new generation."""
+        if not self._counts(circuit, generation) or circuit.status != "half_open":
+            return circuit, generation
+        if self.reset_after > 1:
+            return circuit, generation
+        circuit = _moved(circuit, "closed", "a probe made progress")
+        return circuit, circuit.generation
+
+    def ended(
+        self, circuit: Circuit, now: float, holder: str, generation: int, outcome: Outcome
+    ) -> tuple[Circuit, bool]:
+        """An attempt of `generation` is over. Also says whether its outcome counted."""
+        if not self._counts(circuit, generation):
+            return circuit, False
+        leases = tuple(lease for lease in circuit.leases if lease[0] != holder)
+        circuit = replace(circuit, leases=leases)
+        match outcome:
+            case Outcome.SUCCESS:
+                return self._succeeded(circuit), True
+            case Outcome.FAILURE:
+                return self._failed(circuit, now), True
+            case Outcome.ESCALATE:
+                cause = "the backend refuses the credentials or the account"
+                return _moved(circuit, "escalated", cause), True
+            case Outcome.NEUTRAL:
+                return circuit, True
+
+    def _counts(self, circuit: Circuit, generation: int) -> bool:
+        return generation == circuit.generation
+
+    def _succeeded(self, circuit: Circuit) -> Circuit:
+        if circuit.status == "closed":
+            return replace(circuit, failures=0)
+        successes = circuit.successes + 1
+        if successes < self.reset_after:
+            return replace(circuit, successes=successes)
+        return replace(_moved(circuit, "closed", "a probe succeeded"), failures=0)
+
+    def _failed(self, circuit: Circuit, now: float) -> Circuit:
+        circuit = replace(circuit, failures=circuit.failures + 1)
+        cause = f"{circuit.failures} failure{'s' * (circuit.failures != 1)} in a row"
+        if self.escalate_after is not None and circuit.failures >= self.escalate_after:
+            return _moved(circuit, "escalated", cause)
+        if circuit.failures >= self.open_after or circuit.status == "half_open":
+            return replace(_moved(circuit, "open", cause), opened_at=now)
+        return circuit
+
+    # -- orders ----------------------------------------------------------------------------
+
+    def throttled(self, circuit: Circuit, now: float, retry_after: float) -> Circuit:
+        """The backend asked to be left alone for a while, by everybody."""
+        return replace(circuit, not_before=max(circuit.not_before, now + retry_after))
+
+    def isolated(self, circuit: Circuit) -> Circuit:
+        """Nobody may try, until `reset`."""
+        return _moved(circuit, "isolated", "by hand")
+
+    def reset(self, circuit: Circuit) -> Circuit:
+        """As new, but for the generation: whoever is still under way reports in vain."""
+        return Circuit(generation=circuit.generation + 1, cause="reset by hand")
+
+    # -- safekeeping -----------------------------------------------------------------------
+
+    def snapshot(self, circuit: Circuit, now: float) -> Snapshot:
+        """The circuit as it would be after a restart: without permits, a probe's included."""
+        is_half_open = circuit.status == "half_open"
+        pause_left = circuit.opened_at + self.pause - now if circuit.status == "open" else 0.0
+        return {
+            "status": "open" if is_half_open else circuit.status,
+            "failures": circuit.failures,
+            "pause_left": max(0.0, pause_left),
+            "throttle_left": max(0.0, circuit.not_before - now),
+        }
+
+    def restored(self, circuit: Circuit, now: float, snapshot: Snapshot) -> Circuit:
+        """The circuit that `snapshot` tells of; permits given so far report in vain."""
+        left = snapshot["throttle_left"]
+        return Circuit(
+            status=snapshot["status"],
+            failures=snapshot["failures"],
+            generation=circuit.generation + 1,
+            opened_at=now - self.pause + snapshot["pause_left"],
+            not_before=now + left if left > 0 else -math.inf,
+            cause="restored from a snapshot",
+        )
+
+
+def checked(snapshot: Any) -> Snapshot:
+    """`snapshot` if it can be one; a ConfigError for what a file may have made of it."""
+    try:
+        read: Snapshot = {
+            "status": snapshot["status"],
+            "failures": snapshot["failures"],
+            "pause_left": snapshot["pause_left"],
+            "throttle_left": snapshot["throttle_left"],
+        }
+    except (TypeError, KeyError, IndexError) as error:
+        raise ConfigError(f"{snapshot!r} is no snapshot of a circuit: {error!r}") from error
+    if read["status"] not in _KEPT:
+        raise ConfigError(f"status={read['status']!r}: a snapshot has one of {', '.join(_KEPT)}")
+    check_count("failures", read["failures"])
+    check_number("pause_left", read["pause_left"])
+    check_number("throttle_left", read["throttle_left"])
+    return read
+
+
+def _moved(circuit: Circuit, status: Status, cause: str) -> Circuit:
+    """A transition: a new generation, in which nobody has a permit yet."""
+    generation = circuit.generation + 1
+    return replace(
+        circuit, status=status, cause=cause, generation=generation, successes=0, leases=()
+    )
+
+
+def _alive(circuit: Circuit, now: float) -> tuple[tuple[str, float], ...]:
+    return tuple(lease for lease in circuit.leases if lease[1] > now)
+
+
+_KEPT: Final = tuple(status for status in get_args(Status) if status != "half_open")

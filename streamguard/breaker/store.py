@@ -1,0 +1,83 @@
+"""Where circuits are kept: the interface, and the memory of this process.
+
+A store knows circuits as values and one operation on them; when to open and when to close is
+nothing it has to know. Imports circuit alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from streamguard.breaker.circuit import Circuit
+
+T = TypeVar("T")
+
+
+class CircuitStore(Protocol):
+    """Where circuits are kept, by key; shared by all breakers that have the same one.
+
+    `blocks`: whether `update` may take long (a network, a disk). Then `acquire` calls it in a
+    worker thread; who reports from a coroutine should do the same.
+    """
+
+    blocks: bool
+
+    def update(self, key: str, change: Callable[[Circuit, float], tuple[Circuit, T]], /) -> T:
+        """Replace the circuit of `key` by what `change` makes of it, atomically.
+
+        `change` is given the circuit (a new `Circuit()` for a key nobody knows) and the store's
+        time, in seconds: one clock for all who share the store, not the caller's. It is pure
+        and may be called again with a fresher circuit, as compare-and-set needs it. Its second
+        result is returned, of the call whose circuit was kept.
+
+        What makes this safe between machines is that a circuit's `generation` only grows, and
+        each report names the one it belongs to: what comes late from a paused machine changes
+        nothing.
+        """
+        ...
+
+    def listen(self, key: str, changed: Callable[[], None], /) -> Callable[[], None]:
+        """Call `changed` after each change of that circuit that comes to be known here.
+
+        From any thread, and better too often than not at all: who waits would else look again
+        only when its time is up. Returns the function that ends it.
+        """
+        ...
+
+
+class MemoryStore:
+    """Circuits of this process: any number of breakers, loops and threads."""
+
+    blocks = False
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._circuits: dict[str, Circuit] = {}
+        # Changed in place only, so that a copy can be taken from any thread.
+        self._listeners: dict[object, tuple[str, Callable[[], None]]] = {}
+
+    def update(self, key: str, change: Callable[[Circuit, float], tuple[Circuit, T]], /) -> T:
+        """See `CircuitStore`."""
+        with self._lock:
+            before = self._circuits.get(key, Circuit())
+            after, answer = change(before, self._clock())
+            self._circuits[key] = after
+        if after != before:
+            for listening_to, changed in list(self._listeners.values()):
+                if listening_to == key:
+                    changed()
+        return answer
+
+    def listen(self, key: str, changed: Callable[[], None], /) -> Callable[[], None]:
+        """See `CircuitStore`."""
+        handle = object()
+        self._listeners[handle] = (key, changed)
+        return lambda: _drop(self._listeners, handle)
+
+
+def _drop(listeners: dict[object, Any], handle: object) -> None:
+    listeners.pop(handle, None)

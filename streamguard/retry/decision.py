@@ -1,0 +1,263 @@
+"""What to do after a failed attempt: resume, start afresh, or give up and say why (R3).
+
+`decide` is a pure function of a `State` and a policy. It asks in this order, and the first "no"
+ends it:
+
+    is there any time at all?                       deadline
+    is this class of errors retried?                class
+    are retries left for it?                        retries
+    is the old backend certainly gone?              unsafe
+    can it be resumed, or started afresh?           unsafe
+    does the circuit breaker let us?                circuit
+    does the delay fit into the time that is left?  deadline
+
+Imports nothing that waits; nothing is changed by asking.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from streamguard.errors import seconds
+from streamguard.retry.classes import ErrorClass
+from streamguard.retry.policy import RetryPolicy, Tally
+
+GaveUp: TypeAlias = Literal["retries", "unsafe", "deadline", "circuit", "class"]
+
+
+NOTHING_SPENT: Final = Tally()
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What is known when an attempt has failed: all that `decide` needs.
+
+    `error_class`, `retry_after`: of the error, as `RetryPolicy.classify` and `retry_after` say.
+    `tally`: what the session has spent so far.
+    `token`: resumes the session; None if there is none, or it cannot be resumed.
+    `tool_calls`: how many were begun in this turn, in all its attempts.
+    `delivered`: how many messages of this turn the consumer got that it cannot give back.
+    `messages`, `lived`: how many messages the failed attempt brought, and how long it lasted.
+    `productive`: seconds between its first and its last *new* progress; a replay is not new.
+    `teardown_confirmed`: whether the old backend is certainly gone (D5).
+    `unconfirmed_allowed`: the user's `resume_after_unconfirmed_teardown`.
+    `remaining`: seconds until `total` or an outer deadline; None without any.
+    `circuit`: seconds until the breaker would let an attempt through; infinite if only `reset()`
+    helps. `circuit_waits`: whether it is waited for (`on_open="wait"`, and always after a 429).
+    """
+
+    error_class: ErrorClass
+    retry_after: float | None = None
+    tally: Tally = NOTHING_SPENT
+    token: str | None = None
+    tool_calls: int = 0
+    delivered: int = 0
+    messages: int = 0
+    lived: float = math.inf
+    productive: float = 0.0
+    teardown_confirmed: bool = True
+    unconfirmed_allowed: bool = False
+    remaining: float | None = None
+    circuit: float = 0.0
+    circuit_waits: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Retry:
+    """One more attempt, after `delay` seconds. `retry` counts from 1, in its class.
+
+    `tally` is what the session has spent with this one, for the next `State`.
+    """
+
+    delay: float
+    error_class: ErrorClass
+    retry: int
+    tally: Tally
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(_Retry):
+    """Go on with the session that `token` names."""
+
+    token: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart(_Retry):
+    """Start afresh with the first prompt: nothing has happened that this could repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GiveUp:
+    """No further attempt. `reason` goes to the error's `gave_up`, `why` to the log.
+
+    `escalate`: whether a person should hear of it, since it does not get better by itself.
+    """
+
+    reason: GaveUp
+    why: str
+    error_class: ErrorClass
+    escalate: bool = False
+
+
+Decision: TypeAlias = Resume | Restart | GiveUp
+
+DEFAULT_POLICY: Final = RetryPolicy()
+
+
+def decide(state: State, policy: RetryPolicy = DEFAULT_POLICY) -> Decision:
+    """What to do after the failure that `state` describes."""
+    tally = _tally_after(state, policy)
+    refusal = (
+        _no_time_at_all(state)
+        or _not_this_class(state, policy)
+        or _no_retries_left(state, policy, tally)
+        or _not_safe(state)
+        or _circuit_is_open(state, policy, tally)
+        or _does_not_fit(state, policy, tally)
+    )
+    return refusal or _retry(state, policy, tally)
+
+
+def _tally_after(state: State, policy: RetryPolicy) -> Tally:
+    """The counts with this failure in them, cleared if the attempt was productive (R5)."""
+    # A limit of ours takes its time to be reached, however short the user made it (R9).
+    is_verdict = state.error_class is ErrorClass.IDLE
+    instantly = not (is_verdict or state.messages) and state.lived < policy.instant
+    is_productive = state.productive >= policy.productive_span
+    tally = state.tally.reset() if is_productive else state.tally
+    return tally.failed(instantly=instantly)
+
+
+def _no_time_at_all(state: State) -> GiveUp | None:
+    if state.remaining is None or state.remaining > 0:
+        return None
+    return _give_up("deadline", state, "no time is left")
+
+
+def _not_this_class(state: State, policy: RetryPolicy) -> GiveUp | None:
+    error_class = state.error_class
+    if policy.backoff(error_class).retries == 0:
+        return _give_up(
+            "class", state, _WHY_NOT.get(error_class, "the policy has no retry for it")
+        )
+    if error_class is ErrorClass.UNKNOWN and (done := _done(state)):
+        why = f"nobody knows what it is, and {done}: another attempt might do them again"
+        return _give_up("class", state, why)
+    return None
+
+
+def _no_retries_left(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
+    allowed = policy.backoff(state.error_class).retries
+    if tally.of(state.error_class) >= allowed:
+        return _give_up("retries", state, f"its {_count(allowed, 'retry')} made no difference")
+    if len(tally.spent) >= policy.max_in_a_row:
+        spent = _count(len(tally.spent), "retry")
+        why = f"{spent} in a row made no difference (max_in_a_row={policy.max_in_a_row})"
+        return _give_up("retries", state, why)
+    if tally.reconnects >= policy.max_reconnects:
+        spent = _count(tally.reconnects, "reconnect")
+        why = f"the session has had {spent} (max_reconnects={policy.max_reconnects})"
+        return _give_up("retries", state, why)
+    return None
+
+
+def _not_safe(state: State) -> GiveUp | None:
+    if not (state.teardown_confirmed or state.unconfirmed_allowed):
+        why = "the old backend may still be alive, and two owners would corrupt the session"
+        return _give_up("unsafe", state, why)
+    if state.token is None and (done := _done(state)):
+        return _give_up("unsafe", state, f"{done} without session context")
+    return None
+
+
+def _circuit_is_open(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
+    if state.circuit == math.inf:
+        why = "the circuit breaker is shut until somebody calls reset()"
+        return _give_up("circuit", state, why, escalate=True)
+    delay = _base_delay(state, policy, tally)
+    if state.circuit_waits or state.circuit <= delay:
+        return None
+    why = f"the circuit breaker lets nobody try for another {seconds(state.circuit)}"
+    return _give_up("circuit", state, why)
+
+
+def _does_not_fit(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
+    if state.remaining is None:
+        return None
+    delay = _least_delay(state, policy, tally)
+    room = state.remaining - delay
+    if room > 0 and room >= policy.min_attempt:
+        return None
+    why = (
+        f"the next attempt may begin in {seconds(delay)}, and only "
+        f"{seconds(state.remaining)} are left"
+    )
+    return _give_up("deadline", state, why)
+
+
+def _retry(state: State, policy: RetryPolicy, tally: Tally) -> Resume | Restart:
+    error_class, token = state.error_class, state.token
+    room = math.inf if state.remaining is None else state.remaining - policy.min_attempt
+    jittered = policy.jittered(error_class, _base_delay(state, policy, tally), room)
+    delay = max(jittered, state.circuit)
+    retry = tally.of(error_class) + 1
+    number = f"{error_class.value}: retry {retry} of {policy.backoff(error_class).retries}"
+    when = f"in {seconds(delay)}" if delay else "at once"
+    after = tally.retried(error_class)
+    if token is None:
+        why = f"{number} {when}, started afresh: nothing has happened that this could repeat"
+        return Restart(delay=delay, error_class=error_class, retry=retry, tally=after, why=why)
+    why = f"{number} {when}, resuming session {token[:8]}"
+    return Resume(
+        delay=delay, error_class=error_class, retry=retry, tally=after, why=why, token=token
+    )
+
+
+def _base_delay(state: State, policy: RetryPolicy, tally: Tally) -> float:
+    return policy.base_delay(
+        state.error_class,
+        tally.of(state.error_class),
+        retry_after=state.retry_after,
+        instant=tally.instant,
+    )
+
+
+def _least_delay(state: State, policy: RetryPolicy, tally: Tally) -> float:
+    """What must be waited, the breaker's pause included."""
+    return max(_base_delay(state, policy, tally), state.circuit)
+
+
+def _done(state: State) -> str:
+    """What the turn has done that a second run would do again, in words; "" for nothing."""
+    if state.tool_calls:
+        return f"{_count(state.tool_calls, 'tool call')} occurred"
+    if state.delivered:
+        return f"{_count(state.delivered, 'message')} had been delivered"
+    return ""
+
+
+def _give_up(reason: GaveUp, state: State, why: str, *, escalate: bool = False) -> GiveUp:
+    error_class = state.error_class
+    return GiveUp(
+        reason=reason,
+        why=f"{error_class.value}: {why}",
+        error_class=error_class,
+        escalate=escalate or error_class.needs_a_person,
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    many = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number} {noun if number == 1 else many}"
+
+
+_WHY_NOT: Final = {
+    ErrorClass.NEVER: "it is no failure of the backend's",
+    ErrorClass.AUTH: "the backend refuses the credentials: renew them",
+    ErrorClass.PERMANENT: "the backend refuses the account: look at billing and limits",
+    ErrorClass.VALIDATION: "the same request would fail again",
+}

@@ -1,0 +1,190 @@
+"""What may be spent on a failing backend: retries and delays by class, and what was spent.
+
+Both are immutable values. A `RetryPolicy` says what is allowed; a `Tally` counts one session's
+retries and goes from one decision to the next. The only thing here that is not a pure function is
+the policy's source of random numbers, and that is the caller's to give.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from streamguard.checks import check_count, check_number
+from streamguard.errors import ConfigError
+from streamguard.retry.classes import ErrorClass
+from streamguard.retry.classification import classify
+from streamguard.retry.pushback import CAP, MISSING
+
+if TYPE_CHECKING:
+    from streamguard.signals import Failed
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How often one class of errors is retried in a row, and how long is waited before each.
+
+    The last of `delays` repeats. Up to `jitter` times the delay is added to it at random, and
+    never more than `jitter_cap` seconds, so that many streams do not come back as one.
+    """
+
+    retries: int
+    delays: Sequence[float] = (0.0,)
+    jitter: float = 0.0
+    jitter_cap: float = math.inf
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delays", tuple(self.delays))
+        check_count("retries", self.retries)
+        if not self.delays:
+            raise ConfigError("delays=(): give at least one, such as (0,) for none")
+        for delay in self.delays:
+            check_number("delays", delay)
+        check_number("jitter", self.jitter)
+        check_number("jitter_cap", self.jitter_cap, infinite=True)
+
+    def delay(self, retry: int) -> float:
+        """The delay before retry number `retry` (from 0), without jitter."""
+        return self.delays[min(retry, len(self.delays) - 1)]
+
+
+NO_RETRY: Final = Backoff(0)
+# Nothing that failed so early can have been cured by waiting less than a second.
+_GROWING: Final = tuple(float(2**n) for n in range(16))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """Which failures are retried, how often and after how long. The defaults are the contract's.
+
+    `cap` bounds every delay, jitter and `Retry-After` included. `max_in_a_row` bounds the retries
+    of all classes together until something goes well, `max_reconnects` those of a whole session.
+    An attempt that brought new progress for `productive_span` seconds clears the counts; one that
+    failed within `instant` seconds and before any message makes the delays grow. No attempt is
+    begun with less than `min_attempt` seconds left.
+
+    `classifier` may name the class of an error, or return None and leave it to `classify`.
+    `random` gives numbers from 0 up to 1.
+    """
+
+    idle: Backoff = Backoff(2, (0.0, 5.0, 15.0))
+    network: Backoff = Backoff(3, (1.0, 2.0, 4.0), jitter=0.5)
+    server: Backoff = Backoff(3, (1.0, 2.0, 4.0), jitter=0.5)
+    rate_limit: Backoff = Backoff(5, (MISSING,), jitter=0.1, jitter_cap=5.0)
+    unknown: Backoff = Backoff(3, (1.0, 2.0, 4.0), jitter=0.5)
+    auth: Backoff = NO_RETRY
+    permanent: Backoff = NO_RETRY
+    validation: Backoff = NO_RETRY
+    cap: float = CAP
+    max_in_a_row: int = 10
+    max_reconnects: int = 50
+    productive_span: float = 60.0
+    instant: float = 1.0
+    min_attempt: float = 1.0
+    classifier: Callable[[BaseException], ErrorClass | None] | None = None
+    random: Callable[[], float] = field(default=random.random, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("cap", "productive_span", "instant", "min_attempt"):
+            check_number(name, getattr(self, name), infinite=name == "productive_span")
+        for name in ("max_in_a_row", "max_reconnects"):
+            check_count(name, getattr(self, name))
+        for error_class in ErrorClass:
+            longest = max(self.backoff(error_class).delays)
+            if longest > self.cap:
+                raise ConfigError(
+                    f"{error_class.value}: a delay of {longest:g} s can never be kept, since "
+                    f"cap={self.cap:g} bounds all of them: raise cap, or shorten the delay"
+                )
+
+    def backoff(self, error_class: ErrorClass) -> Backoff:
+        """The retries and delays of one class."""
+        match error_class:
+            case ErrorClass.NEVER:
+                return NO_RETRY
+            case ErrorClass.AUTH:
+                return self.auth
+            case ErrorClass.PERMANENT:
+                return self.permanent
+            case ErrorClass.VALIDATION:
+                return self.validation
+            case ErrorClass.RATE_LIMIT:
+                return self.rate_limit
+            case ErrorClass.SERVER:
+                return self.server
+            case ErrorClass.NETWORK:
+                return self.network
+            case ErrorClass.IDLE:
+                return self.idle
+            case ErrorClass.UNKNOWN:
+                return self.unknown
+
+    def classify(self, error: BaseException, *, failed: Failed | None = None) -> ErrorClass:
+        """As `classify`, but what `classifier` says of an error goes first.
+
+        Of a cancellation nobody is asked: it is never retried.
+        """
+        found = classify(error, failed=failed)
+        if found is ErrorClass.NEVER or self.classifier is None:
+            return found
+        return self.classifier(error) or found
+
+    def base_delay(
+        self,
+        error_class: ErrorClass,
+        retry: int,
+        *,
+        retry_after: float | None = None,
+        instant: int = 0,
+    ) -> float:
+        """The least time to wait before retry number `retry` (from 0) of that class.
+
+        A rate limit is waited for as long as the server asks, any other error never shorter than
+        that. After `instant` failures in a row that came at once, 1, 2, 4, … s are the least (R9).
+        """
+        delay = self.backoff(error_class).delay(retry)
+        if retry_after is not None:
+            is_limited = error_class is ErrorClass.RATE_LIMIT
+            delay = retry_after if is_limited else max(delay, retry_after)
+        if instant:
+            delay = max(delay, _GROWING[min(instant, len(_GROWING)) - 1])
+        return min(delay, self.cap)
+
+    def jittered(self, error_class: ErrorClass, base: float, room: float = math.inf) -> float:
+        """`base` and some of the class's jitter: within `cap`, and within `room` if `base` is."""
+        backoff = self.backoff(error_class)
+        most = min(backoff.jitter * base, backoff.jitter_cap, self.cap - base, room - base)
+        # Rounding may carry the sum past what it was cut to.
+        return max(base, min(base + max(0.0, most) * self.random(), self.cap, max(room, base)))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What one session has spent on retries.
+
+    `spent`: the class of each retry since things last went well, in order. `instant`: how many
+    attempts in a row failed at once. `reconnects`: all retries ever.
+    """
+
+    spent: tuple[ErrorClass, ...] = ()
+    instant: int = 0
+    reconnects: int = 0
+
+    def of(self, error_class: ErrorClass) -> int:
+        """How many retries of that class were spent."""
+        return self.spent.count(error_class)
+
+    def reset(self) -> Tally:
+        """Things went well: a turn was completed. The count of all retries stays (R5)."""
+        return Tally(reconnects=self.reconnects)
+
+    def failed(self, *, instantly: bool) -> Tally:
+        """One more attempt has failed."""
+        return replace(self, instant=self.instant + 1 if instantly else 0)
+
+    def retried(self, error_class: ErrorClass) -> Tally:
+        """One more attempt is made because of an error of that class."""
+        return replace(self, spent=(*self.spent, error_class), reconnects=self.reconnects + 1)
