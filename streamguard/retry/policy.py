@@ -85,7 +85,7 @@ class RetryPolicy:
     instant: float = 1.0
     min_attempt: float = 1.0
     classifier: Callable[[BaseException], ErrorClass | None] | None = None
-    random: Callable[[], float] = field(default=random.random, repr=False)
+    random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("cap", "productive_span", "instant", "min_attempt"):
