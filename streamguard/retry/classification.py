@@ -68,7 +68,7 @@ def failed_of(error: BaseException) -> Failed | None:
 
 def _of_one(error: BaseException, failed: Failed | None) -> ErrorClass:
     """What `error` itself says, its causes aside."""
-    if _is_cancellation(error) or isinstance(error, _NOBODYS_FAILURE):
+    if _is_cancellation(error) or _is_our_own_end(error):
         return ErrorClass.NEVER
     found = _of_body_and_status(error)
     if (may_retry := _servers_verdict(error)) is not None:
@@ -83,6 +83,14 @@ def _is_cancellation(error: BaseException) -> bool:
     # By name: concurrent.futures has one that is an Exception, and SDKs derive from asyncio's.
     names = (cls.__name__ for cls in type(error).__mro__)
     return not isinstance(error, Exception) or "CancelledError" in names
+
+
+def _is_our_own_end(error: BaseException) -> bool:
+    """Whether it is no failure of the backend's: the consumer's doing, or the time for it all."""
+    if isinstance(error, DeadlineExceededError):
+        scope = error.verdict.effective if error.verdict else None
+        return scope is None or scope.kind not in _PART_OF_AN_ATTEMPT
+    return isinstance(error, StreamInterruptedError | CircuitOpenError)
 
 
 def _servers_verdict(error: BaseException) -> bool | None:
@@ -141,8 +149,10 @@ def _most_severe(classes: list[ErrorClass]) -> ErrorClass:
     return min(classes, key=lambda each: each.severity)
 
 
-_NOBODYS_FAILURE: Final = (StreamInterruptedError, DeadlineExceededError, CircuitOpenError)
+# A time scope of these is cancelled, and retried or not; a step or a flow is over with its own.
+_PART_OF_AN_ATTEMPT: Final = ("llm_call", "tool")
 _OURS: Final = (
+    (DeadlineExceededError, ErrorClass.NETWORK),  # of an inner scope, as any TimeoutError
     (StreamTimeoutError, ErrorClass.IDLE),  # whichever limit it was, the backend hangs
     (StreamTruncatedError, ErrorClass.NETWORK),
     (ProcessExitedError, ErrorClass.NETWORK),

@@ -150,9 +150,11 @@ def _texts(values: Iterable[object]) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
     if isinstance(value, list) and value:  # grpc.aio has a list for each name
-        value = cast("list[object]", value)[0]
-    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+        return _text(cast("list[object]", value)[0])
+    return str(value)
 
 
 def _is_number(value: object) -> bool:

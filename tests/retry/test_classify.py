@@ -34,8 +34,10 @@ from streamguard import (
     StreamTruncatedError,
     ToolTimeoutError,
     TurnTimeoutError,
+    Verdict,
     classify,
 )
+from streamguard.errors import ScopeName
 from streamguard.retry.classes import class_of_name, class_of_status, class_of_word
 from streamguard.signals import Failed
 from tests.retry import shapes
@@ -303,6 +305,17 @@ def test_pythons_own_errors(error, expected):
 def test_our_own_errors(error, expected):
     """P1: a limit means that the backend hangs; an end too early that it went away."""
     assert classify(error) is ErrorClass(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("llm_call", "network"), ("tool", "network"), ("step", "never"), ("flow", "never")],
+)
+def test_a_time_scope_inside_an_attempt_may_be_retried_and_one_around_it_not(kind, expected):
+    """P1, P4: what to do follows from the effective scope, whichever fired."""
+    fired, effective = ScopeName("llm_call"), ScopeName(kind, "build")
+    verdict = Verdict(limit="llm_call", window=120, elapsed=120, fired=fired, effective=effective)
+    assert classify(DeadlineExceededError(verdict=verdict)) is ErrorClass(expected)
 
 
 # -- the order of evidence -----------------------------------------------------------------------
