@@ -152,8 +152,8 @@ def _texts(values: Iterable[object]) -> Iterator[str]:
 def _text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("latin-1")
-    if isinstance(value, list) and value:  # grpc.aio has a list for each name
-        return _text(cast("list[object]", value)[0])
+    if isinstance(value, list):  # grpc.aio has a list for each name
+        return next(map(_text, cast("list[object]", value)), "")
     return str(value)
 
 
