@@ -44,10 +44,3 @@ def loop(request: pytest.FixtureRequest) -> Loop:
 def form(request: pytest.FixtureRequest) -> str:
     """Both ways to iterate: as it is, and in a block."""
     return str(request.param)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real processes, by the hundred, beside other tests: a machine may be too busy for once."""
-    for item in items:
-        if "/tests/process/" in item.path.as_posix():
-            item.add_marker(pytest.mark.flaky(reruns=3, reruns_delay=1))
