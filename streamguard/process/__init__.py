@@ -33,7 +33,7 @@ _STATUS_GRACE: Final = 0.1
 
 
 class SupportsPid(Protocol):
-    """A process object: of subprocess, asyncio, anyio, trio, psutil, multiprocessing."""
+    """A process object: of subprocess, asyncio, anyio or trio, or anything else with a `.pid`."""
 
     @property
     def pid(self) -> int | None:

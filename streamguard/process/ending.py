@@ -66,10 +66,6 @@ class Tree(Protocol):
         """Find who has joined, and `greet` each the moment it is held."""
         ...
 
-    def take_children(self, pid: int) -> list[Handle]:
-        """Hold on to whom `pid` has forked since the last look."""
-        ...
-
     def send_to_group(self, number: int, table: Table) -> bool:
         """Send the tree's own group a signal; False if it has none or that is not possible."""
         ...
@@ -94,7 +90,6 @@ class Ending:
         self._status = status
         self._began = ground.now()
         self._signals: list[str] = []
-        self._stopped: set[Handle] = set()
         self._table: Table | None = None
 
     async def run(self) -> None:
@@ -115,7 +110,9 @@ class Ending:
         deadline = self._began + self._budget
         if await self._is_empty():
             return
-        if self._grace > 0 and await self._empties_when_asked(self._began + self._grace):
+        await self._survey(self._began + self._budget / 2)
+        grace_ends = min(self._ground.now() + self._grace, deadline)
+        if self._grace > 0 and await self._empties_when_asked(grace_ends):
             return
         rounds = 0
         while not await self._is_empty():
@@ -125,6 +122,12 @@ class Ending:
             await self._kill()
             rounds += 1
             await self._outwait(min(_LAST_LOOK, max(left, _FIRST_LOOK)))
+
+    async def _survey(self, until: float) -> None:
+        """Know the tree before the first signal, which may part it; or have tried for so long."""
+        while self._table is None and self._ground.now() < until:
+            await self._ground.pause(_FIRST_LOOK)
+            await self._look()
 
     async def _empties_when_asked(self, until: float) -> bool:
         """Whether everybody ends by `until`, having been sent TERM and CONT."""
@@ -150,33 +153,28 @@ class Ending:
 
     async def _kill(self) -> None:
         """Kill everybody who is found, stopped first: they would fork on between two looks."""
+        stopped: set[Handle] = set()
+
+        def stop(handle: Handle) -> None:
+            # A stopped parent neither forks nor lets go of a child, so the next look finds those.
+            self._send(handle, SIGSTOP)
+            stopped.add(handle)
+
         for handle in self._members.living:
-            self._stop(handle)
+            stop(handle)
         for _ in range(_FREEZES):
-            known = len(self._stopped)
+            known = len(stopped)
             self._send_to_group(SIGSTOP)
-            await self._look(self._stop)
-            if len(self._stopped) == known:
+            await self._look(stop)
+            if len(stopped) == known:
                 break
         self._send_to_group(SIGKILL)
         for handle in self._members.living:
             self._send(handle, SIGKILL)
 
-    def _stop(self, handle: Handle) -> None:
-        """Stop one process, and at once whom it has forked meanwhile.
-
-        A table is many milliseconds old when it is done. But a stopped parent neither forks nor
-        lets go of a child, and following children takes less time than forking them.
-        """
-        left = [handle]
-        while left:
-            parent = left.pop()
-            self._send(parent, SIGSTOP)
-            self._stopped.add(parent)
-            left += self._members.take_children(parent.pid)
-
     def _kill_at_once(self) -> None:
-        """What can still be done when nothing can be waited for any more."""
+        """What can still be done when nothing can be waited for any more. It proves nothing."""
+        self._table = None
         for _ in range(_FREEZES):
             with suppress(OSError):
                 self._members.update(read_table())

@@ -22,11 +22,12 @@ import struct
 import time
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from streamguard.process import procfs
 
-Proof: TypeAlias = str
+if TYPE_CHECKING:
+    from streamguard.process.procfs import Stat
 
 # How often a process is looked at that cannot tell of its end itself, in seconds.
 _FIRST_LOOK: Final = 0.01
@@ -46,7 +47,7 @@ class UnavailableError(Exception):
 class Handle:
     """One process. Its death is final: once seen, nothing is ever sent to its pid again."""
 
-    proof: ClassVar[Proof]
+    proof: ClassVar[str]
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -59,16 +60,18 @@ class Handle:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended; whether anybody has reaped it does not matter."""
-        self._is_dead = self._is_dead or self._has_ended()
+        """Whether it is known to have ended; whether anybody has reaped it does not matter."""
+        if not self._is_dead:
+            with suppress(OSError):  # nothing to look with, for now: no descriptor left
+                self._is_dead = self._has_ended()
         return self._is_dead
 
     def holds_pid(self) -> bool:
-        """Whether the pid is still this process's: it lives, or it waits to be reaped."""
+        """Whether the pid is proven to be this process's still: it lives, or waits to be reaped."""
         raise NotImplementedError
 
     def send(self, number: int) -> bool:
-        """Send it a signal; False if it is dead or not ours to signal."""
+        """Send it a signal; False if it is dead, not ours to signal, or not proven to be it."""
         if self.is_dead:
             return False
         try:
@@ -76,7 +79,7 @@ class Handle:
         except ProcessLookupError:
             self._is_dead = True
             return False
-        except PermissionError:
+        except OSError:
             return False
         return True
 
@@ -255,12 +258,24 @@ class StatHandle(Handle):
         return cls(pid, stat.started)
 
     def holds_pid(self) -> bool:
-        stat = procfs.read_stat(self.pid)
-        return stat is not None and stat.started == self._started
+        try:
+            return self._stat() is not None
+        except OSError:
+            return False
 
     def _has_ended(self) -> bool:
+        stat = self._stat()
+        return stat is None or stat.is_dead
+
+    def _send(self, number: int) -> None:
+        if self._stat() is None:
+            raise ProcessLookupError
+        super()._send(number)
+
+    def _stat(self) -> Stat | None:
+        """What it shows now; None if the pid is not its own any more."""
         stat = procfs.read_stat(self.pid)
-        return stat is None or stat.started != self._started or stat.is_dead
+        return stat if stat is not None and stat.started == self._started else None
 
 
 class PsutilHandle(Handle):

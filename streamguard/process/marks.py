@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
+from weakref import WeakSet
 
 from streamguard.process.procfs import MARK, Stat, read_mark
 
@@ -33,42 +33,57 @@ def own_mark(stat: Stat) -> str | None:
     return mark
 
 
+class HasPid(Protocol):
+    """Who bears a mark: the members of one tree."""
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process that was adopted."""
+        ...
+
+
 class Bearers:
-    """Which adopted processes bear which mark, so that nobody takes another's for his own."""
+    """Which adopted processes bear which mark, so that nobody takes another's for his own.
+
+    They are held weakly: a tree that was dropped unclosed bears nothing any more (O7).
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pids: defaultdict[str, list[int]] = defaultdict(list)
+        self._of: dict[str, WeakSet[HasPid]] = {}
 
-    def claim(self, mark: str, pid: int) -> None:
-        """`pid` is adopted, and bears `mark`."""
+    def claim(self, mark: str, bearer: HasPid) -> None:
+        """`bearer` has been adopted, and bears `mark`."""
         with self._lock:
-            self._pids[mark].append(pid)
-            is_first_clash = len(set(self._pids[mark])) == 2
-        if is_first_clash:
+            self._of = {mark: bearers for mark, bearers in self._of.items() if bearers}
+            self._of.setdefault(mark, WeakSet()).add(bearer)
+            pids = self._pids(mark)
+        if len(pids) == 2:
             warnings.warn(
-                f"processes {sorted(self._pids[mark])} were started with the same mark, so it "
+                f"processes {pids} were started with the same mark, so it "
                 "cannot tell them apart and is not used: call marked_env() for each process",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
-    def release(self, mark: str, pid: int) -> None:
+    def release(self, mark: str, bearer: HasPid) -> None:
         """It is adopted no longer."""
         with self._lock:
-            self._pids[mark].remove(pid)
-            if not self._pids[mark]:
-                del self._pids[mark]
+            self._of[mark].discard(bearer)
 
     @property
     def are_any(self) -> bool:
         """Whether anybody bears a mark, so that it is worth reading them."""
-        return bool(self._pids)
+        with self._lock:
+            return any(self._of.values())
 
-    def is_shared(self, mark: str) -> bool:
+    def share(self, mark: str) -> bool:
         """Whether more than one adopted process bears `mark`."""
         with self._lock:
-            return len(set(self._pids.get(mark, ()))) > 1
+            return len(self._pids(mark)) > 1
+
+    def _pids(self, mark: str) -> list[int]:
+        return sorted({bearer.pid for bearer in self._of.get(mark, ())})
 
 
 bearers: Final = Bearers()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from streamguard.process import identity, procfs
 from streamguard.process.marks import bearers, own_mark
 from streamguard.process.procfs import Stat, read_stat
-from streamguard.process.table import untouchable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,41 +58,48 @@ class Members:
             self._leads_group, self._session = True, stat.session
         if self._mark is None and (mark := own_mark(stat)) is not None:
             self._mark = mark
-            bearers.claim(mark, self.pid)
+            bearers.claim(mark, self)
 
     def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
         """Find who has joined, as `table` shows it and since then.
 
         `greet` is called with each of them the moment it is held. Then the newborn are followed
-        until they are caught up with; otherwise only until somebody is known to be left.
+        until they are caught up with, as they are for the proof that nobody is left.
         """
         self.note_root(table.stats.get(self.pid))
-        for pid in self._found(table):
+        has_group = self._has_group(table)
+        mark = None if self._mark is None or bearers.share(self._mark) else self._mark
+        for pid in self._found(table, mark, has_group=has_group):
             if pid in self._living:
                 self._parents[pid] = table.stats[pid].parent
             else:
                 self._welcome(table.stats[pid], greet)
-        for born in table.newborn():
-            for stat in born:
-                if stat.pid not in self._living and self.belongs(stat):
-                    self._welcome(stat, greet)
-            if self._living and greet is None:
-                return
+        for stat in table.newborn(once=greet is None and bool(self._living)):
+            if stat.pid not in self._living and (
+                self._has_child(stat)
+                or (has_group and stat.group == self.pid)
+                or (mark is not None and procfs.read_mark(stat.pid) == mark)
+            ):
+                self._welcome(stat, greet)
+
+    def _found(self, table: Table, mark: str | None, *, has_group: bool) -> set[int]:
+        """Who belongs, as `table` shows it."""
+        seeds = {handle.pid for handle in self.living if handle.holds_pid()}
+        if has_group:
+            seeds |= table.group(self.pid)
+        if mark is not None:
+            seeds |= table.marked(mark)
+        return table.with_descendants(seeds) & table.stats.keys()
+
+    def _has_child(self, stat: Stat) -> bool:
+        parent = self._living.get(stat.parent)
+        return parent is not None and parent.holds_pid()
 
     def _welcome(self, stat: Stat, greet: Callable[[Handle], object] | None) -> None:
-        if (handle := self.take(stat)) is not None and greet is not None:
+        if (handle := self._take(stat)) is not None and greet is not None:
             greet(handle)
 
-    def belongs(self, stat: Stat) -> bool:
-        """Whether a process is one of the tree, as far as it shows that by itself."""
-        parent = self._living.get(stat.parent)
-        if parent is not None and parent.holds_pid():
-            return True
-        if self._usable_mark is not None and procfs.read_mark(stat.pid) == self._usable_mark:
-            return True
-        return stat.group == self.pid and self.root is not None and self.root.leads_group() is True
-
-    def take(self, seen: Stat) -> Handle | None:
+    def _take(self, seen: Stat) -> Handle | None:
         """Hold on to a process that was seen to belong; None if that is over already."""
         if seen.is_dead:
             return None
@@ -109,19 +115,6 @@ class Members:
         self._living[seen.pid] = handle
         self._parents[seen.pid] = seen.parent
         return handle
-
-    def take_children(self, pid: int) -> list[Handle]:
-        """Hold on to whom `pid` has forked since the last look."""
-        never = untouchable()
-        children = [
-            stat
-            for child in procfs.children(pid)
-            if child not in self._living
-            and child not in never
-            and (stat := procfs.read_stat(child)) is not None
-            and stat.parent == pid
-        ]
-        return [handle for stat in children if (handle := self.take(stat)) is not None]
 
     def send_to_group(self, number: int, table: Table) -> bool:
         """Send all of the root's group a signal at one instant, which no fork can outrun."""
@@ -143,20 +136,8 @@ class Members:
         if self.root is not None:
             self.root.close()
         if self._mark is not None:
-            bearers.release(self._mark, self.pid)
+            bearers.release(self._mark, self)
             self._mark = None
-
-    @property
-    def _usable_mark(self) -> str | None:
-        return None if self._mark is None or bearers.is_shared(self._mark) else self._mark
-
-    def _found(self, table: Table) -> set[int]:
-        seeds = {handle.pid for handle in self.living if handle.holds_pid()}
-        if self._has_group(table):
-            seeds |= table.group(self.pid)
-        if self._usable_mark is not None:
-            seeds |= table.marked(self._usable_mark)
-        return table.with_descendants(seeds) & table.stats.keys()
 
     def _has_group(self, table: Table) -> bool:
         """Whether the group numbered as the root is the root's own, and none of it is ours."""

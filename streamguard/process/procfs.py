@@ -1,7 +1,8 @@
 """What /proc says of a process: its line of `stat`, its thread group, its environment's mark.
 
-Linux. Every function answers None for a process that is gone or not ours to read, and raises
-for nothing else. Knows no handles, trees or signals. Imports nothing of the package.
+Linux. Every function answers None for a process that is gone or not ours to read. OSError only
+where nothing can be read just now: no file descriptor is left, for one.
+Knows no handles, trees or signals. Imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -80,16 +81,6 @@ def read_stat(pid: int) -> Stat | None:
         threads=int(fields[17]),
         started=int(fields[19]),
     )
-
-
-def children(pid: int) -> list[int]:
-    """Whom its threads have forked; nobody, where the kernel does not tell."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - as above
-    except OSError:
-        return []
-    lists = (_read(f"/proc/{pid}/task/{thread}/children") or b"" for thread in threads)
-    return [int(child) for told in lists for child in told.split()]
 
 
 def is_thread(pid: int) -> bool:

@@ -17,9 +17,10 @@ from streamguard.process.identity import psutil_or_none
 from streamguard.process.marks import bearers
 from streamguard.process.procfs import Stat
 
-# A look for the newborn is over when one took less than this, in seconds, and after so many.
+# A look for the newborn is over when a pass took less than this, in seconds; and, because the
+# loop stands still meanwhile, after so many pids (some 20 ms).
 _INSTANT: Final = 0.001
-_PASSES: Final = 30
+_CHASE: Final = 2000
 
 
 class Table:
@@ -50,21 +51,22 @@ class Table:
         """What no signal of ours may ever hit, as this table shows it."""
         return untouchable(self.stats.get)
 
-    def newborn(self) -> Iterator[Iterator[Stat]]:
-        """Who has come since the walk began, in passes, each as it is when it is asked for.
+    def newborn(self, *, once: bool = False) -> Iterator[Stat]:
+        """Who has come since the walk began, each as it is when it is asked for.
 
-        The last pass took less than `_INSTANT`: a process that lived for longer, and was alive at
-        the end, cannot have come and gone unseen.
+        Unless one pass is enough, the last one took less than an instant: who lived for longer
+        cannot have come and gone unseen. Storms whose processes live for less than a walk takes
+        are only caught here.
         """
-        newest = self._newest
-        for _ in range(_PASSES if newest else 0):
+        newest, left = self._newest, _CHASE
+        while newest and left > 0:
             began = time.monotonic()
             before, newest = newest, procfs.newest_pid()
-            born = (
-                pid for pid in procfs.born_since(before, newest) if pid not in self.untouchable
-            )
-            yield (stat for pid in born if (stat := procfs.read_stat(pid)) is not None)
-            if time.monotonic() - began < _INSTANT:
+            for pid in procfs.born_since(before, newest)[:left]:
+                if pid not in self.untouchable and (stat := procfs.read_stat(pid)) is not None:
+                    yield stat
+                left -= 1
+            if once or time.monotonic() - began < _INSTANT:
                 return
 
     def group(self, number: int) -> set[int]:

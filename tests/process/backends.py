@@ -14,7 +14,7 @@ from streamguard.process.procfs import read_stat
 
 CHILDREN = Path(__file__).parent / "children"
 # What should take no time may take this on a busy machine, in seconds.
-PATIENCE = 10.0
+PATIENCE = 30.0
 _MARK = "STREAMGUARD_TEST"
 
 
@@ -71,6 +71,11 @@ class Backends:
 def is_dead(pid):
     """Whether a process has ended, reaped or not."""
     return not _is_alive(pid)
+
+
+def is_stopped(pid):
+    """Whether a process has been stopped by a signal."""
+    return read_stat(pid).state == "T"
 
 
 def comes_true(condition):

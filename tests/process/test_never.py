@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -18,8 +19,9 @@ import pytest
 from streamguard import ConfigError
 from streamguard.process import MARK, ProcessTree, marked_env, procfs
 from streamguard.process.identity import PidfdHandle, StatHandle
+from streamguard.process.marks import bearers
 from streamguard.process.table import Table
-from tests.process.backends import CHILDREN, PATIENCE, is_dead
+from tests.process.backends import CHILDREN, PATIENCE, is_dead, open_fds
 
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 
@@ -91,7 +93,7 @@ def test_a_group_that_we_have_joined_is_ours_whoever_leads_it(backends):
         process_group=0,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert told.stdout == b"killed True\n"
+    assert told.stdout == b"killed True True\n"
 
 
 def test_an_inherited_mark_is_nobodys_own(loop, backends, monkeypatch):
@@ -138,6 +140,20 @@ def test_a_mark_that_two_backends_share_is_not_used(loop, backends):
         assert backends.living() == {theirs.pid}
 
     loop.run(main)
+
+
+def test_a_tree_that_was_dropped_holds_nothing(backends):
+    """O7: neither a descriptor, nor the mark of what it stood for."""
+    env = marked_env()
+    started = [backends.start("ready", "hang", env=env) for _ in range(2)]
+    before = open_fds()
+    for backend in started:
+        tree = ProcessTree.adopt(backend)
+        assert bearers.are_any
+        del tree
+        gc.collect()
+        assert not bearers.are_any
+    assert open_fds() == before
 
 
 def test_a_mark_may_be_used_again_once_its_first_bearer_is_let_go(loop, backends):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 
 import anyio.lowlevel
 import pytest
 
-from streamguard.process import ProcessTree, marked_env
-from tests.process.backends import PATIENCE, comes_true, is_dead, open_fds
+from streamguard.process import ProcessTree, marked_env, table
+from streamguard.process.ending import Ending
+from tests.process.backends import PATIENCE, comes_true, is_dead, is_stopped, open_fds
 
 
 async def end(backend, **options):
@@ -39,7 +39,9 @@ def test_one_process(loop, backends, case):
     """D4: TERM and CONT, grace ended early by death, KILL."""
     words, cause, signals, status = ALONE[case]
     backend = backends.start(*words)
-    grace = 0.3 if cause == "killed" else 60.0
+    if "stop" in words:
+        assert comes_true(lambda: is_stopped(backend.pid))
+    grace = 0.1 if cause == "killed" else 60.0
 
     async def main():
         with anyio.fail_after(PATIENCE):  # far less than 60: death ends the grace
@@ -131,6 +133,7 @@ def test_orphans(loop, backends, case, root_is):
     async def main():
         with ProcessTree.adopt(backend) as tree:
             if root_is != "alive":
+                assert comes_true(lambda: is_stopped(backend.pid))
                 backend.send_signal(signal.SIGCONT)
                 await tree.wait_dead()
             if root_is == "reaped":
@@ -240,15 +243,75 @@ def test_a_grace_that_is_none(loop, backends, grace):
     loop.run(main)
 
 
-def test_a_scope_that_is_cancelled_waits_for_the_end(loop, backends):
+def test_a_grace_is_within_the_budget(loop, backends):
+    """D5: the budget is what it takes at most, whatever the grace."""
+    backend = backends.start("ignore", "ready", "hang")
+
+    async def main():
+        with anyio.fail_after(PATIENCE):
+            return await end(backend, grace=600, budget=0.1)
+
+    assert loop.run(main).cause == "killed"
+    assert backends.living() == set()
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["by its mark", "by its group"])
+def test_who_was_born_since_the_walk_is_found(backends, marked):
+    """D4: a storm is caught although its processes live for less than a walk takes."""
+    words = ["child", "detach"] if marked else ["child"]
+    options = {"env": marked_env()} if marked else {"start_new_session": True}
+    backend = backends.run(
+        "backend.py", "stop", *words, "orphan", "ready", "hang", ";", "hang", **options
+    )
+    assert comes_true(lambda: is_stopped(backend.pid))
+    with ProcessTree.adopt(backend) as tree:
+        walked = table.read_table()
+        backend.send_signal(signal.SIGCONT)
+        assert backend.stdout.readline() == b"ready\n"
+        tree._members.update(walked)
+        assert {handle.pid for handle in tree._members.living} == backends.living()
+
+
+@pytest.fixture
+def hold_kill(monkeypatch):
+    """KILL waits until it is let go: so cancels fall between TERM and it, by order, not by time."""
+
+    def hold():
+        due, go = anyio.Event(), anyio.Event()
+        kill = Ending._kill
+
+        async def held(self):
+            due.set()
+            await go.wait()
+            await kill(self)
+
+        monkeypatch.setattr(Ending, "_kill", held)
+        return due, go
+
+    return hold
+
+
+def test_a_scope_that_is_cancelled_waits_for_the_end(loop, backends, hold_kill):
     """D6: an outer cancel during teardown waits for its budget."""
     backend = backends.start("ignore", "ready", "hang")
 
     async def main():
+        due, go = hold_kill()
         with ProcessTree.adopt(backend) as tree:
-            with anyio.move_on_after(0.05) as scope:
-                await tree.terminate(grace=0.3)
-                await anyio.lowlevel.checkpoint()
+            scope = anyio.CancelScope()
+
+            async def end():
+                with scope:
+                    await tree.terminate(grace=0.05)
+                    await anyio.lowlevel.checkpoint()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(end)
+                await due.wait()
+                scope.cancel()
+                await anyio.wait_all_tasks_blocked()
+                assert not tree.is_dead
+                go.set()
             assert scope.cancelled_caught
             assert tree.termination is not None
             assert tree.termination.cause == "killed"
@@ -268,24 +331,21 @@ def run_native(request):
     return run
 
 
-async def cancelled_while_terminating(tree, times):
-    """Terminate in a task that is cancelled natively that often, once KILL is still to come."""
-    task = asyncio.ensure_future(tree.terminate(grace=0.5))
-    await asyncio.sleep(0.1)
-    for _ in range(times):
-        task.cancel()
-        await asyncio.sleep(0.02)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-def test_a_native_cancel_waits_for_the_end(run_native, backends):
+def test_a_native_cancel_waits_for_the_end(run_native, backends, hold_kill):
     """D6: one cancel does not come between TERM and KILL."""
     backend = backends.start("ignore", "ready", "hang")
 
     async def main():
+        due, go = hold_kill()
         with ProcessTree.adopt(backend) as tree:
-            await cancelled_while_terminating(tree, 1)
+            task = asyncio.ensure_future(tree.terminate(grace=0.05))
+            await due.wait()
+            task.cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert not task.done()
+            go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
             assert tree.is_dead
             assert tree.termination.cause == "killed"
 
@@ -293,21 +353,35 @@ def test_a_native_cancel_waits_for_the_end(run_native, backends):
     assert backends.living() == set()
 
 
-def test_a_second_native_cancel_lets_it_run_on_its_own(run_native, backends):
+async def cancelled_twice(task):
+    """Cancel natively; let it come to rest; and again."""
+    await anyio.wait_all_tasks_blocked()
+    task.cancel()
+    await anyio.wait_all_tasks_blocked()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_second_native_cancel_lets_it_run_on_its_own(run_native, backends, hold_kill):
     """D6: on asyncio a second one leaves it running detached, and `close` waits for that."""
     backend = backends.start("ignore", "ready", "hang")
 
     async def main():
+        due, go = hold_kill()
         before = open_fds()
         with ProcessTree.adopt(backend) as tree:
-            await cancelled_while_terminating(tree, 2)
+            task = asyncio.ensure_future(tree.terminate(grace=0.05))
+            await due.wait()
+            await cancelled_twice(task)
             assert not tree.is_dead
             assert tree.termination is None
+        go.set()
         with anyio.fail_after(PATIENCE):
             while tree.termination is None:
                 await anyio.sleep(0.01)
         assert tree.termination.cause == "killed"
-        assert comes_true(lambda: open_fds() == before)
+        assert open_fds() == before
 
     run_native(main)
     assert backends.living() == set()
@@ -316,21 +390,16 @@ def test_a_second_native_cancel_lets_it_run_on_its_own(run_native, backends):
 def test_a_loop_that_ends_first_kills_at_once(run_native, backends):
     """D6: nothing survives because our own loop was over before its grace was."""
     backend = backends.start("child", "ignore", "detach", "ready", "hang", ";", "ignore", "ready")
+    trees = []
 
     async def main():
         with ProcessTree.adopt(backend) as tree:
-            task = asyncio.ensure_future(tree.terminate(grace=60))
-            await asyncio.sleep(0.1)
-            task.cancel()
-            await asyncio.sleep(0.02)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            trees.append(tree)
+            await cancelled_twice(asyncio.ensure_future(tree.terminate(grace=600)))
 
-    began = time.monotonic()
     run_native(main)
-    assert time.monotonic() - began < PATIENCE
     assert comes_true(lambda: backends.living() == set())
+    assert not trees[0].termination.confirmed  # nobody was left to see it
 
 
 def test_a_survivor_is_named(loop, backends, monkeypatch):

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio.to_thread
@@ -233,8 +234,8 @@ def test_without_a_table_nothing_is_proven(loop, backends, monkeypatch):
 @without_psutil
 def test_the_table_of_psutil_shows_the_tree(loop, backends, monkeypatch):
     """D4: as on macOS, where it has not been run."""
-    monkeypatch.setattr(procfs, "is_there", lambda: False)
-    monkeypatch.setattr(identity, "WAYS", (StatHandle, PsutilHandle))
+    monkeypatch.setattr(procfs, "_read", lambda _: None)
+    monkeypatch.setattr(identity, "WAYS", WAYS[1:])
     words = ["child", "detach", "ready", "hang", ";", "ignore", "ready", "hang"]
     backend = backends.start(*words)
 
@@ -247,28 +248,65 @@ def test_the_table_of_psutil_shows_the_tree(loop, backends, monkeypatch):
     assert backends.living() == set()
 
 
-def test_without_a_descriptor_to_spare_what_is_known_is_ended(loop, backends, monkeypatch):
+@contextmanager
+def no_descriptor_to_spare():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir())
+    taken = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    try:
+        with pytest.raises(OSError, match="Too many"):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in taken:
+            os.close(fd)
+
+
+def test_without_a_descriptor_to_spare_what_is_known_is_ended(loop, backends):
     """D4: EMFILE during teardown: it goes on with whom it knows, and claims no more."""
     backend = backends.start("ignore", "ready", "hang")
 
     async def main():
-        with ProcessTree.adopt(backend) as tree:
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            highest = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir())
-            taken = []
-            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
-            try:
-                with pytest.raises(OSError, match="Too many"):
-                    while True:
-                        taken.append(os.dup(0))
-                return await tree.terminate(grace=0.2, budget=1.0)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-                for fd in taken:
-                    os.close(fd)
+        with ProcessTree.adopt(backend) as tree, no_descriptor_to_spare():
+            return await tree.terminate(grace=0.1, budget=0.5)
 
     ended = loop.run(main)
     assert (ended.cause, ended.survivors) == ("unproven", ())
+    assert backends.living() == set()
+
+
+def test_what_cannot_be_told_for_another_is_not_signalled(loop, backends, monkeypatch):
+    """D4: without pidfds and with nothing to look at /proc with, a pid is only a number."""
+    monkeypatch.setattr(identity, "WAYS", (StatHandle,))
+    backend = backends.start("ignore", "ready", "hang")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree, no_descriptor_to_spare():
+            return await tree.terminate(grace=0.1, budget=0.5)
+
+    ended = loop.run(main)
+    assert (ended.cause, ended.signals, ended.survivors) == ("survived", (), (backend.pid,))
+    assert backends.living() == {backend.pid}
+
+
+@pytest.mark.parametrize("way", [PidfdHandle, StatHandle], ids=named)
+def test_once_there_are_descriptors_again_the_end_is_proven(loop, backends, monkeypatch, way):
+    """D4: repeated until nothing is left or the budget is spent."""
+    monkeypatch.setattr(identity, "WAYS", (way,))
+    backend = backends.start("child", "detach", "ready", "hang", ";", "ignore", "ready", "hang")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree:
+            async with anyio.create_task_group() as tasks:
+                with no_descriptor_to_spare():
+                    tasks.start_soon(tree.terminate, 0)
+                    await anyio.wait_all_tasks_blocked()
+            return tree.termination
+
+    assert loop.run(main).cause == "killed"
     assert backends.living() == set()
 
 
@@ -283,9 +321,9 @@ def test_what_goes_wrong_inside_still_ends_the_process(loop, backends, monkeypat
 
     async def main():
         with ProcessTree.adopt(backend) as tree:
-            await tree.terminate()
+            return await tree.terminate()
 
-    loop.run(main)
+    assert not loop.run(main).confirmed
     assert comes_true(lambda: backends.living() == set())
     assert "ZeroDivisionError" in caplog.text
 

@@ -7,7 +7,7 @@ child WORDS...    start a child that follows the words up to the next `;`
 detach            leave the group: a session of its own
 orphan            let its parent go: fork, go on in the child, and end
 exit N            end with that status
-say WORD          write the word on stdout
+headless          end the first thread, and live on in another
 hang              wait for ever, as a backend does that hangs (also what the last word is)
 """
 
@@ -42,8 +42,11 @@ def main(words):
         elif word == "detach":
             os.setsid()
         elif word == "orphan":
+            parent = os.getpid()
             if os.fork():
                 os._exit(0)
+            while os.getppid() == parent:  # who says that it is one must be one
+                time.sleep(0.001)
         elif word == "headless":
             threading.Thread(target=time.sleep, args=(600,)).start()
             ctypes.CDLL(None).pthread_exit(None)

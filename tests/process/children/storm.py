@@ -1,8 +1,10 @@
-"""A forking storm: each process has children, who soon have children, and then it ends.
+"""A forking storm: processes that go on and on to fork others. It ignores TERM.
 
-`storm.py KIND LIFE LIMIT`: KIND `group` stays in its group, `session` takes a session of its own
-at each step. Each lives LIFE seconds. It dies down by itself after LIMIT seconds, so that a test
-which fails leaves no storm behind.
+`storm.py group`, `storm.py session`: three lines, in each of which a process forks its successor
+and ends; in the group that they have, or each in a session of its own. Each lives for a moment.
+`storm.py brood`: one process forks others, in sessions of their own, that stay.
+
+It is bounded, whatever becomes of it: after so many births a line dies out, and says so.
 """
 
 import os
@@ -10,23 +12,50 @@ import signal
 import sys
 import time
 
-kind, life, limit = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-over = time.monotonic() + limit
+LINES = 3
+MOMENT = 0.01
+BIRTHS = 1000
+
+kind = sys.argv[1]
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits, nobody stays a zombie
-os.write(1, b"ready\n")
-is_root = True
-width = 3
-while time.monotonic() < over:
-    for _ in range(width):
-        if os.fork() == 0:
-            if kind == "session":
-                os.setsid()
-            is_root = False
-            width = 1  # three lines that go on for ever, each a new process at every step
-            break
-    else:
-        if not is_root:
-            time.sleep(life)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits, and nobody stays a zombie
+
+
+def fork():
+    if os.fork():
+        return False
+    if kind != "group":
+        os.setsid()
+    return True
+
+
+def line():
+    for _ in range(BIRTHS):
+        time.sleep(MOMENT)
+        if not fork():
             os._exit(0)
-        time.sleep(limit)
+    die_out()
+
+
+def brood():
+    for _ in range(BIRTHS):
+        time.sleep(MOMENT)
+        if fork():
+            time.sleep(BIRTHS * MOMENT)
+            os._exit(0)
+    die_out()
+
+
+def die_out():
+    os.write(1, b"died out\n")
+    os._exit(0)
+
+
+os.write(1, b"ready\n")
+if kind == "brood":
+    brood()
+for _ in range(LINES):
+    if fork():
+        line()
+while True:
+    signal.pause()
