@@ -505,6 +505,7 @@ def test_nothing_of_ours_is_left(loop, backends, how):
             if how == "end":
                 raise StopAsyncIteration
             await anyio.sleep_forever()
+            return None
 
     async def use():
         guarded = Stream() | idle_guard(IDLE if how == "verdict" else 60, process=backend)
@@ -616,8 +617,8 @@ def test_a_child_that_leaves_its_pipe_to_another(loop, backends):
     async def main():
         return await take(answered(lines(child)) | idle_guard(60, process=child))
 
-    async def answered(said):
-        async with aclosing(aiter(said)) as said:
+    async def answered(source):
+        async with aclosing(aiter(source)) as said:
             async for line in said:
                 if line == "a":
                     child.stdin.close()  # by now it was adopted
