@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         inflight_tool_gate,
     )
     from streamguard.plan import StreamGuardWarning
+    from streamguard.process.sentinel import Sentinel, sentinel
     from streamguard.retry.classes import ErrorClass
     from streamguard.retry.classification import classify
     from streamguard.retry.policy import Backoff, RetryPolicy
@@ -84,6 +85,7 @@ _HOMES = {
         "inflight_tool_gate",
     ),
     "plan": ("StreamGuardWarning",),
+    "process.sentinel": ("Sentinel", "sentinel"),
     "retry.classes": ("ErrorClass",),
     "retry.classification": ("classify",),
     "retry.policy": ("Backoff", "RetryPolicy"),
@@ -111,6 +113,7 @@ __all__ = [
     "ProcessExitedError",
     "RetryPolicy",
     "Scope",
+    "Sentinel",
     "StreamGuardError",
     "StreamGuardWarning",
     "StreamInterruptedError",
@@ -131,6 +134,7 @@ __all__ = [
     "inflight_tool_gate",
     "live",
     "scope",
+    "sentinel",
 ]
 
 

@@ -109,6 +109,10 @@ class Handle:
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LAST_LOOK)
 
+    def fileno(self) -> int | None:
+        """A descriptor that is the process; None if it is not known by one."""
+        return None
+
     def exit_status(self) -> int | None:
         """As `Popen.returncode` says it; None if it lives, or cannot be known without reaping."""
         return _peek(os.P_PID, self.pid) if self.holds_pid() else None
@@ -201,6 +205,9 @@ class PidfdHandle(Handle):
     def outwait(self, bound: float) -> None:
         if self._fd is not None and bound > 0:
             _is_readable(self._fd, bound)
+
+    def fileno(self) -> int | None:
+        return self._fd
 
     def exit_status(self) -> int | None:
         if self._fd is None:
@@ -347,6 +354,17 @@ def open_handle(pid: int) -> Handle:
         with suppress(UnavailableError):
             return way.open(pid)
     raise ProcessLookupError
+
+
+def open_again(pid: int, started: float) -> Handle | None:
+    """The process that had this pid and start time, by the best way; None if it is gone."""
+    with suppress(ProcessLookupError):
+        handle = open_handle(pid)
+        stat = procfs.read_stat(pid)
+        if stat is None or stat.started == started:
+            return handle  # without a /proc there is no start time, and nothing better to go by
+        handle.close()
+    return None
 
 
 def psutil_or_none() -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from streamguard.process import identity, procfs
 from streamguard.process.marks import bearers, own_mark
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
     from streamguard.process.identity import Handle
     from streamguard.process.table import Table
+
+
+class Facts(NamedTuple):
+    """What only a living root could tell of itself: enough for another process to go on from.
+
+    `started` is 0 where nothing tells it; `session` is None unless it leads its group.
+    """
+
+    pid: int
+    started: float
+    session: int | None
+    mark: str | None
 
 
 class Members:
@@ -33,6 +45,25 @@ class Members:
         self._mark: str | None = None
         self._session: int | None = None  # of the group that the root leads, once it does
         self._leads_group = False
+        self._started = 0.0
+        self._is_handed_over = False
+
+    @classmethod
+    def from_facts(cls, facts: Facts, root: Handle | None) -> Self:
+        """The tree of a root that was seen by somebody else."""
+        members = cls(facts.pid, root)
+        members._started = facts.started
+        members._is_handed_over = True
+        if facts.session is not None:
+            members._leads_group, members._session = True, facts.session
+        if facts.mark is not None:
+            members._claim(facts.mark)
+        return members
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the root, for another process."""
+        return Facts(self.pid, self._started, self._session, self._mark)
 
     def __repr__(self) -> str:
         return f"the tree of process {self.pid}"
@@ -54,11 +85,13 @@ class Members:
         """Learn what only the root can tell, as long as it can."""
         if stat is None or self.root is None or not self.root.holds_pid():
             return
+        self._started = stat.started
         if stat.group == self.pid:
             self._leads_group, self._session = True, stat.session
-        if self._mark is None and (mark := own_mark(stat)) is not None:
-            self._mark = mark
-            bearers.claim(mark, self)
+        if self._mark is None and not self._is_handed_over:  # then it is known not to be its own
+            mark = own_mark(stat)
+            if mark is not None:
+                self._claim(mark)
 
     def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
         """Find who has joined, as `table` shows it and since then.
@@ -156,6 +189,10 @@ class Members:
         return self.pid not in table.stats and all(
             table.stats[pid].session == self._session for pid in group
         )
+
+    def _claim(self, mark: str) -> None:
+        self._mark = mark
+        bearers.claim(mark, self)
 
     def _forget(self, pid: int) -> None:
         handle = self._living.pop(pid)

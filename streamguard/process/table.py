@@ -23,6 +23,11 @@ _INSTANT: Final = 0.001
 _CHASE: Final = 2000
 
 
+# Whom else no signal of this process may hit: their start times by pid. A helper's application
+# and what that descends from.
+spared: Final[dict[int, float]] = {}
+
+
 class Table:
     """Every process by its pid. `is_complete` is False where the system tells us nothing."""
 
@@ -99,7 +104,16 @@ def untouchable(stat_of: Callable[[int], Stat | None] | None = None) -> frozense
         found.add(pid)
         stat = stat_of(pid)
         pid = 0 if stat is None else stat.parent
+    for pid, started in spared.items():
+        if (stat := stat_of(pid)) is not None and stat.started == started:
+            found.add(pid)
     return frozenset(found | {os.getppid()})
+
+
+def lineage() -> dict[int, float]:
+    """The untouchable with their start times, as a helper of ours will want to know them."""
+    stat_of = procfs.read_stat if procfs.is_there() else read_table().stats.get
+    return {pid: stat.started for pid in untouchable(stat_of) if (stat := stat_of(pid))}
 
 
 def read_table() -> Table:
