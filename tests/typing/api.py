@@ -8,9 +8,13 @@ Lines marked with two ignores must be errors, for mypy and for pyright each.
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from datetime import timedelta
 from typing import assert_type
+
+import anyio.abc
 
 from streamguard import (
     Activity,
@@ -36,6 +40,7 @@ from streamguard import (
     inflight_tool_gate,
     live,
 )
+from streamguard.process import ProcessTree
 
 
 class Message:
@@ -136,6 +141,39 @@ def whatever_can_be_disconnected_is_a_client(client: Client, sync: SyncClient) -
     idle_guard(180, client=supports)
     idle_guard(180, disconnect=client.disconnect)
     idle_guard(180, disconnect=sync.disconnect)
+
+
+# --- processes (D4)
+
+
+def a_process_is_a_pid_an_object_or_a_function(
+    popen: subprocess.Popen[bytes],
+    started: asyncio.subprocess.Process,
+    opened: anyio.abc.Process,
+    client: Client,
+) -> None:
+    idle_guard(180, process=4711)
+    idle_guard(180, process=popen, kill_grace=0)
+    idle_guard(180, process=started)
+    idle_guard(180, process=opened, interrupt=client.disconnect)
+    idle_guard(180, process=lambda: popen if popen.poll() is None else None)
+    idle_guard(180, process=ProcessTree.adopt(popen), interrupt=popen.terminate)
+
+
+async def wrong_process() -> int:
+    return 4711
+
+
+def what_is_no_process() -> None:
+    idle_guard(180, process="claude")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    idle_guard(180, process=wrong_process)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def what_a_teardown_says(teardown: Teardown) -> None:
+    assert_type(teardown.confirmed, bool)
+    assert_type(teardown.signals, tuple[str, ...])
+    assert_type(teardown.exit, int | None)
+    assert_type(teardown.survivors, tuple[int, ...])
 
 
 # --- the live state (O8, T6)
