@@ -143,7 +143,7 @@ def whatever_can_be_disconnected_is_a_client(client: Client, sync: SyncClient) -
     idle_guard(180, disconnect=sync.disconnect)
 
 
-# --- processes (D4)
+# --- the backend's process (D4)
 
 
 def a_process_is_a_pid_an_object_or_a_function(
