@@ -43,7 +43,7 @@ NODES = (
 
 
 class Unavailable(Exception):  # noqa: N818 - not an error: there is nothing to run
-    """aiostream's tests could not be fetched."""
+    """aiostream's tests could not be fetched, or not whole."""
 
 
 class Adapted:
@@ -132,7 +132,10 @@ def fetch(folder: Path) -> Path:
     (archive,) = folder.glob("aiostream-*.tar.gz")
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
-    return folder / archive.name.removesuffix(".tar.gz")
+    sources = folder / archive.name.removesuffix(".tar.gz")
+    if not (sources / "tests" / "conftest.py").exists():
+        raise Unavailable(f"the sources of {wanted} hold its tests without their fixtures")
+    return sources
 
 
 def main() -> int:

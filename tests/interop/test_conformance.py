@@ -13,6 +13,6 @@ def test_what_aiostream_tests_of_its_timeout_holds_for_ours(tmp_path):
     try:
         done = conformance.run(tmp_path)
     except conformance.Unavailable as reason:
-        pytest.skip(f"aiostream's tests are fetched from the package index: {reason}")
+        pytest.skip(f"aiostream's own tests are fetched from the package index: {reason}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{2 * len(conformance.NODES)} passed" in done.stdout
