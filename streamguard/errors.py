@@ -48,8 +48,13 @@ Cause: TypeAlias = Literal["exited", "terminated", "killed", "survived", "unprov
 
 
 def seconds(value: float) -> str:
-    """A duration as a person writes it: `180 s`, `0.5 s`, `0.0123 s`."""
-    return f"{value:,.1f}".removesuffix(".0") + " s" if value >= 10 else f"{value:.3g} s"
+    """A duration as a person writes it: `7,200 s`, `0.5 s`, `12.3 ms`, `0.52 ms`."""
+    if value >= 10:
+        return f"{value:,.1f}".removesuffix(".0") + " s"
+    if value >= 0.1 or not value:
+        return f"{value:.3g} s"
+    milliseconds = value * 1000
+    return f"{milliseconds:.3g} ms" if milliseconds >= 1 else f"{milliseconds:.2g} ms"
 
 
 class ScopeName(NamedTuple):

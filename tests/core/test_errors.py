@@ -29,7 +29,7 @@ from streamguard import (
     exit_code_for,
     idle_guard,
 )
-from streamguard.errors import ERRORS
+from streamguard.errors import ERRORS, seconds
 from streamguard.testing import (
     Script,
     fail,
@@ -227,6 +227,28 @@ def test_an_error_says_how_the_teardown_went(teardown, text):
     error = IdleTimeoutError("said")
     error.teardown = teardown
     assert str(error) == text
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [
+        (0, "0 s"),
+        (0.000_003, "0.003 ms"),
+        (0.000_518, "0.52 ms"),
+        (0.005_18, "5.18 ms"),
+        (0.0123, "12.3 ms"),
+        (0.0999, "99.9 ms"),
+        (0.1, "0.1 s"),
+        (0.25, "0.25 s"),
+        (9.99, "9.99 s"),
+        (180.0, "180 s"),
+        (7200, "7,200 s"),
+        (7200.25, "7,200.2 s"),
+    ],
+)
+def test_a_duration_reads_as_a_person_writes_it(duration, text):
+    """Small ones in milliseconds: nobody counts the zeros of 0.000518 s."""
+    assert seconds(duration) == text
 
 
 # -- what they carry -----------------------------------------------------------------------------
