@@ -264,7 +264,7 @@ class Scope(_TimeLimit):
 
     def cleanup(self, timeout: Seconds | None = None) -> Cleanup:
         """Time to clean up in (10 s), even when the scope's own is up: see `Cleanup`."""
-        return Cleanup(self, seconds_or_default(timeout, "timeout") or CLEANUP)
+        return Cleanup(seconds_or_default(timeout, "timeout") or CLEANUP, self._spec)
 
     async def __aenter__(self) -> Self:
         self._check_fresh()
@@ -278,7 +278,7 @@ class Scope(_TimeLimit):
             if cap < deadline:
                 deadline = cap
                 if cap - now < MIN_ATTEMPT and not _is_in_cleanup(outer):
-                    await self._refuse(max(0.0, cap - now))
+                    await self._refuse(max(0.0, cap - now), loop)
         self._host = loop.host()
         self._enter(loop, now, deadline, shield=False)
         return self
@@ -320,8 +320,10 @@ class Scope(_TimeLimit):
             "are independent, begin the inner one in a task with a context of its own"
         )
 
-    async def _refuse(self, left: float) -> None:
+    async def _refuse(self, left: float, loop: loops.Loop) -> None:
         """Too little is left to begin. An outer scope whose time is up speaks for itself."""
+        for outer in self._due_outers():
+            outer._strike(loop)
         await anyio.lowlevel.checkpoint()
         *_, limiting = (outer for outer in self._outers() if outer.remaining() <= left)
         verdict = limiting._record(None, self.path)
@@ -351,9 +353,8 @@ class Cleanup(_TimeLimit):
     the block ends as if all had been done, and `was_cut` tells.
     """
 
-    def __init__(self, of: Scope, timeout: float) -> None:
-        super().__init__(ScopeName("cleanup"), timeout, of.spec)
-        self._of = of
+    def __init__(self, timeout: float, spec: Spec | None) -> None:
+        super().__init__(ScopeName("cleanup"), timeout, spec)
         self._was_cut = False
 
     @property
@@ -368,7 +369,7 @@ class Cleanup(_TimeLimit):
 
     async def __aenter__(self) -> Self:
         self._check_fresh()
-        self._outer = current() or self._of
+        self._outer = current()
         loop = loops.current()
         now = loop.clock()
         self._enter(loop, now, now + self._timeout, shield=True)
@@ -410,7 +411,7 @@ def _is_of_a_cut(error: BaseException | None, cancelled: type[BaseException]) ->
 
     Timeouts, and whatever streamguard raises, are verdicts of their own and pass untouched (T7).
     """
-    if isinstance(error, GeneratorExit) or loops.is_exit(error, cancelled):
+    if loops.is_exit(error, cancelled):
         return False
     while error is not None:
         if isinstance(error, cancelled):

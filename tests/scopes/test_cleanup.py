@@ -153,13 +153,17 @@ def test_bare_tasks_in_a_cleanup_that_is_cut():
             async with scope("tool", timeout=300):
                 await asyncio.sleep(1000)
 
-        with witnessed() as told:
+        with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
             async with scope("step", timeout=60) as step:
-                async with step.cleanup(10) as cleanup:
-                    await asyncio.gather(tool(), tool())
-                assert cleanup.was_cut
-                assert asyncio.get_running_loop().time() == 1010
-        assert [type(event) for event in told] == [CleanupCut]
+                try:
+                    await asyncio.sleep(1000)
+                finally:
+                    async with step.cleanup(10) as cleanup:
+                        await asyncio.gather(tool(), tool())
+                    assert cleanup.was_cut
+        assert asyncio.get_running_loop().time() == 1070
+        assert names(raised.value) == ("step", "step", "step")
+        assert [type(event) for event in told] == [CleanupCut, ScopeTimedOut]
 
     run_virtual(main)
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 import trio
 
-from streamguard import DeadlineExceededError, scope
+from streamguard import DeadlineExceededError, StreamTruncatedError, scope
 from streamguard.testing import block_loop, run_virtual
 from tests.conftest import Loop
 from tests.scopes.support import names, witnessed
@@ -42,12 +42,13 @@ def test_a_timeout_inside_is_somebody_elses(loop: Loop):
     loop.run(main)
 
 
-def test_a_timeout_inside_stays_one_when_the_scope_is_over_too(loop: Loop):
+@pytest.mark.parametrize("kind", [TimeoutError, StreamTruncatedError])
+def test_a_verdict_inside_stays_one_when_the_scope_is_over_too(loop: Loop, kind):
     """T7: it was raised in time; that nobody looked until the scope's own was up renames nothing."""
 
     async def main():
-        own = TimeoutError("the backend's")
-        with witnessed() as told, pytest.raises(TimeoutError) as raised:
+        own = kind("the backend's")
+        with witnessed() as told, pytest.raises(kind) as raised:
             async with scope("step", timeout=60):
                 with anyio.CancelScope() as cancelled:
                     cancelled.cancel()

@@ -71,27 +71,28 @@ def test_when_the_flow_is_over_all_active_steps_terminate(loop: Loop):
     loop.run(main)
 
 
-def test_the_first_to_expire_is_named_although_it_is_the_last_to_end(loop: Loop):
-    """6.3: one task's call is over early and cleans up for long; the flow ends all."""
+@pytest.mark.parametrize(
+    ("early_cleans_up_for", "late_cleans_up_for"), [(40, 0), (40, 30)], ids=["last", "first"]
+)
+def test_the_first_to_expire_is_named_whoever_is_the_last_to_end(
+    loop: Loop, early_cleans_up_for, late_cleans_up_for
+):
+    """6.3: one task's call is over early and cleans up for long; then the flow ends all."""
 
     async def main():
-        async def lingers():
-            async with scope("llm_call", "early", timeout=30):
+        async def calls(name, timeout, cleans_up_for):
+            async with scope("llm_call", name, timeout=timeout):
                 try:
                     await anyio.sleep(1000)
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await anyio.sleep(40)
-
-        async def works():
-            async with scope("llm_call", "late", timeout=100):
-                await anyio.sleep(1000)
+                        await anyio.sleep(cleans_up_for)
 
         with pytest.raises(DeadlineExceededError) as raised:
             async with scope("flow", timeout=60):
                 async with anyio.create_task_group() as group:
-                    group.start_soon(lingers)
-                    group.start_soon(works)
+                    group.start_soon(calls, "early", 30, early_cleans_up_for)
+                    group.start_soon(calls, "late", 100, late_cleans_up_for)
         assert names(raised.value) == ("llm_call 'early'", "flow", "flow > llm_call 'early'")
 
     loop.run(main)

@@ -257,6 +257,28 @@ def test_the_outer_ends_while_the_inner_is_still_cleaning_up(loop: Loop):
     loop.run(main)
 
 
+def test_an_outer_whose_timer_has_yet_to_ring_outranks_all_the_same(loop: Loop):
+    """T9: time decides, not the order in which the loop looks at two timers."""
+
+    async def main():
+        seen: list[type[BaseException]] = []
+        with pytest.raises(DeadlineExceededError) as raised:
+            async with scope("flow", timeout=65):
+                try:
+                    async with scope("step", timeout=60):
+                        try:
+                            await anyio.sleep(1000)
+                        finally:
+                            block_loop(10)
+                except BaseException as error:
+                    seen.append(type(error))
+                    raise
+        assert seen == [anyio.get_cancelled_exc_class()]
+        assert names(raised.value) == ("step", "flow", "flow > step")
+
+    loop.run(main)
+
+
 def test_a_timeout_that_was_dealt_with_is_not_remembered(loop: Loop):
     """A call is retried after its timeout; later the step itself times out, by itself."""
 
@@ -349,6 +371,38 @@ def test_with_too_little_left_nothing_is_begun(loop: Loop):
         assert verdict.elapsed < 60
         assert "flow 'deploy' > step 'build' > llm_call was not begun: only" in str(raised.value)
         assert [event.verdict for event in told] == [verdict]
+
+    loop.run(main)
+
+
+def test_with_nothing_left_the_outer_scope_speaks_for_itself(loop: Loop):
+    """T9: also when the loop has not looked at its timer yet."""
+
+    async def main():
+        with pytest.raises(DeadlineExceededError) as raised:
+            async with scope("flow", timeout=60):
+                block_loop(90)
+                with pytest.raises(anyio.get_cancelled_exc_class()) as between:
+                    async with scope("step"):
+                        pass
+                raise between.value
+        assert names(raised.value) == ("flow", "flow", "flow")
+
+    loop.run(main)
+
+
+def test_with_nothing_left_behind_a_shield_nothing_is_begun(loop: Loop):
+    async def main():
+        with pytest.raises(DeadlineExceededError) as raised:
+            async with scope("flow", timeout=60):
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(90)
+                    async with scope("step"):
+                        pass
+        assert names(raised.value) == ("None", "flow", "flow > step")
+        assert (
+            str(raised.value) == "flow > step was not begun: only 0 s left of flow (limit flow=60)"
+        )
 
     loop.run(main)
 

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -327,3 +328,17 @@ def test_nothing_reads_yaml_before_there_is_some():
         "assert not [name for name in sys.modules if name.startswith('ruamel')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# -- the guide -------------------------------------------------------------------------------------
+
+
+def test_the_spec_in_the_guide(tmp_path):
+    """What docs/scopes.md shows is a spec, and says what the guide says of it."""
+    guide = (Path(__file__).parents[2] / "docs" / "scopes.md").read_text(encoding="utf-8")
+    (tmp_path / "build.yaml").write_text(
+        guide.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8"
+    )
+    spec = FlowSpec.load(tmp_path / "build.yaml")
+    assert limits(spec.scope("step", "heavy-analysis")) == (1200, 1800)
+    assert limits(spec.scope("step", "migration")) == (2400, 3000)
