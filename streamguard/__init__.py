@@ -20,6 +20,9 @@ if TYPE_CHECKING:
         DeadlineExceededError,
         FirstMessageTimeoutError,
         IdleTimeoutError,
+        InvalidLineError,
+        LineError,
+        LineTooLongError,
         LivenessTimeoutError,
         ProcessExitedError,
         StreamGuardError,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         idle_timeout,
         inflight_tool_gate,
     )
+    from streamguard.output import json_lines, lines
     from streamguard.plan import StreamGuardWarning
     from streamguard.process.sentinel import Sentinel, sentinel
     from streamguard.retry.classes import ErrorClass
@@ -61,6 +65,9 @@ _HOMES = {
         "DeadlineExceededError",
         "FirstMessageTimeoutError",
         "IdleTimeoutError",
+        "InvalidLineError",
+        "LineError",
+        "LineTooLongError",
         "LivenessTimeoutError",
         "ProcessExitedError",
         "StreamGuardError",
@@ -84,6 +91,7 @@ _HOMES = {
         "idle_timeout",
         "inflight_tool_gate",
     ),
+    "output": ("json_lines", "lines"),
     "plan": ("StreamGuardWarning",),
     "process.sentinel": ("Sentinel", "sentinel"),
     "retry.classes": ("ErrorClass",),
@@ -107,6 +115,9 @@ __all__ = [
     "Guarded",
     "GuardedIterator",
     "IdleTimeoutError",
+    "InvalidLineError",
+    "LineError",
+    "LineTooLongError",
     "LivenessTimeoutError",
     "Monitor",
     "Operator",
@@ -132,6 +143,8 @@ __all__ = [
     "idle_guard",
     "idle_timeout",
     "inflight_tool_gate",
+    "json_lines",
+    "lines",
     "live",
     "scope",
     "sentinel",

@@ -1,4 +1,4 @@
-"""Every exception of the package, and the two values they carry.
+"""Every exception of the package, and the three values they carry.
 
     StreamGuardError                 .verdict .activity .teardown .gave_up
     ├── ConfigError                  a limit, a knob or a variable is wrong (also ValueError)
@@ -12,11 +12,15 @@
     ├── StreamTruncatedError         the stream ended before its turn did
     ├── StreamInterruptedError       it ended after the consumer had cancelled a pull
     ├── ProcessExitedError           the backend's process died under the stream
+    ├── LineError                    a line of a process cannot be given; .number .tail
+    │   ├── LineTooLongError         it is longer than max_line
+    │   └── InvalidLineError         it is no JSON object (also ValueError)
     └── CircuitOpenError             the circuit breaker lets nobody try now; .retry_after says when
         └── CircuitEscalatedError    … nor later: a person must look, and call reset()
 
-A `Verdict` says what was decided and why; a `Teardown` says what was done about it. Both are
-decided once and travel on the error. Imports nothing of the package.
+A `Verdict` says what was decided and why; a `Teardown` says what was done about it; a `Tail` is the
+last that a process wrote. All are decided once and travel on the error. Imports nothing of the
+package.
 """
 
 from __future__ import annotations
@@ -192,6 +196,14 @@ class Teardown:
         return f"process tree {self.tree}{sent}{status}{left}"
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last of what a process wrote, as far as it was read."""
+
+    stdout: str = ""
+    stderr: str = ""
+
+
 class StreamGuardError(Exception):
     """Base of everything that streamguard raises on purpose."""
 
@@ -268,6 +280,26 @@ class StreamInterruptedError(StreamGuardError):
 
 class ProcessExitedError(StreamGuardError):
     """The backend's process ended while its stream was still being read."""
+
+
+class LineError(StreamGuardError):
+    """A line that cannot be given. The next pull goes on behind it.
+
+    `number` counts from 1. What the process wrote is in `tail`, never in the error's text (E3).
+    """
+
+    def __init__(self, message: str = "", *, number: int = 0, tail: Tail | None = None) -> None:
+        super().__init__(message)
+        self.number = number
+        self.tail = tail or Tail()
+
+
+class LineTooLongError(LineError):
+    """A line is longer than `max_line` bytes; what is left of it will be passed over."""
+
+
+class InvalidLineError(LineError, ValueError):
+    """A line is no JSON object, and `on_invalid="raise"` was said."""
 
 
 class CircuitOpenError(StreamGuardError):

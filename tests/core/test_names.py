@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 
@@ -17,6 +18,12 @@ def test_every_promised_name_is_there_and_at_home_where_it_is_said_to_be():
     for name, home in streamguard._HOME_OF.items():
         assert getattr(streamguard, name).__module__ == f"streamguard.{home}"
     assert set(streamguard.__all__) == set(dir(streamguard))
+
+
+def test_no_module_hides_a_public_name():
+    """O1: importing a module sets it as an attribute of the package, over a name that is alike."""
+    modules = {module.name for module in pkgutil.iter_modules(streamguard.__path__)}
+    assert not modules & set(streamguard.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error():

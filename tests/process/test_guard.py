@@ -21,6 +21,7 @@ from streamguard import (
     StreamTruncatedError,
     exit_code_for,
     idle_guard,
+    lines,
 )
 from streamguard.backends import Backend
 from streamguard.events import (
@@ -32,7 +33,6 @@ from streamguard.events import (
     TimedOut,
     TornDown,
 )
-from streamguard.lines import lines
 from streamguard.process import ProcessTree, marked_env
 from streamguard.signals import Progress, TurnEnded
 from tests.process.backends import PATIENCE, is_dead, open_fds

@@ -1,9 +1,10 @@
-"""`lines(process)` and `json_lines(process)`: the stream of a command line that you started.
+"""What a process writes, as a stream: `lines(process)` and `json_lines(process)`.
 
-A source for guards: what a process writes to stdout, line by line, on every loop and for every
-kind of process object. Lines are bounded, stderr is emptied meanwhile, the end of both is
-remembered for the error. stdout is read only when a line is asked for, so a slow consumer slows
-the process. The process itself stays its owner's: it is neither waited for nor ended here.
+A source for guards, for those who start a command line themselves: its stdout, line by line, on
+every loop and for every kind of process object. Lines are bounded, stderr is emptied meanwhile, the
+end of both is remembered for the error. stdout is read only when a line is asked for, so a slow
+consumer slows the process. The process itself stays its owner's: it is neither waited for nor
+ended here. (No module may be called `lines`: it would hide the function in the package.)
 May import `pipes`, `splitter` and `errors`; knows nothing of limits in time.
 """
 
@@ -13,12 +14,11 @@ import json
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import anyio
 
-from streamguard.errors import ConfigError, StreamGuardError
+from streamguard.errors import ConfigError, InvalidLineError, LineTooLongError, Tail
 from streamguard.pipes import Drain, Pipe, Remembered, close_writer, pipe_of
 from streamguard.splitter import Splitter
 
@@ -46,34 +46,6 @@ class HasPipes(Protocol):
     def stdout(self) -> Any: ...
     @property
     def stderr(self) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The last of what a process wrote, as far as it was read."""
-
-    stdout: str = ""
-    stderr: str = ""
-
-
-class LineError(StreamGuardError):
-    """A line that cannot be given. The next pull goes on behind it.
-
-    `number` counts from 1. What the process wrote is in `tail`, never in the error's text (E3).
-    """
-
-    def __init__(self, message: str = "", *, number: int = 0, tail: Tail | None = None) -> None:
-        super().__init__(message)
-        self.number = number
-        self.tail = tail or Tail()
-
-
-class LineTooLongError(LineError):
-    """A line is longer than `max_line` bytes; what is left of it will be passed over."""
-
-
-class InvalidLineError(LineError, ValueError):
-    """A line is no JSON object, and `on_invalid="raise"` was said."""
 
 
 def lines(
