@@ -134,7 +134,9 @@ class Attempt:
             self.reconsider()
         self.tell(events.StreamStarted(activity=self.activity, at=now))
         if self.plan.process is not None:
-            self._supervision = Supervision(self.plan.process, self, self.loop)
+            self._supervision = Supervision(
+                self.plan.process, self.plan.kill_grace, self, self.loop
+            )
             try:
                 self._supervision.seek()
             except BaseException as error:

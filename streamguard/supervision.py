@@ -8,7 +8,7 @@ business. Knows process trees and the loop; nothing of streams, limits or verdic
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
@@ -42,11 +42,23 @@ class Reporter(Protocol):
 class Supervision:
     """What `process=` names, once it can be named."""
 
-    __slots__ = ("__weakref__", "_is_told", "_let_go", "_loop", "_process", "_reporter", "tree")
+    __slots__ = (
+        "__weakref__",
+        "_is_told",
+        "_kill_grace",
+        "_let_go",
+        "_loop",
+        "_process",
+        "_reporter",
+        "tree",
+    )
 
-    def __init__(self, process: Process, reporter: Reporter, loop: Loop) -> None:
+    def __init__(
+        self, process: Process, kill_grace: float, reporter: Reporter, loop: Loop
+    ) -> None:
         self.tree: ProcessTree | None = None
         self._process = process
+        self._kill_grace = kill_grace
         self._reporter = weakref.ref(reporter)
         self._loop = loop
         self._is_told = False
@@ -60,13 +72,16 @@ class Supervision:
         if self.tree is not None or (target := self._named()) is None:
             return
         from streamguard.process import ProcessTree
+        from streamguard.process.sentinel import adopted
 
         is_theirs = isinstance(target, ProcessTree)
         tree = target if isinstance(target, ProcessTree) else ProcessTree.adopt(target)
         self.tree = tree
         watching = self._loop.spawn(partial(_watch, tree, self._reporter), name="process watch")
         # An attempt that is only forgotten must not leave a task and a descriptor behind (O7).
-        closing = None if is_theirs else tree.close
+        closing = [adopted(tree, self._kill_grace)]  # a sentinel, if one is in force (D7)
+        if not is_theirs:
+            closing.append(tree.close)
         self._let_go = weakref.finalize(self, _let_go, self._loop, watching, closing)
         self._let_go.atexit = False
         if (reporter := self._reporter()) is not None:
@@ -130,9 +145,9 @@ async def _watch(tree: ProcessTree, reporter: weakref.ref[Reporter]) -> None:
         who.process_died()
 
 
-def _let_go(loop: Loop, watching: Detached, closing: Callable[[], object] | None) -> None:
-    if closing is not None:
-        closing()  # the watch waits on a descriptor of its own
+def _let_go(loop: Loop, watching: Detached, closing: Iterable[Callable[[], None]]) -> None:
+    for close in closing:
+        close()  # the watch waits on a descriptor of its own
     if loop.is_running_here():
         watching.cancel()
     else:

@@ -35,7 +35,7 @@ from streamguard.events import (
 )
 from streamguard.process import ProcessTree, marked_env
 from streamguard.signals import Progress, TurnEnded
-from tests.process.backends import PATIENCE, is_dead, open_fds
+from tests.process.backends import PATIENCE, comes_true, is_dead, open_fds
 from tests.support import Events
 
 IDLE = 0.2
@@ -576,6 +576,44 @@ def test_two_hundred_at_once(loop, backends):
     assert len(errors) == count
     assert all(error.teardown.confirmed for error in errors)
     assert backends.living() == set()
+
+
+# -- host death (D7) -----------------------------------------------------------------------------
+
+HOST = """
+import subprocess, sys
+import anyio
+from streamguard import idle_guard, sentinel
+
+async def silence():
+    print("ready", backend.pid, flush=True)
+    await anyio.sleep_forever()
+    yield
+
+async def main():
+    async for _ in silence() | idle_guard(1000, process=backend, kill_grace=0.2):
+        pass
+
+if sys.argv[1] == "sentinel":
+    sentinel()
+backend = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL)
+anyio.run(main, backend=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("kind", ["sentinel", "control"])
+def test_a_guarded_process_ends_with_its_program_if_a_sentinel_is_in_force(loop, backends, kind):
+    """D7: nobody adopts by hand. The control shows that it would live on."""
+    name = "trio" if loop.name == "trio" else "asyncio"
+    host = backends.popen([sys.executable, "-c", HOST, kind, name], stdout=subprocess.PIPE)
+    word, pid = host.stdout.readline().split()
+    assert word == b"ready"
+    host.kill()
+    host.wait()
+    if kind == "sentinel":
+        assert comes_true(lambda: is_dead(int(pid)))
+    else:
+        assert not is_dead(int(pid))
 
 
 # -- a backend's own lines -----------------------------------------------------------------------
