@@ -196,7 +196,7 @@ class Attempt:
         if self.plan.stamps or self._sentence is not None:
             return False
         watch = self.watch
-        if self.entry is None or self.entry[0] > now + watch.limits.horizon:
+        if watch.work or self.entry is None or self.entry[0] > now + watch.limits.horizon:
             watch.waiting_since = now
             self.reconsider()
             watch.waiting_since = None

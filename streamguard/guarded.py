@@ -9,7 +9,7 @@ to the consumer is decided here, in `_outcome`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -17,7 +17,7 @@ from streamguard import loops
 from streamguard.attempt import NO_LIMITS, Attempt
 from streamguard.config import mode_in_force
 from streamguard.errors import StreamInterruptedError, Verdict
-from streamguard.loops import RUNNING_TASKS
+from streamguard.loops import Suspended, by_hand, stepped, suspend, taken
 from streamguard.monitor import Block
 from streamguard.operators import Operator
 from streamguard.sources import Source
@@ -116,10 +116,7 @@ class GuardedIterator(AsyncIterator[T]):
         "__weakref__",
         "_ask",
         "_broken",
-        "_carry_on",
         "_clock",
-        "_current_task",
-        "_horizon",
         "_interrupted",
         "_over",
         "_parking",
@@ -128,13 +125,13 @@ class GuardedIterator(AsyncIterator[T]):
         "_ready",
         "_source",
         "_total",
+        "_waited",
         "_watch",
         "attempt",
     )
 
     _ask: Callable[[], Steps]
     _clock: Callable[[], float]
-    _current_task: Callable[[], Any]
     _parking: Parking
 
     def __init__(self, origin: AsyncIterable[T], attempt: Attempt) -> None:
@@ -142,9 +139,9 @@ class GuardedIterator(AsyncIterator[T]):
         self._source = Source(origin, aiter(origin))
         self._watch = attempt.watch
         self._reading = attempt.reading
-        self._horizon = attempt.watch.limits.horizon
         self._ready = False
         self._total: float | None = None  # when a bare `total` is spent (T1)
+        self._waited = False
         self._pulling = False
         self._interrupted = False
         self._broken = False
@@ -165,41 +162,44 @@ class GuardedIterator(AsyncIterator[T]):
             return cast("AsyncIterator[T]", self._source.iterator)  # it *is* the source (T11)
         return self
 
-    async def __anext__(self) -> T:
+    @by_hand
+    def __anext__(self) -> Generator[Any, Any, T]:
         watch = self._watch
         if (
             not watch.steady
-            or self._current_task() is not (parking := self._parking).task
-            or (RUNNING_TASKS is not None and len(RUNNING_TASKS) > 1)
+            or watch.waiting_since is not None
             or (self._total is not None and self._clock() >= self._total)
         ):
-            return await self._pull()
-        # Nothing is new, and who pulls is who pulled before: what `_pull` comes to, without its
-        # hops. On asyncio the source is awaited as it is; on trio it is stepped once by hand.
+            return (yield from self._pull().__await__())
+        # Nothing is new: what `_pull` comes to, without its hops.
         try:
-            if self._carry_on is None:
-                watch.waiting_since = watch.mark = self._clock()
-                parking.cancels = parking.task.cancelling()
-                message: T = await self._ask()
-            else:
-                steps = self._ask()
+            steps = self._ask()
+            if self._waited:  # it will wait again: cheaper like this, and dearer if it does not
                 try:
                     trap = steps.send(None)
                 except StopIteration as ready:
-                    message = ready.value
+                    self._waited = False
+                    message: T = ready.value
                 else:
-                    self._asked()
-                    message = await self._carry_on(steps, trap)
+                    message = yield from self._wait(steps, trap)
+            else:
+                message = yield from stepped(suspend, steps)
+                if type(message) is self._reading.plain and watch.steady:
+                    watch.messages += 1
+                    return message
+                if type(message) is Suspended:
+                    self._waited = True
+                    message = yield from self._wait(steps, message.trap)  # type: ignore[attr-defined]
             # It may have changed while we waited.
-            if watch.steady and type(message) in self._reading.plain:  # type: ignore[redundant-expr]
+            if type(message) is self._reading.plain and watch.steady:
                 watch.messages += 1
                 watch.waiting_since = None
             else:
-                await self._came(message)
+                yield from self._came(message).__await__()
         except BaseException as error:
             self._pulling = True  # until its teardown is over
             try:
-                outcome = await self._outcome(error)
+                outcome = yield from self._outcome(error).__await__()
             finally:
                 self._pulling = False
             if outcome is error:
@@ -218,12 +218,8 @@ class GuardedIterator(AsyncIterator[T]):
         try:
             if not self._ready or self.attempt.verdict is not None:
                 await self._prepare()
-            assert self.attempt.loop is not None
-            if not self.attempt.loop.is_running_here():
-                self._settle_in(loops.current())
-            if self._watch.steady:
-                self._watch.mark = self._clock()  # the last message came before this
-            message: T = await self._parking.take(self._ask, self._asked)
+            self._arrive()
+            message: T = await taken(self._ask(), self._wait)
             await self._came(message)
         except BaseException as error:
             if (outcome := await self._outcome(error)) is error:
@@ -285,14 +281,21 @@ class GuardedIterator(AsyncIterator[T]):
             self._total = attempt.watch.total_deadline()
         self._ready = self._source.is_entered and not attempt.has_bare_total
 
-    def _asked(self) -> None:
-        """The pull waits, or is about to."""
-        attempt, watch = self.attempt, self._watch
-        now = self._clock()
-        if watch.steady and attempt.entry is not None and attempt.entry[0] <= now + self._horizon:
-            watch.waiting_since = watch.mark = now
+    def _wait(self, steps: Steps, trap: Any) -> Steps:
+        """Nothing is ready: from here on the backend keeps us waiting."""
+        self._arrive()
+        watch = self._watch
+        if watch.steady:
+            watch.waiting_since = watch.mark = self._clock()
         else:
-            attempt.asked()
+            self.attempt.asked()
+        return self._parking.carry_on(steps, trap)
+
+    def _arrive(self) -> None:
+        """Note who pulls: each time it may be another task, or another loop in another thread."""
+        if not self._parking.arrive():
+            self._settle_in(loops.current())
+            self._parking.arrive()
 
     async def _came(self, message: T) -> None:
         """A message came, and is more than plain progress or came where something is new."""
@@ -305,15 +308,13 @@ class GuardedIterator(AsyncIterator[T]):
         attempt.received(message)
 
     def _settle_in(self, loop: Loop) -> None:
-        """Wait on `loop` from here on. Another one than before may step us, in another thread."""
+        """Wait on `loop` from here on."""
         attempt = self.attempt
         if attempt.loop is not loop:
             attempt.loop, attempt.entry = loop, None
         attempt.pull = self._parking = loop.parking()
         attempt.watch.leave_steady()
         self._clock = loop.clock
-        self._current_task = loop.current_task
-        self._carry_on = self._parking.carry_on
 
     # -- what a pull came to -------------------------------------------------------------
 

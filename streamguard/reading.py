@@ -43,8 +43,8 @@ class Reading:
         self._failed = False
         self._unknown: set[type] | frozenset[type] = _NO_TYPES
         self.backend = given
-        # Types whose every message is plain progress: they need no reading.
-        self.plain: set[type] | frozenset[type] = _NO_TYPES
+        # The latest type whose every message is plain progress: it needs no reading.
+        self.plain: type | None = None
 
     def signals(self, message: object, reporter: Reporter) -> tuple[Signal, ...]:
         """What `message` says. Nobody's message, and a reader's failure, is Progress."""
@@ -70,12 +70,11 @@ class Reading:
         return backend
 
     def _note_unknown(self, kind: type, reporter: Reporter) -> None:
-        if kind in self._unknown:
-            return
-        self._unknown = {*self._unknown, kind}
-        reporter.unknown_message(kind)
+        if kind not in self._unknown:
+            self._unknown = {*self._unknown, kind}
+            reporter.unknown_message(kind)
         if not issubclass(kind, _SHAPED):
-            self.plain = {*self.plain, kind}
+            self.plain = kind
 
     def _note_failure(self, kind: type, error: Exception, reporter: Reporter) -> None:
         if not self._failed:

@@ -7,8 +7,9 @@ must be entered. Here each is made to look the same; nothing here knows of limit
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from streamguard.loops import steps_of
@@ -59,7 +60,7 @@ class Source:
 
     def _enter_and_ask(self) -> Steps:
         # Whoever kept this from before the entering must not enter again.
-        return self.ask() if self.is_entered else self._enter_first()
+        return self.ask() if self.is_entered else steps_of(self._enter_first())
 
     async def _enter_first(self) -> Any:
         try:
@@ -82,9 +83,12 @@ def _wants_entering(iterator: object) -> bool:
 
 def _asking(iterator: AsyncIterator[Any]) -> Callable[[], Steps]:
     """How to get the steps of the next message, without a detour where none is needed."""
-    ask = iterator.__anext__
-    steppable = isinstance(iterator, AsyncGenerator) or inspect.iscoroutinefunction(ask)
-    return cast("Callable[[], Steps]", ask) if steppable else lambda: steps_of(ask())
+    ask = cast("Callable[[], Any]", iterator.__anext__)
+    if isinstance(iterator, AsyncGeneratorType):
+        return ask  # what it gives to await is its own steps
+    if inspect.iscoroutinefunction(ask):
+        return lambda: ask().__await__()
+    return lambda: steps_of(ask())
 
 
 def _leaving(entered: Any) -> Close:

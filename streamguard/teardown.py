@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_check
 
 import anyio
 
-from streamguard.loops import Cut, consists_of, steps_of
+from streamguard.loops import Cut, consists_of, steps_of, taken
 
 if TYPE_CHECKING:
     from streamguard.errors import DisconnectOutcome
     from streamguard.knobs import Disconnect
-    from streamguard.loops import Detached, Loop
+    from streamguard.loops import Detached, Loop, Steps
     from streamguard.loops.timekeeper import Entry
     from streamguard.process import ProcessTree, Termination
     from streamguard.supervision import Supervision
@@ -264,7 +264,7 @@ class Bounded:
     async def run(self, awaitable: Awaitable[object]) -> None:
         """Await `awaitable`. When cut, whatever it then raises comes out: see `was_cut`."""
         try:
-            await self._parking.take(lambda: steps_of(awaitable), self._begin)
+            await taken(steps_of(awaitable), self._wait)
         finally:
             self._loop.timekeeper.drop(self)
             self._parking.release()
@@ -274,8 +274,10 @@ class Bounded:
         """Whether a cancellation that came out must go on: it was not ours alone."""
         return not self.was_cut or self._parking.is_overruled
 
-    def _begin(self) -> None:
+    def _wait(self, steps: Steps, trap: Any) -> Steps:
+        self._parking.arrive()
         self._loop.timekeeper.put(self, self._loop.clock() + self._bound)
+        return self._parking.carry_on(steps, trap)
 
     def on_time(self, now: float) -> bool:  # noqa: ARG002 - a sleeper's method
         return True

@@ -6,30 +6,13 @@ imported only when its loop is the one that runs. Everything above is written on
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from enum import Enum
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Protocol, cast
 
+from streamguard.loops.steps import Steps, Suspended, by_hand, stepped, steps_of, suspend, taken
 from streamguard.loops.timekeeper import Timekeeper
-
-
-def _running_tasks() -> dict[Any, object] | None:
-    """What runs on each asyncio loop, on 3.11, where `current_task` is read from this table.
-
-    It does not say which thread asks: while more than one loop runs a task, callers must look
-    closer (T9).
-    """
-    if sys.version_info >= (3, 12):
-        return None
-    return vars(asyncio.tasks)["_current_tasks"]  # type: ignore[no-any-return]
-
-
-RUNNING_TASKS: Final = _running_tasks()
-
-# An awaitable that can also be stepped by hand: `send`, `throw`, `close`.
-Steps: TypeAlias = Coroutine[Any, Any, Any]
 
 
 class Cut(Enum):
@@ -49,13 +32,12 @@ class Parking(Protocol):
     task: Any
     cancels: int
 
-    def take(self, ask: Callable[[], Steps], asked: Callable[[], None]) -> Awaitable[Any]:
-        """What `ask()` comes to; `asked()` is called when, or before, it has to wait."""
+    def arrive(self) -> bool:
+        """Note who waits, before `carry_on`; False if that is not on this parking's loop."""
         ...
 
-    @property
-    def carry_on(self) -> Callable[[Steps, Any], Awaitable[Any]] | None:
-        """Where a pull may be stepped by hand: awaits the rest, after `asked`. Else None."""
+    def carry_on(self, steps: Steps, trap: Any) -> Steps:
+        """Wait until `steps`, which has just suspended with `trap`, is through."""
         ...
 
     def cut(self, *, force: bool = False) -> Cut:
@@ -103,12 +85,14 @@ class Loop(Protocol):
 
     timekeeper: Timekeeper
     cancelled: type[BaseException]
-    # The current task, cheap enough for every message: another one steps us on another loop.
-    current_task: Callable[[], Any]
 
     @property
     def clock(self) -> Callable[[], float]:
-        """The loop's monotonic time, cheap enough for every message (T13)."""
+        """The loop's monotonic time, cheap enough for every wait (T13)."""
+        ...
+
+    def current_task(self) -> object:
+        """The task that runs the caller."""
         ...
 
     def parking(self) -> Parking:
@@ -174,30 +158,22 @@ def is_exit(error: BaseException | None, cancelled: type[BaseException]) -> bool
     return error is not None and not isinstance(error, harmless)
 
 
-def steps_of(awaitable: Awaitable[Any]) -> Steps:
-    """`awaitable` as something that can be stepped with `send` and `throw`."""
-    if hasattr(awaitable, "send"):
-        return cast("Steps", awaitable)
-    return _awaiting(awaitable)
-
-
-async def _awaiting(awaitable: Awaitable[Any]) -> Any:
-    # Also gives `send` and `throw` to awaitables whose `__await__` is a bare iterator.
-    return await awaitable
-
-
 __all__ = [
-    "RUNNING_TASKS",
     "Cut",
     "Detached",
     "Host",
     "Loop",
     "Parking",
     "Steps",
+    "Suspended",
     "Timekeeper",
+    "by_hand",
     "consists_of",
     "current",
     "current_or_none",
     "is_exit",
+    "stepped",
     "steps_of",
+    "suspend",
+    "taken",
 ]

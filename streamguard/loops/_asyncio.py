@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import math
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 import anyio
 
-from streamguard.loops import RUNNING_TASKS, Cut, Detached, Host, Parking, Steps
+from streamguard.loops import Cut, Detached, Host, Parking, Steps
 from streamguard.loops.timekeeper import PASSES, Timekeeper
 
 # A coroutine that is stepped by hand has no task; this one equals no current one.
@@ -43,15 +43,19 @@ def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return time.monotonic if is_plain or is_uvloop else loop.time
 
 
-def _current_task_of(loop: asyncio.AbstractEventLoop) -> Callable[[], object]:
-    """`asyncio.current_task`, the cheap way.
+def _surely_current_task(loop: asyncio.AbstractEventLoop) -> Any:
+    """`asyncio.current_task`, the cheap way; None if in doubt.
 
-    It is written in C from 3.12 on. On 3.11 it is Python around a system call, and would be the
-    dearest part of a pull; there the table behind it is read (`RUNNING_TASKS`).
+    On 3.11 that would be a system call. The table that is read there does not say which thread
+    asks, so it tells nothing while there is more than one loop in it.
     """
-    if RUNNING_TASKS is None:
-        return asyncio.current_task
-    return functools.partial(RUNNING_TASKS.get, loop)
+    if sys.version_info >= (3, 12):
+        try:
+            return asyncio.current_task()
+        except RuntimeError:
+            return None
+    running = vars(asyncio.tasks)["_current_tasks"]
+    return running.get(loop) if len(running) == 1 else None
 
 
 class AsyncioTimekeeper(Timekeeper):
@@ -98,20 +102,36 @@ class AsyncioParking:
 
     __slots__ = ("_cut", "_loop", "cancels", "task")
 
-    carry_on = None  # a task awaits the source itself, which is cheaper than its steps by hand
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._cut = False
-        # Both are read at each pull: an aiostream operator steps us in fresh tasks.
+        # Both are read at each wait: an aiostream operator steps us in fresh tasks.
         self.task: Any = _NO_TASK
         self.cancels = 0
 
-    async def take(self, ask: Callable[[], Steps], asked: Callable[[], None]) -> Any:
-        self.task = asyncio.current_task(self._loop) or _NO_TASK
-        self.cancels = 0 if self.task is _NO_TASK else self.task.cancelling()
-        asked()
-        return await ask()
+    def arrive(self) -> bool:
+        task: Any = _surely_current_task(self._loop)
+        if task is None or task is not self.task:
+            if asyncio._get_running_loop() is not self._loop:
+                return False
+            self.task = task = asyncio.current_task(self._loop) or _NO_TASK
+        self.cancels = 0 if task is _NO_TASK else task.cancelling()
+        return True
+
+    def carry_on(self, steps: Steps, trap: Any) -> Steps:
+        while True:
+            try:
+                yield trap
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - the steps' to handle, not ours
+                try:
+                    trap = steps.throw(error)
+                except StopIteration as stop:
+                    return stop.value
+            else:
+                return (yield from steps)
 
     def cut(self, *, force: bool = False) -> Cut:
         task = self.task
@@ -198,7 +218,9 @@ class AsyncioLoop:
         self._loop = loop
         self.clock = _clock_of(loop)
         self.timekeeper: Timekeeper = AsyncioTimekeeper(loop)
-        self.current_task = _current_task_of(loop)
+
+    def current_task(self) -> object:
+        return asyncio.current_task(self._loop)
 
     def parking(self) -> Parking:
         return AsyncioParking(self._loop)

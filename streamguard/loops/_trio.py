@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Coroutine, Generator
-from types import coroutine
-from typing import Any, cast
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import trio
 
@@ -81,28 +80,26 @@ class TrioParking:
     and is not taken for cancelled here: the next one may hang on (T9).
     """
 
-    __slots__ = ("_scope", "cancels", "task")
+    __slots__ = ("_scope", "_token", "cancels", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self._token = token
         self._scope: trio.CancelScope | None = None
         self.task: Any = None
         self.cancels = 0
 
-    @coroutine
-    def take(
-        self, ask: Callable[[], Steps], asked: Callable[[], None]
-    ) -> Generator[Any, Any, Any]:
-        self.task = trio.lowlevel.current_task()
-        steps = ask()
+    def arrive(self) -> bool:
         try:
-            trap = steps.send(None)
-        except StopIteration as ready:
-            return ready.value
-        asked()
-        return (yield from cast("Generator[Any, Any, Any]", self.carry_on(steps, trap)))
+            task = trio.lowlevel.current_task()
+        except RuntimeError:
+            return False
+        if task is not self.task:
+            if trio.lowlevel.current_trio_token() is not self._token:
+                return False
+            self.task = task
+        return True
 
-    @coroutine
-    def carry_on(self, steps: Steps, trap: Any) -> Generator[Any, Any, Any]:
+    def carry_on(self, steps: Steps, trap: Any) -> Steps:
         try:
             while True:
                 self._scope = trio.CancelScope()
@@ -191,13 +188,15 @@ class TrioLoop:
     cancelled: type[BaseException] = trio.Cancelled
 
     def __init__(self) -> None:
-        self.current_task: Callable[[], object] = trio.lowlevel.current_task
         self._token = trio.lowlevel.current_trio_token()
         self.clock = trio.lowlevel.current_clock().current_time
         self.timekeeper: Timekeeper = TrioTimekeeper(self.clock)
 
+    def current_task(self) -> object:
+        return trio.lowlevel.current_task()
+
     def parking(self) -> Parking:
-        return TrioParking()
+        return TrioParking(self._token)
 
     def host(self) -> Host:
         return TrioHost()

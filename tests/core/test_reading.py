@@ -68,7 +68,7 @@ def test_unknown_types_are_plain_but_lines_are_looked_at(report):
     auto = Reading(None)
     for unknown in ("a", {"type": "whatever"}, ("messages", {}), {}):
         assert auto.signals(unknown, report) == PROGRESS
-    assert auto.plain == {str}
+    assert auto.plain is str
     assert report.unknown == [str, dict, tuple]
 
 

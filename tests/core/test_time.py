@@ -322,6 +322,18 @@ def test_each_tool_has_its_own_allowance(loop, form):
     loop.run(main)
 
 
+def test_a_tool_is_timed_although_the_backend_talks_on_at_once(loop, form):
+    """T2, T5: what was ready after the tool's start leaves its deadline where it was."""
+
+    async def main():
+        source = Script(say("a"), silence(loop.s(10)), tool_start("Bash"), say("b"), hang())
+        taken = await take(source | idle_guard(loop.s(180), tools=loop.s(20)), form)
+        assert type(taken.error) is ToolTimeoutError
+        assert loop.took(taken.elapsed, 10 + 20)
+
+    loop.run(main)
+
+
 def test_idle_counts_from_the_tools_result(loop, form):
     """T5: the window after a tool is a whole one."""
 

@@ -1,0 +1,73 @@
+"""Awaitables, stepped by hand: what is ready costs next to nothing, and a suspension is seen.
+
+`map` gives what an iterator yields to a function, and lets through what it returns: the value in
+its `StopIteration`. So `yield from stepped(suspend, steps)` is, all in C, what `await` is, as long as
+`steps` has no need to suspend; where it has, this comes to a `Suspended` instead, with the rest still
+to be waited for. Knows nothing of loops.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from types import FunctionType
+from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What `await` iterates over: the steps of an awaitable, with `send`, `throw` and `close`.
+Steps: TypeAlias = Generator[Any, Any, Any]
+
+
+class Suspended:
+    """What steps come to that have to wait. `trap` is for the loop."""
+
+    __slots__ = ("trap",)
+
+    trap: Any
+
+
+def suspend(trap: Any) -> NoReturn:
+    """For `map`: come to a `Suspended` where steps would wait."""
+    suspended = Suspended()
+    suspended.trap = trap
+    raise StopIteration(suspended)
+
+
+stepped = cast("Callable[[Callable[[Any], NoReturn], Steps], Steps]", map)
+
+
+def by_hand(function: Callable[P, Generator[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """A generator function as a coroutine function: one that may also say `yield from`.
+
+    What `types.coroutine` makes can be awaited too, but is none that `create_task` takes.
+    """
+    generator = cast("FunctionType", function)
+    code = generator.__code__
+    flags = code.co_flags & ~inspect.CO_GENERATOR | inspect.CO_COROUTINE
+    made = FunctionType(code.replace(co_flags=flags), generator.__globals__)
+    return cast("Callable[P, Coroutine[Any, Any, R]]", functools.update_wrapper(made, generator))
+
+
+@by_hand
+def taken(steps: Steps, carry_on: Callable[[Steps, Any], Steps]) -> Steps:
+    """What `steps` comes to; if it has to wait, that is left to `carry_on`."""
+    result = yield from stepped(suspend, steps)
+    if type(result) is Suspended:
+        return (yield from carry_on(steps, result.trap))
+    return result
+
+
+def steps_of(awaitable: Awaitable[Any]) -> Steps:
+    """The steps of `awaitable`, to be sent and thrown into whatever they are."""
+    # A generator-based coroutine has no `__await__`: it is its own steps.
+    is_awaited = hasattr(awaitable, "__await__")
+    steps = cast("Steps", awaitable.__await__() if is_awaited else awaitable)
+    return steps if hasattr(steps, "throw") else _wrapped(steps)
+
+
+def _wrapped(iterator: Iterator[Any]) -> Steps:
+    # `__await__` may also give a bare iterator.
+    return (yield from cast("Steps", iterator))
