@@ -79,7 +79,8 @@ class Permit:
     def __init__(self, breaker: CircuitBreaker, holder: str, admitted: Admitted) -> None:
         self._breaker = breaker
         self._holder = holder
-        self._lock = threading.Lock()
+        # Entered again by an observer that reports on the permit it is told of.
+        self._lock = threading.RLock()
         self._generation = admitted.generation
         self._reported = False
         self._progress_counts = admitted.is_probe
@@ -99,13 +100,8 @@ class Permit:
 
     def progressed(self) -> None:
         """The backend did something new. May be called for each message; the first one counts."""
-        if not self._progress_counts:
-            return
-        with self._lock:
-            if self._reported or not self._progress_counts:
-                return
-            self._generation = self._breaker._progressed(self._generation)
-            self._progress_counts = False
+        if self._progress_counts:
+            self._progress()
 
     def succeeded(self) -> None:
         """A turn was completed."""
@@ -122,9 +118,8 @@ class Permit:
         A rate limit is no failure, but nobody may try for `retry_after` seconds; refused
         credentials need a person at once; a bad request says nothing about the backend.
         """
-        if error_class is ErrorClass.RATE_LIMIT and retry_after:
-            self._breaker.throttle(retry_after)
-        self._end(_OUTCOMES.get(error_class, Outcome.FAILURE))
+        throttle = retry_after if error_class is ErrorClass.RATE_LIMIT else None
+        self._end(_OUTCOMES.get(error_class, Outcome.FAILURE), throttle or 0.0)
 
     def released(self) -> None:
         """The attempt says nothing about the backend: it was cancelled, or never made."""
@@ -148,13 +143,22 @@ class Permit:
     ) -> None:
         self.ended(error)
 
-    def _end(self, outcome: Outcome) -> None:
+    def _progress(self) -> None:
+        with self._lock:
+            if self._progress_counts and not self._reported:
+                self._progress_counts = False
+                self._generation = self._breaker._progressed(self._generation)
+
+    def _end(self, outcome: Outcome, throttle: float = 0.0) -> None:
         with self._lock:
             if self._reported:
                 return
-            event = self._breaker._ended(self._holder, self._generation, outcome, self.is_probe)
             self._reported = True
-        self._breaker._tell(event)
+            try:
+                self._breaker._ended(self, outcome, throttle)
+            except BaseException:  # the store is down, say: the outcome is not known yet
+                self._reported = False
+                raise
 
 
 _OUTCOMES = {
@@ -292,16 +296,23 @@ class CircuitBreaker:
 
         return self._update(change)[0]
 
-    def _ended(
-        self, holder: str, generation: int, outcome: Outcome, is_probe: bool
-    ) -> CircuitReported:
+    def _ended(self, permit: Permit, outcome: Outcome, throttle: float) -> None:
+        check_number("retry_after", throttle)
+
+        # In one step: between two of them somebody might slip in.
         def change(circuit: Circuit, now: float) -> tuple[Circuit, bool]:
-            return self._rules.ended(circuit, now, holder, generation, outcome)
+            if throttle:
+                circuit = self._rules.throttled(circuit, now, throttle)
+            return self._rules.ended(circuit, now, permit._holder, permit.generation, outcome)
 
         counted, _, now = self._update(change)
-        return CircuitReported(
-            key=self.key, at=now, outcome=outcome, counted=counted, is_probe=is_probe
+        self._tell(
+            CircuitReported(
+                key=self.key, at=now, outcome=outcome, counted=counted, is_probe=permit.is_probe
+            )
         )
+        if throttle:
+            self._tell(CircuitThrottled(key=self.key, at=now, retry_after=throttle))
 
     # -- orders ----------------------------------------------------------------------------
 
