@@ -113,6 +113,8 @@ class ProcessTree:
         if self._members.root is not None and not self.is_dead:
             self._check_open()
             await self._members.root.wait_dead()
+            if not self.is_dead:  # it was closed, with no descriptor left to wait with otherwise
+                self._check_open()
 
     async def look(self) -> tuple[int, ...]:
         """Take note of who belongs to the tree now, and give their pids.

@@ -59,6 +59,11 @@ class Handle:
         raise NotImplementedError
 
     @property
+    def is_open(self) -> bool:
+        """Whether there is anything left to look with."""
+        return True
+
+    @property
     def is_dead(self) -> bool:
         """Whether it is known to have ended; whether anybody has reaped it does not matter."""
         if not self._is_dead:
@@ -93,11 +98,11 @@ class Handle:
         return False
 
     async def wait_dead(self) -> None:
-        """Return when it is dead."""
+        """Return when it is dead, or when there is nothing left to look with."""
         import anyio
 
         pause = _FIRST_LOOK
-        while not self.is_dead:
+        while not self.is_dead and self.is_open:
             await anyio.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK)
 
@@ -158,6 +163,10 @@ class PidfdHandle(Handle):
                 raise
             raise UnavailableError from error
         return handle
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd is not None
 
     def holds_pid(self) -> bool:
         return self._reaches(0)
