@@ -63,6 +63,8 @@ OnOpen: TypeAlias = Literal["raise", "wait"]
 
 # Seconds. A wait that rounding has made too short to move a clock would be made again for ever.
 SHORTEST_WAIT: Final = 0.001
+# Seconds. How often who waits looks again at a store that other machines change, too.
+LOOK_AGAIN: Final = 5.0
 
 
 # --- permits ------------------------------------------------------------------------------
@@ -236,9 +238,10 @@ class CircuitBreaker:
         the deadline of a scope around it.
         """
         import anyio
+        from anyio import lowlevel
 
         check_number("within", within, infinite=True)
-        await anyio.lowlevel.checkpoint()
+        await lowlevel.checkpoint()
         if self.on_open == "raise":
             return self._granted(await self._ask_from_coroutine())
         until = min(anyio.current_time() + within, anyio.current_effective_deadline())
@@ -259,7 +262,8 @@ class CircuitBreaker:
                 wait = answer.wait
                 if answer.permit is not None or wait >= until - anyio.current_time():
                     return self._granted(answer)
-                with anyio.move_on_after(max(wait, SHORTEST_WAIT)):
+                nap = min(wait, LOOK_AGAIN) if self._store.blocks else wait
+                with anyio.move_on_after(max(nap, SHORTEST_WAIT)):
                     await changed.wait()
             finally:
                 unlisten()
@@ -267,9 +271,9 @@ class CircuitBreaker:
     async def _ask_from_coroutine(self) -> _Answer:
         if not self._store.blocks:
             return self._ask()
-        import anyio
+        from anyio import to_thread
 
-        return await anyio.to_thread.run_sync(self._ask)
+        return await to_thread.run_sync(self._ask)
 
     def _ask(self) -> _Answer:
         holder = uuid.uuid4().hex

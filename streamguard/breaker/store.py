@@ -31,7 +31,8 @@ class CircuitStore(Protocol):
         `change` is given the circuit (a new `Circuit()` for a key nobody knows) and the store's
         time, in seconds: one clock for all who share the store, not the caller's. It is pure
         and may be called again with a fresher circuit, as compare-and-set needs it. Its second
-        result is returned, of the call whose circuit was kept.
+        result is returned, of the call whose circuit was kept. A circuit that comes back as it
+        was need not be written: that is how circuits are read, too.
 
         What makes this safe between machines is that a circuit's `generation` only grows, and
         each report names the one it belongs to: what comes late from a paused machine changes
@@ -42,8 +43,9 @@ class CircuitStore(Protocol):
     def listen(self, key: str, changed: Callable[[], None], /) -> Callable[[], None]:
         """Call `changed` after each change of that circuit that comes to be known here.
 
-        From any thread, and better too often than not at all: who waits would else look again
-        only when its time is up. Returns the function that ends it.
+        From any thread, and better too often than not at all. Who waits for a store that
+        `blocks` also looks again by itself from time to time, since what another machine did
+        may never be told here. Returns the function that ends it.
         """
         ...
 

@@ -1053,6 +1053,23 @@ def test_a_store_that_blocks_is_asked_in_a_worker_thread(loop, blocks):
     loop.run(main)
 
 
+def test_who_waits_for_a_store_of_many_machines_looks_again_by_itself(loop):
+    """Section 11: what is done elsewhere may never be told here."""
+
+    async def main():
+        store, began = SharedStore(), anyio.current_time()
+        here, there = (CircuitBreaker("k", store=store, on_open="wait") for _ in range(2))
+        there.isolate()
+        there.restore({**there.snapshot(), "status": "open", "pause_left": 25})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(here.acquire)
+            await anyio.sleep(12)
+            there.reset()
+        assert 12 <= anyio.current_time() - began <= 17
+
+    loop.run(main)
+
+
 def test_a_store_that_is_down_is_said_so(clock):
     """Section 11: and the permit can be reported on again when it is back."""
 
