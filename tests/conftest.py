@@ -19,13 +19,9 @@ class Loop:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.is_virtual = True
 
     def run(self, main: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         return run_virtual(main, *args, backend=self.name)
-
-    def s(self, seconds: float) -> float:
-        return seconds
 
     def took(self, elapsed: float, seconds: float, *, slack: float = 0.0) -> bool:
         """Whether `elapsed` is `seconds`: never early, and `slack` late where it says so.

@@ -154,11 +154,11 @@ def test_a_ping_is_a_message_and_no_progress(loop, form):
         seen = []
         source = Script(
             say("a"),
-            silence(loop.s(20)),
+            silence(20),
             ping(),
             call(lambda: seen.append(activity.last_message - activity.last_progress)),
         )
-        await take(source | idle_guard(loop.s(60), activity=activity), form)
+        await take(source | idle_guard(60, activity=activity), form)
         assert loop.took(seen[0], 20)
 
     loop.run(main)
@@ -169,7 +169,7 @@ def test_an_error_carries_the_activity(loop, form):
 
     async def main():
         activity = Activity("issue-7", issue=7)
-        guard = idle_guard(loop.s(60), activity=activity)
+        guard = idle_guard(60, activity=activity)
         error = (await take(Script(hang()) | guard, form)).error
         assert error.activity is activity
         assert (error.verdict.name, error.verdict.labels) == ("issue-7", {"issue": 7})
@@ -183,7 +183,7 @@ def test_without_one_a_stream_makes_its_own(loop, form):
     """O8: `Guarded.activity`."""
 
     async def main():
-        stream = Script(say("a"), done()) | idle_guard(loop.s(60))
+        stream = Script(say("a"), done()) | idle_guard(60)
         assert stream.activity.status == "new"
         await take(stream, form)
         assert stream.activity.messages == 2
@@ -196,14 +196,14 @@ def test_one_activity_turn_after_turn(loop, form):
 
     async def main():
         activity = Activity()
-        guard = idle_guard(loop.s(60), activity=activity)
+        guard = idle_guard(60, activity=activity)
         await take(Script(opened("t"), say("a"), done()) | guard, form)
         assert (activity.messages, activity.pulls, activity.status) == (3, 4, "ended")
         started = activity.started
-        await anyio.sleep(loop.s(500))
+        await anyio.sleep(500)
         seen = []
         look = call(lambda: seen.append(activity.status))
-        await take(Script(say("b"), silence(loop.s(1)), look) | guard, form)
+        await take(Script(say("b"), silence(1), look) | guard, form)
         assert seen == ["waiting"]
         assert (activity.messages, activity.pulls) == (4, 6)
         assert loop.took(activity.started - started, 500)
@@ -217,20 +217,20 @@ def test_two_streams_at_once_are_refused(loop, form):
 
     async def main():
         activity = Activity("shared")
-        guard = idle_guard(loop.s(60), activity=activity)
+        guard = idle_guard(60, activity=activity)
 
         async def second(_message):
             other = await take(Script(say("b")) | guard, form)
             refusals.append(other.error)
 
         async def beside():
-            await anyio.sleep(loop.s(10))
+            await anyio.sleep(10)
             await second(None)
 
         refusals = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(beside)
-            taken = await take(Script(silence(loop.s(20)), say("a")) | guard, form)
+            taken = await take(Script(silence(20), say("a")) | guard, form)
         assert taken.error is None
         [refusal] = refusals
         assert isinstance(refusal, RuntimeError)
@@ -246,7 +246,7 @@ def test_an_abandoned_stream_leaves_live_at_once(loop):
     async def main():
         activity = Activity("kept")
         source = aiter(Script(say("a"), hang()))
-        stream = aiter(source | idle_guard(loop.s(60), activity=activity))
+        stream = aiter(source | idle_guard(60, activity=activity))
         await anext(stream)
         assert activity in live()
         assert activity.status == "streaming"
@@ -265,7 +265,7 @@ def test_an_older_stream_that_closes_late_does_not_end_the_newer(loop):
 
     async def main():
         activity = Activity()
-        guard = idle_guard(loop.s(60), activity=activity)
+        guard = idle_guard(60, activity=activity)
         older = Script(say("a"), hang()) | guard
         async for _ in older:
             break
@@ -290,7 +290,7 @@ def test_live_lists_what_streams_now(loop, form):
             names.append(sorted(activity.name for activity in live()))
 
         async def run(name, seconds):
-            source = Script(say("x"), silence(loop.s(seconds)), call(look))
+            source = Script(say("x"), silence(seconds), call(look))
             await take(source | idle_guard(None, activity=Activity(name)), form)
 
         async with anyio.create_task_group() as tasks:
@@ -382,13 +382,13 @@ def test_a_hold_pauses_idle_and_its_end_starts_a_fresh_window(loop, form):
         activity = Activity()
 
         async def permission():
-            await anyio.sleep(loop.s(40))
+            await anyio.sleep(40)
             with activity.hold("permission"):
-                await anyio.sleep(loop.s(300))
+                await anyio.sleep(300)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(permission)
-            taken = await take(Script(hang()) | idle_guard(loop.s(60), activity=activity), form)
+            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 40 + 300 + 60)
 
@@ -405,7 +405,7 @@ def test_a_hold_decorates_the_callback_that_asks(loop, form, kind):
         @activity.hold("permission")
         async def ask(question, *, seconds):
             """Ask somebody."""
-            await anyio.sleep(loop.s(seconds))
+            await anyio.sleep(seconds)
             return f"{question}: yes"
 
         @activity.hold("permission")
@@ -422,7 +422,7 @@ def test_a_hold_decorates_the_callback_that_asks(loop, form, kind):
             yield answer if isinstance(answer, str) else await answer
             yield "done"
 
-        taken = await take(backend() | idle_guard(loop.s(60), activity=activity), form)
+        taken = await take(backend() | idle_guard(60, activity=activity), form)
         assert taken.error is None
         assert taken.messages == ["rm?: yes", "done"]
         assert loop.took(taken.elapsed, 500 if kind == "async" else 0)
@@ -438,7 +438,7 @@ def test_a_callback_that_only_returns_an_awaitable_is_held_to_its_end(loop, kind
         activity = Activity()
 
         async def ask():
-            await anyio.sleep(loop.s(100))
+            await anyio.sleep(100)
 
         class Asks:
             async def __call__(self):
@@ -452,7 +452,7 @@ def test_a_callback_that_only_returns_an_awaitable_is_held_to_its_end(loop, kind
         }[kind]
         for _ in range(2):
             source = Script(say("a"), call(activity.hold()(callback)), say("b"))
-            taken = await take(source | idle_guard(loop.s(60), activity=activity))
+            taken = await take(source | idle_guard(60, activity=activity))
             assert taken.error is None
             assert loop.took(taken.elapsed, 100)
 
@@ -482,12 +482,12 @@ def test_concurrent_calls_of_one_decorated_callback(loop):
 
         @activity.hold("permission")
         async def ask(seconds):
-            await anyio.sleep(loop.s(seconds))
+            await anyio.sleep(seconds)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, 200)
             tasks.start_soon(ask, 100)
-            taken = await take(Script(hang()) | idle_guard(loop.s(60), activity=activity))
+            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
         assert loop.took(taken.elapsed, 200 + 60)
 
     loop.run(main)
@@ -501,14 +501,14 @@ def test_holds_nest(loop, form):
 
         async def nested():
             with activity.hold("outer"):
-                await anyio.sleep(loop.s(100))
+                await anyio.sleep(100)
                 with activity.hold("inner"):
-                    await anyio.sleep(loop.s(100))
-                await anyio.sleep(loop.s(100))
+                    await anyio.sleep(100)
+                await anyio.sleep(100)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(nested)
-            taken = await take(Script(hang()) | idle_guard(loop.s(60), activity=activity), form)
+            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
         assert loop.took(taken.elapsed, 300 + 60)
 
     loop.run(main)
@@ -523,13 +523,13 @@ def test_one_hold_can_be_entered_again(loop):
 
         async def twice():
             with hold, hold:
-                await anyio.sleep(loop.s(100))
+                await anyio.sleep(100)
             with hold:
-                await anyio.sleep(loop.s(100))
+                await anyio.sleep(100)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(twice)
-            taken = await take(Script(hang()) | idle_guard(loop.s(60), activity=activity))
+            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
         assert loop.took(taken.elapsed, 200 + 60)
 
     loop.run(main)
@@ -737,8 +737,8 @@ def test_a_touch_counts_as_progress(loop, form):
     async def main():
         activity = Activity()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(after, loop.s(50), activity.touch)
-            taken = await take(Script(hang()) | idle_guard(loop.s(60), activity=activity), form)
+            tasks.start_soon(after, 50, activity.touch)
+            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
         assert loop.took(taken.elapsed, 50 + 60)
         assert taken.error.verdict.messages == 0
 
@@ -784,8 +784,8 @@ def test_a_touch_from_another_thread_reaches_a_parked_pull(loop, form):
     async def main():
         activity = Activity()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(after, loop.s(50), lambda: in_thread(activity.touch))
-            taken = await take(Script(hang()) | idle_guard(loop.s(60), activity=activity), form)
+            tasks.start_soon(after, 50, lambda: in_thread(activity.touch))
+            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
         assert loop.took(taken.elapsed, 50 + 60)
 
     loop.run(main)
@@ -799,15 +799,15 @@ def test_a_hold_from_another_thread_pauses_a_parked_pull(loop, form):
         hold = activity.hold("approval in the browser")
 
         async def approve():
-            await anyio.sleep(loop.s(40))
+            await anyio.sleep(40)
             in_thread(hold.__enter__)
-            await anyio.sleep(loop.s(300))
+            await anyio.sleep(300)
             assert activity.status == "held"
             in_thread(lambda: hold.__exit__(None, None, None))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(approve)
-            taken = await take(Script(hang()) | idle_guard(loop.s(60), activity=activity), form)
+            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 40 + 300 + 60)
 
@@ -825,10 +825,10 @@ def test_a_hold_that_is_over_before_the_loop_heard_of_it(loop):
                 pass
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(after, loop.s(10), lambda: in_thread(briefly))
-            taken = await take(Script(hang()) | idle_guard(loop.s(60), activity=activity))
+            tasks.start_soon(after, 10, lambda: in_thread(briefly))
+            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
         assert type(taken.error) is IdleTimeoutError
-        assert taken.elapsed <= loop.s(70) + 2.0
+        assert taken.elapsed <= 70 + 2.0
 
     loop.run(main)
 
@@ -838,9 +838,9 @@ def test_a_prompt_marked_in_another_thread(loop, form):
 
     async def main():
         activity = Activity()
-        guard = idle_guard(loop.s(60), activity=activity)
+        guard = idle_guard(60, activity=activity)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(after, loop.s(500), lambda: in_thread(activity.mark_prompt))
+            tasks.start_soon(after, 500, lambda: in_thread(activity.mark_prompt))
             taken = await take(Script(say("a"), done(), hang()) | guard, form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 500 + 60)
@@ -855,7 +855,7 @@ def test_a_hold_ended_after_the_loop_was_closed(loop):
     kept = []
 
     async def main():
-        stream = aiter(Script(say("a"), hang()) | idle_guard(loop.s(60), activity=activity))
+        stream = aiter(Script(say("a"), hang()) | idle_guard(60, activity=activity))
         await anext(stream)
         kept.append(stream)
         hold.__enter__()

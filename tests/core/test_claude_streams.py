@@ -98,10 +98,10 @@ def test_a_tool_pauses_idle_until_its_result(loop, form, say):
     async def main():
         events = Events()
         source = Script(
-            *(say(init()), say(assistant(text(), use("t1"))), silence(loop.s(600))),
+            *(say(init()), say(assistant(text(), use("t1"))), silence(600)),
             *(say(user(answer("t1"))), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(60), observer=events), form)
+        taken = await take(source | idle_guard(60, observer=events), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 600 + 60)
         assert taken.error.verdict.in_flight == ()
@@ -116,13 +116,13 @@ def test_parallel_tools_and_those_of_a_sub_agent(loop, form, say):
 
     async def main():
         inner = {"parent": "agent"}
-        wait = silence(loop.s(50))
+        wait = silence(50)
         source = Script(
             *(say(assistant(use("agent", "Task"), use("t1"))), wait),
             *(say(assistant(use("t2"), **inner)), wait, say(user(answer("t1"))), wait, wait),
             *(say(user(answer("t2"))), wait, wait, say(user(answer("agent"))), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        taken = await take(source | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 6 * 50 + 60)
 
@@ -133,7 +133,7 @@ def test_a_tool_that_never_returns(loop, form, say):
     """T5: has its allowance by its name."""
 
     async def main():
-        guard = idle_guard(loop.s(60), tools={"WebFetch": loop.s(100)})
+        guard = idle_guard(60, tools={"WebFetch": 100})
         taken = await take(Script(say(assistant(use("t1", "WebFetch"))), hang()) | guard, form)
         assert type(taken.error) is ToolTimeoutError
         assert taken.error.verdict.work == "WebFetch"
@@ -146,8 +146,8 @@ def test_an_api_that_only_pings(loop, form, say):
     """T1, K11: pings among partial messages are no progress."""
 
     async def main():
-        ticking = repeat(silence(loop.s(10)), say(stream_ping()))
-        taken = await take(Script(say(assistant(text())), ticking) | idle_guard(loop.s(60)), form)
+        ticking = repeat(silence(10), say(stream_ping()))
+        taken = await take(Script(say(assistant(text())), ticking) | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 60)
 
@@ -178,7 +178,7 @@ def test_the_result_ends_the_turn(loop, form, say):
     async def main():
         disconnect = Disconnect()
         source = Script(say(init()), say(assistant(text())), say(result()), hang())
-        guard = idle_guard(loop.s(60), exit_grace=loop.s(200), disconnect=disconnect)
+        guard = idle_guard(60, exit_grace=200, disconnect=disconnect)
         taken = await take(source | guard, form)
         assert taken.error is None
         assert len(taken.messages) == 3
@@ -194,7 +194,7 @@ def test_an_end_after_the_result_is_an_end(loop, form, say):
     async def main():
         disconnect = Disconnect()
         source = Script(say(init()), say(assistant(text())), say(result()))
-        taken = await take(source | idle_guard(loop.s(60), disconnect=disconnect), form)
+        taken = await take(source | idle_guard(60, disconnect=disconnect), form)
         assert taken.error is None
         assert disconnect.calls == []
 
@@ -205,11 +205,11 @@ def test_a_stream_that_ends_without_its_result_is_truncated(loop, form, say):
     """T10: a CLI that exits in mid-turn ends its stream without a word; with all of a verdict."""
 
     async def main():
-        disconnect, events = Disconnect(seconds=loop.s(2)), Events()
+        disconnect, events = Disconnect(seconds=2), Events()
         source = Script(
-            *(say(init()), say(assistant(text(), use("t1"))), silence(loop.s(5))),
+            *(say(init()), say(assistant(text(), use("t1"))), silence(5)),
         )
-        guard = idle_guard(loop.s(60), disconnect=disconnect, observer=events)
+        guard = idle_guard(60, disconnect=disconnect, observer=events)
         taken = await take(source | guard, form)
         error = taken.error
         assert type(error) is StreamTruncatedError
@@ -230,10 +230,10 @@ def test_a_second_turn_can_be_truncated_too(loop, form, say):
 
     async def main():
         once = (say(init()), say(assistant(text())), say(result()))
-        twice = Script(*once, silence(loop.s(500)), *once)
-        assert (await take(twice | idle_guard(loop.s(60)), form)).error is None
-        cut = Script(*once, silence(loop.s(500)), say(init()), say(assistant(text())))
-        taken = await take(cut | idle_guard(loop.s(60)), form)
+        twice = Script(*once, silence(500), *once)
+        assert (await take(twice | idle_guard(60), form)).error is None
+        cut = Script(*once, silence(500), say(init()), say(assistant(text())))
+        taken = await take(cut | idle_guard(60), form)
         assert type(taken.error) is StreamTruncatedError
 
     loop.run(main)
@@ -246,11 +246,11 @@ def test_background_work_that_outlives_the_turn(loop, form, say):
         source = Script(
             *(say(init()), say(assistant(use("t1"))), say(user(answer("t1")))),
             say(task("task_started", tool_use_id="t1", description="make", is_backgrounded=True)),
-            *(say(result()), silence(loop.s(500))),
+            *(say(result()), silence(500)),
             say(task("task_notification", status="completed", output_file="", summary="")),
             *(say(assistant(text("done"))), say(result()), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(60), exit_grace=loop.s(30)), form)
+        taken = await take(source | idle_guard(60, exit_grace=30), form)
         assert taken.error is None
         assert len(taken.messages) == 8
         assert loop.took(taken.elapsed, 500 + 30)
@@ -264,9 +264,9 @@ def test_lines_that_only_the_wire_has(loop, form):
     async def main():
         source = Script(
             *(message({"type": "keep_alive"}), message(init()), message(assistant(text()))),
-            repeat(silence(loop.s(10)), message({"type": "keep_alive"})),
+            repeat(silence(10), message({"type": "keep_alive"})),
         )
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        taken = await take(source | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert taken.error.verdict.last_signal == "Liveness"
         assert loop.took(taken.elapsed, 60)
@@ -327,7 +327,7 @@ def test_the_sdks_client_that_hangs(loop, form):
         client, transport = client_of(message(init()), message(assistant(text())), hang())
         await client.connect()
         await client.query("Fix issue 7")
-        guard = idle_guard(loop.s(60), client=client)
+        guard = idle_guard(60, client=client)
         taken = await take(client.receive_response() | guard, form)
         assert type(taken.error) is IdleTimeoutError
         assert [type(m) for m in taken.messages] == [sdk.SystemMessage, sdk.AssistantMessage]
@@ -346,13 +346,13 @@ def test_the_sdks_client_that_answers(loop, form):
 
     async def main():
         client, transport = client_of(
-            *(message(init()), message(assistant(use("t1"))), silence(loop.s(500))),
+            *(message(init()), message(assistant(use("t1"))), silence(500)),
             *(message(user(answer("t1"))), message(assistant(text())), message(result())),
         )
         beats = []
         async with client:
             await client.query("Fix issue 7")
-            guard = idle_guard(loop.s(60), client=client) | activity_stamp(beats.append)
+            guard = idle_guard(60, client=client) | activity_stamp(beats.append)
             taken = await take(client.receive_response() | guard, form)
             assert taken.error is None
             assert type(taken.messages[-1]) is sdk.ResultMessage
@@ -370,7 +370,7 @@ def test_the_sdks_client_whose_cli_exits_in_mid_turn(loop, form):
         client, transport = client_of(message(init()), message(assistant(text())))
         await client.connect()
         await client.query("Fix issue 7")
-        guard = idle_guard(loop.s(60), client=client)
+        guard = idle_guard(60, client=client)
         taken = await take(client.receive_response() | guard, form)
         assert type(taken.error) is StreamTruncatedError
         assert taken.error.teardown.confirmed
@@ -384,14 +384,14 @@ def test_the_sdks_query_function(loop, form):
 
     async def main():
         transport = ScriptedTransport(
-            Script(message(init()), message(assistant(text())), pings(loop.s(500)))
+            Script(message(init()), message(assistant(text())), pings(500))
         )
 
         async def prompts():
             yield {"type": "user", "message": {"role": "user", "content": "Fix issue 7"}}
 
         messages = sdk.query(prompt=prompts(), transport=transport)
-        taken = await take(messages | idle_guard(loop.s(60)), form)
+        taken = await take(messages | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert len(taken.messages) == 2
         assert transport.closed

@@ -489,7 +489,7 @@ def test_no_limit_said_anywhere(monkeypatch, value):
 
 def test_the_limit_of_the_environment_guards(monkeypatch, loop, form):
     """O9: end to end."""
-    monkeypatch.setenv("STREAMGUARD_IDLE", str(loop.s(60)))
+    monkeypatch.setenv("STREAMGUARD_IDLE", str(60))
 
     async def main():
         taken = await take(Script(hang()) | idle_guard(), form)

@@ -261,20 +261,20 @@ def test_a_verdict_carries_what_was_known(loop, form):
         activity = Activity("issue-7", issue=7)
         disconnect = Disconnect()
         guard = idle_guard(
-            loop.s(60),
-            liveness=loop.s(30),
-            first=loop.s(90),
+            60,
+            liveness=30,
+            first=90,
             disconnect=disconnect,
             activity=activity,
         )
         source = Script(
             *(opened("t-1"), say("a"), tool_start("1", "Bash"), tool_start("2")),
-            *(pings(loop.s(10), times=1), silence(loop.s(500))),
+            *(pings(10, times=1), silence(500)),
         )
         error = (await take(source | guard, form)).error
         assert type(error) is LivenessTimeoutError
         decided = error.verdict
-        assert (decided.limit, decided.window) == ("liveness", loop.s(30))
+        assert (decided.limit, decided.window) == ("liveness", 30)
         assert loop.took(decided.elapsed, 30)
         assert loop.took(decided.last_message_age, 30)
         assert (decided.name, decided.labels) == ("issue-7", {"issue": 7})
@@ -303,7 +303,7 @@ def test_the_streams_own_timeout_is_not_ours(loop, form):
 
     async def main():
         theirs = TimeoutError("read timed out")
-        taken = await take(Script(say("a"), fail(theirs)) | idle_guard(loop.s(60)), form)
+        taken = await take(Script(say("a"), fail(theirs)) | idle_guard(60), form)
         assert taken.error is theirs
 
     loop.run(main)

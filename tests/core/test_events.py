@@ -64,8 +64,8 @@ def test_a_stream_that_just_ends(loop, form):
     async def main():
         events = Events()
         activity = Activity("a")
-        guard = idle_guard(loop.s(60), observer=events, activity=activity)
-        await take(Script(say("a"), silence(loop.s(10)), done()) | guard, form)
+        guard = idle_guard(60, observer=events, activity=activity)
+        await take(Script(say("a"), silence(10), done()) | guard, form)
         assert kinds(events) == [StreamStarted, StreamEnded]
         started, ended = events
         assert started.activity is ended.activity is activity
@@ -81,7 +81,7 @@ def test_a_stream_that_raises(loop, form):
     async def main():
         events = Events()
         error = OSError("connection reset")
-        await take(Script(say("a"), fail(error)) | idle_guard(loop.s(60), observer=events), form)
+        await take(Script(say("a"), fail(error)) | idle_guard(60, observer=events), form)
         assert kinds(events) == [StreamStarted, StreamEnded]
         assert events[-1].error is error
 
@@ -93,12 +93,12 @@ def test_a_verdict_and_all_that_follows(loop, form):
 
     async def main():
         events = Events()
-        disconnect = Disconnect(seconds=loop.s(2))
-        guard = idle_guard(loop.s(60), observer=events, disconnect=disconnect)
+        disconnect = Disconnect(seconds=2)
+        guard = idle_guard(60, observer=events, disconnect=disconnect)
         error = (await take(Script(hang()) | guard, form)).error
         assert kinds(events) == [StreamStarted, HalfTime, TimedOut, TornDown, StreamEnded]
         _, half, timed_out, torn_down, ended = events
-        assert (half.limit, half.window) == ("idle", loop.s(60))
+        assert (half.limit, half.window) == ("idle", 60)
         assert timed_out.enforced
         assert timed_out.verdict is torn_down.verdict is error.verdict
         assert torn_down.teardown is error.teardown
@@ -117,7 +117,7 @@ def test_a_truncated_stream(loop, form):
     async def main():
         events = Events()
         line = {"type": "system", "subtype": "init", "session_id": "s"}
-        guard = idle_guard(loop.s(60), observer=events)
+        guard = idle_guard(60, observer=events)
         error = (await take(Script(message(line)) | guard, form)).error
         assert type(error) is StreamTruncatedError
         assert kinds(events) == [StreamStarted, TimedOut, TornDown, StreamEnded]
@@ -132,7 +132,7 @@ def test_a_disconnect_that_raises(loop, form):
     async def main():
         events = Events()
         broken = RuntimeError("already closed")
-        guard = idle_guard(loop.s(60), observer=events, disconnect=Disconnect(error=broken))
+        guard = idle_guard(60, observer=events, disconnect=Disconnect(error=broken))
         error = (await take(Script(hang()) | guard, form)).error
         assert type(error) is IdleTimeoutError
         [told] = events.of(DisconnectFailed)
@@ -148,14 +148,14 @@ def test_a_disconnect_that_hangs(loop, form):
     async def main():
         events = Events()
         guard = idle_guard(
-            loop.s(60),
+            60,
             observer=events,
-            disconnect=Disconnect(seconds=loop.s(500)),
-            disconnect_timeout=loop.s(20),
+            disconnect=Disconnect(seconds=500),
+            disconnect_timeout=20,
         )
         error = (await take(Script(hang()) | guard, form)).error
         [told] = events.of(DisconnectAbandoned)
-        assert told.bound == loop.s(20)
+        assert told.bound == 20
         assert error.teardown.disconnect == "abandoned"
         assert not error.teardown.confirmed
 
@@ -168,7 +168,7 @@ def test_a_deaf_pull(loop):
     async def main():
         events = Events()
         deaf = swallows_cancel(Script(say("a"), hang()))
-        guard = idle_guard(loop.s(60), observer=events, disconnect=deaf.release)
+        guard = idle_guard(60, observer=events, disconnect=deaf.release)
         error = (await take(deaf | guard)).error
         assert type(error) is IdleTimeoutError
         order = [kind for kind in kinds(events) if kind in (PullDeaf, TimedOut, TornDown)]
@@ -184,7 +184,7 @@ def test_a_cut_that_a_message_withdrew(loop):
     async def main():
         events = Events()
         source = swallows_cancel(Script(hang()), then="yield")
-        taken = await take(source | idle_guard(loop.s(60), observer=events))
+        taken = await take(source | idle_guard(60, observer=events))
         assert taken.error is None
         assert len(taken.messages) == 1
         [told] = events.of(CutWithdrawn)
@@ -237,7 +237,7 @@ def test_an_observer_that_raises_is_reported_and_the_rest_are_told(loop, form, c
             raise ZeroDivisionError("in an observer")
 
         events = Events()
-        guard = idle_guard(loop.s(60), observer=broken) | idle_guard(None, observer=events)
+        guard = idle_guard(60, observer=broken) | idle_guard(None, observer=events)
         error = (await take(Script(hang()) | guard, form)).error
         assert type(error) is IdleTimeoutError
         assert error.teardown.confirmed
@@ -463,10 +463,10 @@ def test_nothing_of_a_message_is_ever_logged(loop, form, caplog):
             (Script(message(init), hang()), {}),
             (Script(message(init)), {}),
             (Script(message(shy), fail(ValueError(SECRET))), {}),
-            (Script(message(init), hang()), {"mode": "warn", "total": loop.s(100)}),
+            (Script(message(init), hang()), {"mode": "warn", "total": 100}),
         ):
-            with anyio.move_on_after(loop.s(300)):
-                await take(source | idle_guard(loop.s(60), **knobs), form)
+            with anyio.move_on_after(300):
+                await take(source | idle_guard(60, **knobs), form)
 
     loop.run(main)
     assert len(caplog.records) > 20

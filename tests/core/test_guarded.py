@@ -193,7 +193,7 @@ def test_messages_and_the_end_come_through(loop, form, make):
 
     async def main():
         source, log = new("end")
-        taken = await take(source | idle_guard(loop.s(180)), form)
+        taken = await take(source | idle_guard(180), form)
         assert (taken.messages, taken.error) == ([1, 2], None)
         assert done_to(log) == closing
 
@@ -206,7 +206,7 @@ def test_silence_is_found_and_the_source_closed(loop, form, make):
 
     async def main():
         source, log = new("hang")
-        taken = await take(source | idle_guard(loop.s(180)), form)
+        taken = await take(source | idle_guard(180), form)
         assert taken.messages == [1, 2]
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(taken.elapsed, 180)
@@ -222,7 +222,7 @@ def test_the_source_s_own_error_is_not_touched(loop, form, make):
 
     async def main():
         source, _log = new("error")
-        taken = await take(source | idle_guard(loop.s(180)), form)
+        taken = await take(source | idle_guard(180), form)
         assert taken.messages == [1, 2]
         assert type(taken.error) is OSError
         assert taken.error.__cause__ is None
@@ -236,7 +236,7 @@ def test_a_verdict_is_final_and_the_source_is_left_alone(loop, form, make):
 
     async def main():
         source, log = new("hang")
-        guarded = source | idle_guard(loop.s(180))
+        guarded = source | idle_guard(180)
         async with contextlib.AsyncExitStack() as stack:
             messages = await stack.enter_async_context(guarded) if form == "hosted" else guarded
             iterator = aiter(messages)
@@ -262,7 +262,7 @@ def test_aclose_closes_at_once_and_only_once(loop, make):
 
     async def main():
         source, log = new("hang")
-        guarded = source | idle_guard(loop.s(180))
+        guarded = source | idle_guard(180)
         async for message in guarded:
             assert message == 1
             break
@@ -281,7 +281,7 @@ def test_leaving_the_block_closes_at_once(loop, make):
 
     async def main():
         source, log = new("hang")
-        async with source | idle_guard(loop.s(180)) as messages:
+        async with source | idle_guard(180) as messages:
             assert await anext(messages) == 1
         assert done_to(log) == closing
 
@@ -294,7 +294,7 @@ def test_two_pulls_at_once_are_refused(loop, form, make):
 
     async def main():
         source, _log = new("hang")
-        guarded = source | idle_guard(loop.s(180))
+        guarded = source | idle_guard(180)
         async with contextlib.AsyncExitStack() as stack:
             messages = await stack.enter_async_context(guarded) if form == "hosted" else guarded
             iterator = aiter(messages)
@@ -329,7 +329,7 @@ def test_anyio_memory_streams(loop, form):
         send.send_nowait(1)
         send.send_nowait(2)
         with send:
-            taken = await take(receive | idle_guard(loop.s(180)), form)
+            taken = await take(receive | idle_guard(180), form)
             assert taken.messages == [1, 2]
             assert isinstance(taken.error, IdleTimeoutError)
             with pytest.raises(anyio.ClosedResourceError):
@@ -345,7 +345,7 @@ def test_anyio_memory_streams_end(loop, form):
         send, receive = anyio.create_memory_object_stream[int](5)
         with send:
             send.send_nowait(1)
-        taken = await take(receive | idle_guard(loop.s(180)), form)
+        taken = await take(receive | idle_guard(180), form)
         assert (taken.messages, taken.error) == ([1], None)
 
     loop.run(main)
@@ -359,14 +359,14 @@ def test_stream_reader_lines(loop, form):
     async def main():
         reader = asyncio.StreamReader()
         reader.feed_data(b"one\ntwo\n")
-        taken = await take(reader | idle_guard(loop.s(180)), form)
+        taken = await take(reader | idle_guard(180), form)
         assert taken.messages == [b"one\n", b"two\n"]
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(taken.elapsed, 180)
         ending = asyncio.StreamReader()
         ending.feed_data(b"last")
         ending.feed_eof()
-        assert (await take(ending | idle_guard(loop.s(180)), form)).messages == [b"last"]
+        assert (await take(ending | idle_guard(180), form)).messages == [b"last"]
 
     loop.run(main)
 
@@ -401,7 +401,7 @@ def test_a_manager_that_its_owner_has_entered_is_not_entered_again(loop, form):
 
     async def main():
         async with Once("end") as source:
-            taken = await take(source | idle_guard(loop.s(180)), form)
+            taken = await take(source | idle_guard(180), form)
         assert (taken.messages, taken.error) == ([1, 2], None)
         assert source.log.count("enter") == source.log.count("leave True") == 1
 
@@ -428,7 +428,7 @@ def test_a_manager_that_cannot_be_entered_says_so(loop, form, error):
 
     async def main():
         source = Fresh()
-        taken = await take(source | idle_guard(loop.s(180)), form)
+        taken = await take(source | idle_guard(180), form)
         assert taken.error is error
         assert source.iterator.log == []
 
@@ -444,7 +444,7 @@ def test_a_manager_whose_entering_hangs_is_silent(loop, form):
 
     async def main():
         source = Slow("end")
-        taken = await take(source | idle_guard(loop.s(180)), form)
+        taken = await take(source | idle_guard(180), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(taken.elapsed, 180)
         assert source.log == ["aclose"]
@@ -463,7 +463,7 @@ def test_a_class_that_refuses_to_be_entered_is_just_iterated(loop, form):
 
     async def main():
         source = Refusing("end")
-        taken = await take(source | idle_guard(loop.s(180)), form)
+        taken = await take(source | idle_guard(180), form)
         assert (taken.messages, taken.error) == ([1, 2], None)
 
     loop.run(main)
@@ -477,7 +477,7 @@ def test_an_attribute_called_close_need_not_be_a_method(loop, form):
         close = False
 
     async def main():
-        taken = await take(Flag("end") | idle_guard(loop.s(180)), form)
+        taken = await take(Flag("end") | idle_guard(180), form)
         assert (taken.messages, taken.error) == ([1, 2], None)
 
     loop.run(main)
@@ -490,7 +490,7 @@ def test_a_repeatable_source_is_guarded_anew_each_time(loop):
     """O3: what can be iterated again can be guarded again: new time, new activity, new end."""
 
     async def main():
-        guarded = Script(say("a"), hang()) | idle_guard(loop.s(180))
+        guarded = Script(say("a"), hang()) | idle_guard(180)
         ends = [await take(guarded) for _ in range(3)]
         assert {len(taken.messages) for taken in ends} == {1}
         assert all(isinstance(taken.error, IdleTimeoutError) for taken in ends)
@@ -506,7 +506,7 @@ def test_two_iterations_of_a_repeatable_source_are_two(loop):
     """O3: `aiter` gives a new iterator each time, also before either is asked (aiostream's zip)."""
 
     async def main():
-        guarded = Script(say("a"), say("b")) | idle_guard(loop.s(180))
+        guarded = Script(say("a"), say("b")) | idle_guard(180)
         one, two, three = (aiter(guarded) for _ in range(3))
         assert one is not two
         assert [await anext(one), await anext(two)] == [await anext(three)] * 2
@@ -521,7 +521,7 @@ def test_a_source_that_can_be_used_once_remembers_how_it_ended(loop, end):
     """T8: a generator that ended, ended; one with a verdict has the same verdict again."""
 
     async def main():
-        guarded = generator(end)[0] | idle_guard(loop.s(180))
+        guarded = generator(end)[0] | idle_guard(180)
         first, second = await take(guarded), await take(guarded)
         assert first.messages == [1, 2]
         assert second.messages == []
@@ -535,7 +535,7 @@ def test_an_iteration_goes_on_after_a_break(loop):
     """O4: a generator has one iteration, in as many loops as the consumer likes."""
 
     async def main():
-        guarded = generator("end")[0] | idle_guard(loop.s(180))
+        guarded = generator("end")[0] | idle_guard(180)
         seen = []
         async for message in guarded:
             seen.append(message)
@@ -551,7 +551,7 @@ def test_a_generator_that_raised_is_over(loop, form):
     """T7: after its own error a generator ends, as it does without a guard."""
 
     async def main():
-        guarded = generator("error")[0] | idle_guard(loop.s(180))
+        guarded = generator("error")[0] | idle_guard(180)
         async with contextlib.AsyncExitStack() as stack:
             messages = await stack.enter_async_context(guarded) if form == "hosted" else guarded
             iterator = aiter(messages)
@@ -582,7 +582,7 @@ def test_a_source_that_goes_on_after_its_error_is_still_guarded(loop, form):
     """T7: the error is the source's; who goes on pulling still has the limit."""
 
     async def main():
-        guarded = Stumbling("hang") | idle_guard(loop.s(180))
+        guarded = Stumbling("hang") | idle_guard(180)
         async with contextlib.AsyncExitStack() as stack:
             messages = await stack.enter_async_context(guarded) if form == "hosted" else guarded
             iterator = aiter(messages)
@@ -601,10 +601,10 @@ def test_aclose_before_the_first_pull_closes_an_open_source(loop):
 
     async def main():
         source = WithAclose("end")
-        await (source | idle_guard(loop.s(180))).aclose()
+        await (source | idle_guard(180)).aclose()
         assert source.log == ["aclose"]
         source = WithAclose("end")
-        iterator = aiter(source | idle_guard(loop.s(180)))
+        iterator = aiter(source | idle_guard(180))
         await iterator.aclose()
         assert source.log == ["aclose"]
         with pytest.raises(StopAsyncIteration):
@@ -618,7 +618,7 @@ def test_a_block_in_which_nothing_is_asked_closes_the_source(loop):
 
     async def main():
         source = WithAclose("end")
-        async with source | idle_guard(loop.s(180)):
+        async with source | idle_guard(180):
             pass
         assert source.log == ["aclose"]
 
@@ -631,7 +631,7 @@ def test_switched_off_the_block_still_closes_the_source(loop, monkeypatch):
 
     async def main():
         source = WithAclose("end")
-        async with source | idle_guard(loop.s(180)) as messages:
+        async with source | idle_guard(180) as messages:
             async for message in messages:
                 assert message == 1
                 break
@@ -645,7 +645,7 @@ def test_switched_off_iterating_is_iterating_the_source(loop):
 
     async def main():
         source = generator("end")[0]
-        assert aiter(source | idle_guard(loop.s(180), mode="off")) is source
+        assert aiter(source | idle_guard(180, mode="off")) is source
 
     loop.run(main)
 
@@ -660,18 +660,18 @@ def test_a_channel_goes_on_after_the_consumer_s_own_timeout(loop, form):
         send, receive = anyio.create_memory_object_stream[str](1)
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(send)
-            stream = receive | idle_guard(loop.s(180))
+            stream = receive | idle_guard(180)
             messages = await stack.enter_async_context(stream) if form == "hosted" else stream
             iterator = aiter(messages)
             for _ in range(2):
-                with anyio.move_on_after(loop.s(20)):
+                with anyio.move_on_after(20):
                     await anext(iterator)
                     raise AssertionError("nothing was sent")
             send.send_nowait("a")
             assert await anext(iterator) == "a"
             started = anyio.current_time()
             with pytest.raises(IdleTimeoutError):
-                with anyio.move_on_after(loop.s(100)):
+                with anyio.move_on_after(100):
                     await anext(iterator)
                 await anext(iterator)
             assert loop.took(anyio.current_time() - started, 180)
@@ -684,12 +684,12 @@ def test_a_generator_that_the_consumer_cut_does_not_look_complete(loop, form):
 
     async def main():
         disconnect = Disconnect()
-        guarded = generator("hang")[0] | idle_guard(loop.s(180), disconnect=disconnect)
+        guarded = generator("hang")[0] | idle_guard(180, disconnect=disconnect)
         async with contextlib.AsyncExitStack() as stack:
             messages = await stack.enter_async_context(guarded) if form == "hosted" else guarded
             iterator = aiter(messages)
             assert [await anext(iterator), await anext(iterator)] == [1, 2]
-            with anyio.move_on_after(loop.s(60)):
+            with anyio.move_on_after(60):
                 await anext(iterator)
             for _ in range(2):
                 with pytest.raises(StreamInterruptedError, match="your own scope or timeout"):
@@ -703,13 +703,13 @@ def test_after_the_turn_s_end_a_cut_generator_is_complete(loop, form):
     """T8: what had said that it was done has nothing more to give."""
 
     async def main():
-        guarded = aiter(Script(say("a"), done(), hang())) | idle_guard(loop.s(180))
+        guarded = aiter(Script(say("a"), done(), hang())) | idle_guard(180)
         async with contextlib.AsyncExitStack() as stack:
             messages = await stack.enter_async_context(guarded) if form == "hosted" else guarded
             iterator = aiter(messages)
             await anext(iterator)
             await anext(iterator)
-            with anyio.move_on_after(loop.s(60)):
+            with anyio.move_on_after(60):
                 await anext(iterator)
             with pytest.raises(StopAsyncIteration):
                 await anext(iterator)
@@ -721,9 +721,9 @@ def test_a_message_after_the_cut_makes_a_later_end_an_end(loop):
     """T8: a source that went on was not finished by the cancel."""
 
     async def main():
-        channel = Channel(Script(silence(loop.s(100)), say("a")))
-        iterator = aiter(channel | idle_guard(loop.s(180)))
-        with anyio.move_on_after(loop.s(60)):
+        channel = Channel(Script(silence(100), say("a")))
+        iterator = aiter(channel | idle_guard(180))
+        with anyio.move_on_after(60):
             await anext(iterator)
         assert (await anext(iterator)).text == "a"
         with pytest.raises(StopAsyncIteration):
@@ -739,17 +739,17 @@ def test_asyncio_s_own_timeouts_around_a_pull(loop, form, kind):
         pytest.skip("asyncio's own")
 
     async def main():
-        channel = Channel(Script(say("a"), silence(loop.s(100)), say("b")))
+        channel = Channel(Script(say("a"), silence(100), say("b")))
         async with contextlib.AsyncExitStack() as stack:
-            stream = channel | idle_guard(loop.s(180))
+            stream = channel | idle_guard(180)
             messages = await stack.enter_async_context(stream) if form == "hosted" else stream
             iterator = aiter(messages)
             await anext(iterator)
             with pytest.raises(TimeoutError) as caught:
                 if kind == "wait_for":
-                    await asyncio.wait_for(anext(iterator), loop.s(60))
+                    await asyncio.wait_for(anext(iterator), 60)
                 else:
-                    async with asyncio.timeout(loop.s(60)):
+                    async with asyncio.timeout(60):
                         await anext(iterator)
             assert type(caught.value) is TimeoutError
             assert (await anext(iterator)).text == "b"
@@ -767,7 +767,7 @@ def test_a_task_that_is_cancelled_ends_as_cancelled(loop, form):
 
         async def consume():
             try:
-                await take(source | idle_guard(loop.s(180)), form)
+                await take(source | idle_guard(180), form)
             except anyio.get_cancelled_exc_class():
                 outcomes.append("cancelled")
                 raise
@@ -786,14 +786,14 @@ def test_the_consumer_s_own_scopes_may_stay_open_between_messages(loop):
     """O4: nothing of ours is open across a `yield` to the consumer, so scopes may interleave."""
 
     async def main():
-        iterator = aiter(Script(say("a"), say("b"), hang()) | idle_guard(loop.s(180)))
+        iterator = aiter(Script(say("a"), say("b"), hang()) | idle_guard(180))
         scope = anyio.CancelScope()
         await anext(iterator)
         scope.__enter__()
         await anext(iterator)
         scope.__exit__(None, None, None)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(anyio.sleep, loop.s(1))
+            tasks.start_soon(anyio.sleep, 1)
             with pytest.raises(IdleTimeoutError):
                 await anext(iterator)
 
@@ -828,9 +828,9 @@ def test_of_nested_guards_one_decides(loop, form, between, first):
         inner, outer = Disconnect(), Disconnect()
         events = Events()
         stream = Script(say("a"), hang()) | idle_guard(
-            loop.s(windows[0]), disconnect=inner, observer=events
+            windows[0], disconnect=inner, observer=events
         )
-        guarded = between(stream) | idle_guard(loop.s(windows[1]), disconnect=outer)
+        guarded = between(stream) | idle_guard(windows[1], disconnect=outer)
         taken = await take(guarded, form)
         assert len(taken.messages) == 1
         assert isinstance(taken.error, IdleTimeoutError)
@@ -849,10 +849,10 @@ def test_a_block_s_messages_can_be_guarded_again(loop):
     """O3: what `async with` gives is an async iterator like any other."""
 
     async def main():
-        async with Script(say("a"), hang()) | idle_guard(loop.s(180)) as messages:
-            taken = await take(messages | idle_timeout(loop.s(60)))
+        async with Script(say("a"), hang()) | idle_guard(180) as messages:
+            taken = await take(messages | idle_timeout(60))
             assert isinstance(taken.error, IdleTimeoutError)
-            assert taken.error.verdict.window == loop.s(60)
+            assert taken.error.verdict.window == 60
             assert loop.took(taken.elapsed, 60)
 
     loop.run(main)
@@ -873,7 +873,7 @@ def test_a_guarded_stream_goes_through_the_user_s_generators(loop, form):
             yield text.upper()
 
     async def main():
-        stream = Script(say("a"), say("b"), hang()) | idle_guard(loop.s(180))
+        stream = Script(say("a"), say("b"), hang()) | idle_guard(180)
         seen = []
         with pytest.raises(IdleTimeoutError):
             if form == "hosted":
@@ -900,9 +900,9 @@ def test_each_step_in_a_task_of_its_own(loop, form):
             except IdleTimeoutError as error:
                 seen.append(type(error))
 
-        script = Script(say("a"), silence(loop.s(100)), say("b"), hang())
+        script = Script(say("a"), silence(100), say("b"), hang())
         async with contextlib.AsyncExitStack() as stack:
-            stream = script | idle_guard(loop.s(180))
+            stream = script | idle_guard(180)
             messages = await stack.enter_async_context(stream) if form == "hosted" else stream
             iterator = aiter(messages)
             started = anyio.current_time()
@@ -921,15 +921,15 @@ def test_create_task_takes_a_step_as_it_is(loop, form):
         pytest.skip("asyncio's own")
 
     async def main():
-        script = Script(say("a"), silence(loop.s(60)), say("b"), hang())
+        script = Script(say("a"), silence(60), say("b"), hang())
         async with contextlib.AsyncExitStack() as stack:
-            stream = script | idle_guard(loop.s(180))
+            stream = script | idle_guard(180)
             messages = await stack.enter_async_context(stream) if form == "hosted" else stream
             iterator = aiter(messages)
             pull = asyncio.create_task(iterator.__anext__())
             assert (await pull).text == "a"
             pull = asyncio.create_task(iterator.__anext__())
-            finished, _ = await asyncio.wait({pull}, timeout=loop.s(10))
+            finished, _ = await asyncio.wait({pull}, timeout=10)
             assert not finished  # looked at, and not disturbed
             assert (await pull).text == "b"
             pull = asyncio.create_task(iterator.__anext__())
@@ -945,13 +945,13 @@ def test_anext_with_a_default(loop, form):
 
     async def main():
         async with contextlib.AsyncExitStack() as stack:
-            stream = Script(say("a")) | idle_guard(loop.s(180))
+            stream = Script(say("a")) | idle_guard(180)
             messages = await stack.enter_async_context(stream) if form == "hosted" else stream
             iterator = aiter(messages)
             assert (await anext(iterator, None)).text == "a"
             assert await anext(iterator, None) is None
         with pytest.raises(IdleTimeoutError):
-            await anext(aiter(Script(hang()) | idle_guard(loop.s(180))), None)
+            await anext(aiter(Script(hang()) | idle_guard(180)), None)
 
     loop.run(main)
 
@@ -997,7 +997,7 @@ def test_a_source_that_holds_a_task_group_open(loop, form):
     """O4: no scope of ours nests inside the ones that the source has open between messages."""
 
     async def main():
-        stream = holds_task_group(Script(say("a"), say("b"), hang())) | idle_guard(loop.s(180))
+        stream = holds_task_group(Script(say("a"), say("b"), hang())) | idle_guard(180)
         taken = await take(stream, form)
         assert len(taken.messages) == 2
         assert isinstance(taken.error, IdleTimeoutError)
@@ -1026,7 +1026,7 @@ def test_a_block_cannot_be_entered_twice_at_once(loop):
     """O5: the second `async with` says what to do instead."""
 
     async def main():
-        guarded = Script(say("a")) | idle_guard(loop.s(180))
+        guarded = Script(say("a")) | idle_guard(180)
         async with guarded:
             with pytest.raises(RuntimeError, match="in a block already"):
                 async with guarded:
@@ -1039,7 +1039,7 @@ def test_inside_of_its_block_the_guarded_stream_is_the_block_s(loop):
     """O5: iterating the Guarded instead of what `as` gave means the same iteration."""
 
     async def main():
-        guarded = Script(say("a"), say("b")) | idle_guard(loop.s(180))
+        guarded = Script(say("a"), say("b")) | idle_guard(180)
         async with guarded as messages:
             assert (await anext(messages)).text == "a"
             assert [message.text async for message in guarded] == ["b"]
@@ -1067,7 +1067,7 @@ def test_dropping_a_stream_leaves_nothing_behind(loop):
 
     async def main():
         source = WithAsyncNext("hang")
-        iterator = aiter(source | idle_guard(loop.s(180)))
+        iterator = aiter(source | idle_guard(180))
         assert await anext(iterator) == 1
         ghost = weakref.ref(iterator)
         del iterator
@@ -1086,6 +1086,6 @@ def test_partials_and_methods_make_sources_too(loop):
 
     async def main():
         make = functools.partial(count, 7)
-        assert (await take(make() | idle_guard(loop.s(180)))).messages == [7]
+        assert (await take(make() | idle_guard(180))).messages == [7]
 
     loop.run(main)

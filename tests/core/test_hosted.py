@@ -33,8 +33,8 @@ from tests.support import Disconnect, Events, Leftovers, take
 TOTAL = 100.0
 
 
-def only_total(loop: Loop, **knobs: Any) -> Any:
-    return idle_guard(None, total=loop.s(TOTAL), **knobs)
+def only_total(**knobs: Any) -> Any:
+    return idle_guard(None, total=TOTAL, **knobs)
 
 
 # -- O5: `total` and the block ---------------------------------------------------------------
@@ -47,10 +47,10 @@ def test_total_strikes_while_the_consumer_works(loop: Loop) -> None:
         disconnect, source, worked = Disconnect(), Tap(Script(say("a"), say("b"))), 0.0
         started = anyio.current_time()
         with pytest.raises(DeadlineExceededError) as raised:
-            async with source | only_total(loop, disconnect=disconnect) as messages:
+            async with source | only_total(disconnect=disconnect) as messages:
                 async for _ in messages:
                     try:
-                        await anyio.sleep(loop.s(1000))
+                        await anyio.sleep(1000)
                     finally:
                         worked = anyio.current_time() - started
         assert loop.took(worked, TOTAL)
@@ -70,7 +70,7 @@ def test_total_strikes_while_a_message_is_waited_for(loop: Loop) -> None:
         events, inside = Events(), list[str]()
         started = anyio.current_time()
         with pytest.raises(DeadlineExceededError):
-            async with Script(hang()) | only_total(loop, observer=events) as messages:
+            async with Script(hang()) | only_total(observer=events) as messages:
                 try:
                     async for _ in messages:
                         pass
@@ -89,8 +89,8 @@ def test_total_strikes_before_the_first_pull(loop: Loop) -> None:
 
     async def main() -> None:
         with pytest.raises(DeadlineExceededError):
-            async with Script(say("a")) | only_total(loop):
-                await anyio.sleep(loop.s(1000))
+            async with Script(say("a")) | only_total():
+                await anyio.sleep(1000)
 
     loop.run(main)
 
@@ -100,9 +100,7 @@ def test_bare_total_is_raised_at_the_next_pull(loop: Loop) -> None:
 
     async def main() -> None:
         source = Tap(Script(say("a"), say("b")))
-        taken = await take(
-            source | only_total(loop), "bare", lambda _: anyio.sleep(loop.s(TOTAL * 2))
-        )
+        taken = await take(source | only_total(), "bare", lambda _: anyio.sleep(TOTAL * 2))
         assert isinstance(taken.error, DeadlineExceededError)
         assert source.pulls == 1
         assert loop.took(taken.elapsed, TOTAL * 2)
@@ -115,9 +113,9 @@ def test_a_body_that_finishes_first(loop: Loop) -> None:
 
     async def main() -> None:
         events = Events()
-        async with Script(say("a")) | only_total(loop, observer=events) as messages:
+        async with Script(say("a")) | only_total(observer=events) as messages:
             with anyio.CancelScope(shield=True):
-                await anyio.sleep(loop.s(TOTAL) + 0.4 * UNWINDING)
+                await anyio.sleep(TOTAL + 0.4 * UNWINDING)
         assert messages.activity.status == "ended"
         assert len(events.of(CutWithdrawn)) == 1
         assert not events.of(TimedOut)
@@ -130,9 +128,9 @@ def test_a_body_that_swallows_the_cancel_and_ends(loop: Loop) -> None:
 
     async def main() -> None:
         events = Events()
-        async with Script(hang()) | only_total(loop, observer=events):
+        async with Script(hang()) | only_total(observer=events):
             try:
-                await anyio.sleep(loop.s(1000))
+                await anyio.sleep(1000)
             except anyio.get_cancelled_exc_class():
                 pass
         assert len(events.of(CutWithdrawn)) == 1
@@ -146,12 +144,12 @@ def test_a_body_that_ignores_the_cancel_for_too_long(loop: Loop) -> None:
 
     async def main() -> None:
         events, disconnect = Events(), Disconnect()
-        guard = only_total(loop, observer=events, disconnect=disconnect)
+        guard = only_total(observer=events, disconnect=disconnect)
         started = anyio.current_time()
         with pytest.raises(DeadlineExceededError):
             async with Script(hang()) | guard:
                 with anyio.CancelScope(shield=True):
-                    await anyio.sleep(loop.s(TOTAL) + 2 * UNWINDING)
+                    await anyio.sleep(TOTAL + 2 * UNWINDING)
         assert not events.of(CutWithdrawn)
         assert len(events.of(TimedOut)) == 1
         assert loop.took(disconnect.calls[0] - started, TOTAL + UNWINDING)
@@ -164,7 +162,7 @@ def test_a_body_with_a_task_group_of_its_own(loop: Loop) -> None:
 
     async def main() -> None:
         with pytest.raises(DeadlineExceededError):
-            async with Script(say("a"), hang()) | only_total(loop) as messages:
+            async with Script(say("a"), hang()) | only_total() as messages:
                 async with anyio.create_task_group() as tg:
                     tg.start_soon(anyio.sleep_forever)
                     async for _ in messages:
@@ -179,7 +177,7 @@ def test_an_error_that_the_body_raises_while_it_unwinds(loop: Loop) -> None:
     async def main() -> None:
         failure = ValueError("while cleaning up")
         with pytest.raises(DeadlineExceededError) as raised:
-            async with Script(hang()) | only_total(loop):
+            async with Script(hang()) | only_total():
                 try:
                     await anyio.sleep_forever()
                 finally:
@@ -195,9 +193,9 @@ def test_an_error_of_the_body_that_came_first(loop: Loop) -> None:
     async def main() -> None:
         failure, disconnect = ValueError("the body's own"), Disconnect()
         with pytest.raises(ValueError) as raised:
-            async with Script(hang()) | only_total(loop, disconnect=disconnect):
+            async with Script(hang()) | only_total(disconnect=disconnect):
                 with anyio.CancelScope(shield=True):
-                    await anyio.sleep(loop.s(TOTAL) + 0.4 * UNWINDING)
+                    await anyio.sleep(TOTAL + 0.4 * UNWINDING)
                 raise failure
         assert raised.value is failure
         assert not disconnect.calls
@@ -214,7 +212,7 @@ def test_errors_of_the_body_come_out_as_themselves(loop: Loop, error: BaseExcept
     async def main() -> None:
         source, disconnect = Tap(Script(say("a"), hang())), Disconnect()
         with pytest.raises(type(error)) as raised:
-            async with source | idle_guard(loop.s(60), disconnect=disconnect) as messages:
+            async with source | idle_guard(60, disconnect=disconnect) as messages:
                 async for _ in messages:
                     raise error
         assert raised.value is error
@@ -228,11 +226,11 @@ def test_idle_surfaces_at_the_async_for(loop: Loop) -> None:
     """O5: every limit but `total` cancels the pull; the body may catch it and go on."""
 
     async def main() -> None:
-        async with Script(say("a"), hang()) | idle_guard(loop.s(60)) as messages:
+        async with Script(say("a"), hang()) | idle_guard(60) as messages:
             with pytest.raises(IdleTimeoutError):
                 async for _ in messages:
                     pass
-            await anyio.sleep(loop.s(5))  # the block's scope was not touched
+            await anyio.sleep(5)  # the block's scope was not touched
 
     loop.run(main)
 
@@ -241,8 +239,8 @@ def test_the_source_is_closed_in_the_task_that_used_it(loop: Loop) -> None:
     """O5: leaving the block closes it there, at once."""
 
     async def main() -> None:
-        source = Tap(slow_cleanup(Script(say("a"), hang()), loop.s(3)))
-        async with source | idle_guard(loop.s(60)) as messages:
+        source = Tap(slow_cleanup(Script(say("a"), hang()), 3))
+        async with source | idle_guard(60) as messages:
             async for _ in messages:
                 break
         assert source.closed_in == source.pulled_in
@@ -261,11 +259,11 @@ def test_a_close_that_fails_on_leaving(loop: Loop) -> None:
                 raise failure
 
         with pytest.raises(ValueError) as raised:
-            async with Source(Script()) | idle_guard(loop.s(60)):
+            async with Source(Script()) | idle_guard(60):
                 pass
         assert raised.value is failure
         with pytest.raises(KeyError):
-            async with Source(Script()) | idle_guard(loop.s(60)):
+            async with Source(Script()) | idle_guard(60):
                 raise KeyError("the body's")
 
     loop.run(main)
@@ -276,7 +274,7 @@ def test_a_block_that_could_not_be_entered_can_be_tried_again(loop: Loop) -> Non
 
     async def main() -> None:
         disconnect = Disconnect()
-        guard = idle_guard(loop.s(60), disconnect=disconnect)
+        guard = idle_guard(60, disconnect=disconnect)
         second = Script(say("b")) | guard
         async with Script(say("a"), hang()) | guard as messages:
             await anext(messages)
@@ -293,8 +291,8 @@ def test_off_is_the_source_itself(loop: Loop) -> None:
     """T11: nothing is limited, whether iterated or pulled by hand."""
 
     async def main() -> None:
-        script = Script(silence(loop.s(500)), say("a"))
-        async with script | idle_guard(loop.s(60), total=loop.s(100), mode="off") as messages:
+        script = Script(silence(500), say("a"))
+        async with script | idle_guard(60, total=100, mode="off") as messages:
             assert (await anext(messages)).text == "a"
 
     loop.run(main)
@@ -385,11 +383,11 @@ def test_an_outer_scope_after_the_block_was_struck(loop: Loop) -> None:
         async def disconnect() -> None:
             nonlocal finished
             outer.cancel()
-            await anyio.sleep(loop.s(20))
+            await anyio.sleep(20)
             finished += 1
 
         with pytest.raises(DeadlineExceededError), anyio.CancelScope() as outer:
-            await body(Script(hang()) | only_total(loop, disconnect=disconnect))
+            await body(Script(hang()) | only_total(disconnect=disconnect))
         assert finished == 1
 
     loop.run(main)
@@ -402,14 +400,14 @@ def test_an_outer_scope_before_the_block_would_be_struck(loop: Loop) -> None:
         disconnect = Disconnect()
 
         async def unwinds_slowly() -> None:
-            async with Script(hang()) | only_total(loop, disconnect=disconnect):
+            async with Script(hang()) | only_total(disconnect=disconnect):
                 try:
                     await anyio.sleep_forever()
                 finally:
                     with anyio.CancelScope(shield=True):
                         await anyio.sleep(0.5 * UNWINDING)
 
-        with anyio.move_on_after(loop.s(TOTAL) - 0.2 * UNWINDING) as scope:
+        with anyio.move_on_after(TOTAL - 0.2 * UNWINDING) as scope:
             await unwinds_slowly()
         assert scope.cancelled_caught
         assert not disconnect.calls
@@ -468,11 +466,11 @@ def test_nothing_is_left(loop: Loop, form: str, upstream: Any, leave: Any) -> No
     async def main() -> None:
         await anyio.sleep(0)
         before, disconnect = Leftovers(), Disconnect()
-        guard = idle_guard(loop.s(60), disconnect=disconnect)
+        guard = idle_guard(60, disconnect=disconnect)
         await leave(upstream(Script(say("a"), hang())) | guard, form)
         assert not sleepers()
         for _ in range(5):
-            await anyio.sleep(loop.s(1))
+            await anyio.sleep(1)
         gc.collect()
         before.check()
         if loop.name == "asyncio":
@@ -489,7 +487,7 @@ def test_an_abandoned_bare_stream_is_gone_at_once(loop: Loop) -> None:
     async def main() -> None:
         before = Leftovers()
         source = Channel(Script(say("a"), hang()))
-        stream = source | idle_guard(loop.s(60))
+        stream = source | idle_guard(60)
         async for _ in stream:
             break
         gone = weakref.ref(stream.activity), weakref.ref(aiter(stream))
@@ -497,7 +495,7 @@ def test_an_abandoned_bare_stream_is_gone_at_once(loop: Loop) -> None:
         gc.collect()
         assert [ref() for ref in gone] == [None, None]
         await source.aclose()
-        await anyio.sleep(loop.s(61))
+        await anyio.sleep(61)
         before.check()
 
     loop.run(main)
@@ -530,11 +528,11 @@ def test_a_run_that_ends_with_a_pull_outstanding(loop: Loop) -> None:
 
     async def main() -> None:
         async def forgotten() -> None:
-            kept.append(await take(Script(say("a"), hang()) | idle_guard(loop.s(60))))
+            kept.append(await take(Script(say("a"), hang()) | idle_guard(60)))
 
         async with anyio.create_task_group() as tg:
             tg.start_soon(forgotten)
-            await anyio.sleep(loop.s(1))
+            await anyio.sleep(1)
             tg.cancel_scope.cancel()
 
     loop.run(main)
@@ -557,7 +555,7 @@ def test_a_deaf_pull_in_a_block_that_total_strikes(loop: Loop) -> None:
                     await source._released.wait()
                 yield Said("too late")
 
-        guard = only_total(loop, disconnect=source.release, observer=events)
+        guard = only_total(disconnect=source.release, observer=events)
         with pytest.raises(DeadlineExceededError):
             async with Shielded() | guard as messages:
                 async for _ in messages:

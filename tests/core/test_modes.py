@@ -71,7 +71,7 @@ def test_off_is_the_source_itself(loop, form, make):
 
     async def main():
         source = make()
-        stream = source | idle_guard(loop.s(60), mode="off")
+        stream = source | idle_guard(60, mode="off")
         if form == "bare":
             assert aiter(stream) is source
         else:
@@ -87,9 +87,9 @@ def test_off_guards_nothing(loop, form):
     async def main():
         activity, events, disconnect = Activity(), Events(), Disconnect()
         guard = idle_guard(
-            loop.s(10),
-            turn=loop.s(20),
-            total=loop.s(30),
+            10,
+            turn=20,
+            total=30,
             activity=activity,
             observer=events,
             disconnect=disconnect,
@@ -100,7 +100,7 @@ def test_off_guards_nothing(loop, form):
         def look(_message):
             alive.extend(live())
 
-        taken = await take(Script(say("a"), silence(loop.s(100)), say("b")) | guard, form, look)
+        taken = await take(Script(say("a"), silence(100), say("b")) | guard, form, look)
         assert taken.error is None
         assert len(taken.messages) == 2
         assert events == alive == disconnect.calls == []
@@ -113,8 +113,8 @@ def test_off_guards_nothing_by_hand_either(loop):
     """T11: `anext()` on what the block gave is the source's too."""
 
     async def main():
-        source = Script(silence(loop.s(100)), say("a"))
-        async with source | idle_guard(loop.s(10), mode="off") as messages:
+        source = Script(silence(100), say("a"))
+        async with source | idle_guard(10, mode="off") as messages:
             assert (await anext(messages)).text == "a"
 
     loop.run(main)
@@ -125,7 +125,7 @@ def test_off_still_closes_the_source_of_a_block(loop):
 
     async def main():
         tap = Tap(Script(say("a"), hang()))
-        async with tap | idle_guard(loop.s(10), mode="off") as messages:
+        async with tap | idle_guard(10, mode="off") as messages:
             async for _ in messages:
                 break
         assert tap.closed
@@ -148,10 +148,10 @@ def test_a_monitor_that_is_off_does_nothing(loop):
 
     async def main():
         events = Events()
-        guard = idle_guard(loop.s(10), observer=events, mode="off")
+        guard = idle_guard(10, observer=events, mode="off")
         async with guard.monitor() as monitor:
             with monitor.waiting():
-                await anyio.sleep(loop.s(100))
+                await anyio.sleep(100)
             monitor.saw("a message")
         assert events == []
 
@@ -166,11 +166,11 @@ def test_warn_tells_once_in_a_silence_and_cuts_nothing(loop, form):
 
     async def main():
         events, disconnect = Events(), Disconnect()
-        guard = idle_guard(loop.s(60), mode="warn", observer=events, disconnect=disconnect)
+        guard = idle_guard(60, mode="warn", observer=events, disconnect=disconnect)
         tap = Tap(
             Script(
-                *(say("a"), silence(loop.s(500)), say("b"), silence(loop.s(40))),
-                *(say("c"), silence(loop.s(500)), done()),
+                *(say("a"), silence(500), say("b"), silence(40)),
+                *(say("c"), silence(500), done()),
             )
         )
         taken = await take(tap | guard, form)
@@ -193,8 +193,8 @@ def test_pings_do_not_make_it_warn_again(loop, form):
 
     async def main():
         events = Events()
-        source = Script(say("a"), repeat(silence(loop.s(50)), ping(), times=10), done())
-        taken = await take(source | idle_guard(loop.s(60), mode="warn", observer=events), form)
+        source = Script(say("a"), repeat(silence(50), ping(), times=10), done())
+        taken = await take(source | idle_guard(60, mode="warn", observer=events), form)
         assert taken.error is None
         assert told(events) == [("idle", False)]
         assert len(events.of(HalfTime)) == 1
@@ -208,14 +208,14 @@ def test_warn_tells_of_each_limit(loop, form):
     async def main():
         events = Events()
         guard = idle_guard(
-            loop.s(60),
-            tools=loop.s(100),
-            turn=loop.s(300),
-            total=loop.s(400),
+            60,
+            tools=100,
+            turn=300,
+            total=400,
             mode="warn",
             observer=events,
         )
-        source = Script(tool_start("1", "Bash"), silence(loop.s(1000)), done())
+        source = Script(tool_start("1", "Bash"), silence(1000), done())
         taken = await take(source | guard, form)
         assert taken.error is None
         assert told(events) == [
@@ -233,8 +233,8 @@ def test_warn_does_not_end_a_stream_that_stays_open(loop, form):
 
     async def main():
         events = Events()
-        guard = idle_guard(loop.s(60), exit_grace=loop.s(30), mode="warn", observer=events)
-        taken = await take(Script(say("a"), done(), silence(loop.s(200))) | guard, form)
+        guard = idle_guard(60, exit_grace=30, mode="warn", observer=events)
+        taken = await take(Script(say("a"), done(), silence(200)) | guard, form)
         assert taken.error is None
         assert loop.took(taken.elapsed, 200)
         assert told(events) == [("exit_grace", False)]
@@ -247,11 +247,11 @@ def test_warn_does_not_raise_what_is_overdue(loop, form):
 
     async def main():
         events = Events()
-        guard = idle_guard(loop.s(60), total=loop.s(100), mode="warn", observer=events)
+        guard = idle_guard(60, total=100, mode="warn", observer=events)
         taken = await take(
             Script(say("a"), say("b"), say("c")) | guard,
             form,
-            lambda _message: anyio.sleep(loop.s(70)),
+            lambda _message: anyio.sleep(70),
         )
         assert taken.error is None
         assert len(taken.messages) == 3
@@ -266,10 +266,10 @@ def test_warn_lets_a_truncated_stream_end(loop, form):
     """T11, T10: the end is the stream's own."""
 
     async def main():
-        stream = Script(message(LINE)) | idle_guard(loop.s(60), mode="warn")
+        stream = Script(message(LINE)) | idle_guard(60, mode="warn")
         taken = await take(stream, form)
         assert taken.error is None
-        stream = Script(message(LINE)) | idle_guard(loop.s(60))
+        stream = Script(message(LINE)) | idle_guard(60)
         taken = await take(stream, form)
         assert isinstance(taken.error, StreamTruncatedError)
 
@@ -281,10 +281,10 @@ def test_a_monitor_that_warns(loop):
 
     async def main():
         events = Events()
-        guard = idle_guard(loop.s(60), mode="warn", observer=events)
+        guard = idle_guard(60, mode="warn", observer=events)
         async with guard.monitor() as monitor, anyio.create_task_group():
             monitor.saw("a")
-            await anyio.sleep(loop.s(500))
+            await anyio.sleep(500)
             monitor.saw("b")
         assert told(events) == [("idle", False)]
 
@@ -299,7 +299,7 @@ def test_enforce_is_the_default(loop, form):
 
     async def main():
         events = Events()
-        taken = await take(Script(hang()) | idle_guard(loop.s(60), observer=events), form)
+        taken = await take(Script(hang()) | idle_guard(60, observer=events), form)
         assert type(taken.error) is IdleTimeoutError
         assert told(events) == [("idle", True)]
         kinds = [type(event) for event in events]
@@ -317,9 +317,8 @@ def test_enforce_said_aloud_is_the_same(loop, form, knobs, error):
     """T11"""
 
     async def main():
-        knobs_here = {name: loop.s(value) for name, value in knobs.items()}
-        guard = idle_guard(loop.s(25), mode="enforce", **knobs_here)
-        taken = await take(Script(tool("Bash", loop.s(500)), done()) | guard, form)
+        guard = idle_guard(25, mode="enforce", **knobs)
+        taken = await take(Script(tool("Bash", 500), done()) | guard, form)
         assert type(taken.error) is error
 
     loop.run(main)
@@ -357,8 +356,8 @@ def test_of_code_and_environment_the_weaker_wins(monkeypatch, loop, environment,
 
     async def main():
         events = Events()
-        guard = idle_guard(loop.s(60), mode=code, observer=events)
-        taken = await take(Script(say("a"), silence(loop.s(100)), say("b")) | guard)
+        guard = idle_guard(60, mode=code, observer=events)
+        taken = await take(Script(say("a"), silence(100), say("b")) | guard)
         seen = {
             "enforce": (IdleTimeoutError, [("idle", True)]),
             "warn": (type(None), [("idle", False)]),

@@ -34,13 +34,13 @@ def test_silence_surfaces_at_the_async_with(loop: Loop) -> None:
 
     async def main() -> None:
         disconnect, events, unwound = Disconnect(), Events(), list[float]()
-        guard = idle_guard(loop.s(IDLE), disconnect=disconnect, observer=events)
+        guard = idle_guard(IDLE, disconnect=disconnect, observer=events)
         started = anyio.current_time()
         with pytest.raises(IdleTimeoutError) as raised:
             async with guard.monitor() as monitor:
                 monitor.saw(message(say("a")))
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
                     unwound.append(anyio.current_time() - started)
         assert loop.took(unwound[0], IDLE)
@@ -61,9 +61,9 @@ def test_messages_keep_it_alive(loop: Loop) -> None:
     """O10: `saw` starts a fresh window each time."""
 
     async def main() -> None:
-        async with idle_guard(loop.s(IDLE)).monitor() as monitor:
+        async with idle_guard(IDLE).monitor() as monitor:
             for _ in range(5):
-                await anyio.sleep(loop.s(IDLE * 0.8))
+                await anyio.sleep(IDLE * 0.8)
                 monitor.saw(message(say("a")))
         assert monitor.activity.messages == 5
         assert monitor.activity.status == "ended"
@@ -76,8 +76,8 @@ def test_without_waiting_all_time_counts(loop: Loop) -> None:
 
     async def main() -> None:
         with pytest.raises(IdleTimeoutError):
-            async with idle_guard(loop.s(IDLE)).monitor():
-                await anyio.sleep(loop.s(IDLE * 2))
+            async with idle_guard(IDLE).monitor():
+                await anyio.sleep(IDLE * 2)
 
     loop.run(main)
 
@@ -88,12 +88,12 @@ def test_with_waiting_only_that_time_counts(loop: Loop) -> None:
     async def main() -> None:
         started = anyio.current_time()
         with pytest.raises(IdleTimeoutError):
-            async with idle_guard(loop.s(IDLE)).monitor() as monitor:
+            async with idle_guard(IDLE).monitor() as monitor:
                 with monitor.waiting():
-                    await anyio.sleep(loop.s(IDLE / 2))
-                await anyio.sleep(loop.s(IDLE * 10))
+                    await anyio.sleep(IDLE / 2)
+                await anyio.sleep(IDLE * 10)
                 with monitor.waiting():
-                    await anyio.sleep(loop.s(IDLE))
+                    await anyio.sleep(IDLE)
         assert loop.took(anyio.current_time() - started, IDLE * 11)
 
     loop.run(main)
@@ -105,11 +105,11 @@ def test_a_message_within_waiting(loop: Loop) -> None:
     async def main() -> None:
         started = anyio.current_time()
         with pytest.raises(IdleTimeoutError):
-            async with idle_guard(loop.s(IDLE)).monitor() as monitor:
+            async with idle_guard(IDLE).monitor() as monitor:
                 with monitor.waiting():
-                    await anyio.sleep(loop.s(IDLE * 0.8))
+                    await anyio.sleep(IDLE * 0.8)
                     monitor.saw(message(say("a")))
-                    await anyio.sleep(loop.s(IDLE * 2))
+                    await anyio.sleep(IDLE * 2)
         assert loop.took(anyio.current_time() - started, IDLE * 1.8)
 
     loop.run(main)
@@ -120,18 +120,18 @@ def test_first_and_tools(loop: Loop) -> None:
 
     async def main() -> None:
         with pytest.raises(FirstMessageTimeoutError):
-            async with idle_guard(loop.s(IDLE), first=loop.s(30)).monitor():
-                await anyio.sleep(loop.s(40))
+            async with idle_guard(IDLE, first=30).monitor():
+                await anyio.sleep(40)
 
-        async with idle_guard(loop.s(IDLE)).monitor() as monitor:
+        async with idle_guard(IDLE).monitor() as monitor:
             monitor.saw(message(tool_start("t-1", "Bash")))
-            await anyio.sleep(loop.s(IDLE * 5))
+            await anyio.sleep(IDLE * 5)
             monitor.saw(message(tool_end("t-1")))
 
         with pytest.raises(ToolTimeoutError):
-            async with idle_guard(loop.s(IDLE), tools=loop.s(100)).monitor() as monitor:
+            async with idle_guard(IDLE, tools=100).monitor() as monitor:
                 monitor.saw(message(tool_start("t-1", "Bash")))
-                await anyio.sleep(loop.s(110))
+                await anyio.sleep(110)
 
     loop.run(main)
 
@@ -140,12 +140,12 @@ def test_total_strikes_outside_of_any_wait(loop: Loop) -> None:
     """O10, T1: `total` runs on through the consumer's work."""
 
     async def main() -> None:
-        guard = idle_guard(loop.s(IDLE), total=loop.s(100))
+        guard = idle_guard(IDLE, total=100)
         with pytest.raises(DeadlineExceededError):
             async with guard.monitor() as monitor:
                 with monitor.waiting():
                     pass
-                await anyio.sleep(loop.s(1000))
+                await anyio.sleep(1000)
 
     loop.run(main)
 
@@ -156,11 +156,11 @@ def test_exit_grace_ends_the_block_normally(loop: Loop) -> None:
     async def main() -> None:
         disconnect = Disconnect()
         started = anyio.current_time()
-        guard = idle_guard(loop.s(IDLE), exit_grace=loop.s(5), disconnect=disconnect)
+        guard = idle_guard(IDLE, exit_grace=5, disconnect=disconnect)
         async with guard.monitor() as monitor:
             monitor.saw(message(say("a")))
             monitor.saw(message(done()))
-            await anyio.sleep(loop.s(1000))
+            await anyio.sleep(1000)
         assert loop.took(anyio.current_time() - started, 5)
         assert len(disconnect.calls) == 1
 
@@ -172,10 +172,10 @@ def test_exit_grace_hides_no_error_of_the_body(loop: Loop) -> None:
 
     async def main() -> None:
         with pytest.raises(ValueError, match="while unwinding"):
-            async with idle_guard(loop.s(IDLE), exit_grace=loop.s(5)).monitor() as monitor:
+            async with idle_guard(IDLE, exit_grace=5).monitor() as monitor:
                 monitor.saw(message(done()))
                 try:
-                    await anyio.sleep(loop.s(1000))
+                    await anyio.sleep(1000)
                 finally:
                     raise ValueError("while unwinding")
 
@@ -188,7 +188,7 @@ def test_errors_of_the_body(loop: Loop) -> None:
     async def main() -> None:
         disconnect, failure = Disconnect(), ValueError("the body's")
         with pytest.raises(ValueError) as raised:
-            async with idle_guard(loop.s(IDLE), disconnect=disconnect).monitor() as monitor:
+            async with idle_guard(IDLE, disconnect=disconnect).monitor() as monitor:
                 with monitor.waiting():
                     raise failure
         assert raised.value is failure
@@ -203,7 +203,7 @@ def test_a_body_with_a_task_group(loop: Loop) -> None:
 
     async def main() -> None:
         with pytest.raises(IdleTimeoutError):
-            async with idle_guard(loop.s(IDLE)).monitor(), anyio.create_task_group() as tg:
+            async with idle_guard(IDLE).monitor(), anyio.create_task_group() as tg:
                 tg.start_soon(anyio.sleep_forever)
                 await anyio.sleep_forever()
 
@@ -215,9 +215,9 @@ def test_an_outer_scope(loop: Loop) -> None:
 
     async def main() -> None:
         disconnect = Disconnect()
-        with anyio.move_on_after(loop.s(30)) as scope:
-            async with idle_guard(loop.s(IDLE), disconnect=disconnect).monitor():
-                await anyio.sleep(loop.s(1000))
+        with anyio.move_on_after(30) as scope:
+            async with idle_guard(IDLE, disconnect=disconnect).monitor():
+                await anyio.sleep(1000)
         assert scope.cancelled_caught
         assert not disconnect.calls
 
@@ -251,9 +251,9 @@ def test_holds_pause_it(loop: Loop) -> None:
 
     async def main() -> None:
         activity = Activity("issue-7")
-        async with idle_guard(loop.s(IDLE), activity=activity).monitor() as monitor:
-            with activity.hold("a person is asked", allowance=loop.s(3600)):
-                await anyio.sleep(loop.s(IDLE * 10))
+        async with idle_guard(IDLE, activity=activity).monitor() as monitor:
+            with activity.hold("a person is asked", allowance=3600):
+                await anyio.sleep(IDLE * 10)
             assert monitor.activity is activity
 
     loop.run(main)
@@ -265,10 +265,10 @@ def test_modes(loop: Loop, mode: Any) -> None:
 
     async def main() -> None:
         events = Events()
-        async with idle_guard(loop.s(IDLE), mode=mode, observer=events).monitor() as monitor:
+        async with idle_guard(IDLE, mode=mode, observer=events).monitor() as monitor:
             monitor.saw(message(say("a")))
             with monitor.waiting():
-                await anyio.sleep(loop.s(IDLE * 3))
+                await anyio.sleep(IDLE * 3)
         assert [event.enforced for event in events.of(TimedOut)] == [False] * (mode == "warn")
         assert bool(events) is (mode == "warn")
 

@@ -68,13 +68,13 @@ class Frames:
 
 def test_one_operator_guards_a_thousand_streams_at_once(loop):
     """O1: an operator made once is bound to no stream; each has its own time and its own end."""
-    guard = idle_guard(loop.s(180))
+    guard = idle_guard(180)
 
     async def main():
         results = {}
 
         async def consume(i):
-            script = Script(say("x"), silence(loop.s(60)), say("y"), done() if i % 2 else hang())
+            script = Script(say("x"), silence(60), say("y"), done() if i % 2 else hang())
             results[i] = await take(script | guard)
 
         async with anyio.create_task_group() as tasks:
@@ -104,8 +104,8 @@ def test_using_an_operator_changes_nothing_in_it():
 
 def test_a_pipe_and_a_call_are_the_same(loop, form):
     """O1: `source | op`, `op(source)`, `source | (op | op)` and `source | op | op` do the same."""
-    gate, idle = inflight_tool_gate(), idle_timeout(loop.s(60))
-    script = Script(say("a"), tool("Bash", loop.s(100)), hang())
+    gate, idle = inflight_tool_gate(), idle_timeout(60)
+    script = Script(say("a"), tool("Bash", 100), hang())
     ways = [
         lambda: script | gate | idle,
         lambda: script | (gate | idle),
@@ -131,7 +131,7 @@ def test_every_async_iterable_can_be_piped(loop):
             return NotImplemented
 
     async def main():
-        guard = idle_guard(loop.s(180))
+        guard = idle_guard(180)
         assert [m async for m in Own() | guard] == [1]
         assert [m async for m in numbers() | guard] == [0, 1, 2]
         assert [m async for m in aiter(Script(say("x"))) | guard] != []
@@ -269,11 +269,11 @@ def test_six_operators_cost_one_hop(loop, form):
     chain = (
         idle_timeout(180)
         | inflight_tool_gate()
-        | activity_stamp(seen.append, every=loop.s(1))
+        | activity_stamp(seen.append, every=1)
         | idle_guard(170, turn=3600)
     )
     guarded = six | chain | idle_timeout(100) | inflight_tool_gate(60)
-    stamped = one | activity_stamp(seen.append, every=loop.s(1)) | idle_guard(100)
+    stamped = one | activity_stamp(seen.append, every=1) | idle_guard(100)
     assert loop.run(take, stamped, form).messages == [1, 2, 3]
     assert loop.run(take, guarded, form).messages == [1, 2, 3]
     assert six.seen == one.seen
@@ -373,15 +373,15 @@ def test_order_and_grouping_do_not_matter(data):
 def test_every_order_gives_its_verdict_at_the_same_time(loop):
     """O2: what the permutations say is also what they do."""
     parts = [
-        idle_timeout(loop.s(60)),
-        idle_guard(loop.s(90), total=loop.s(500)),
-        inflight_tool_gate(loop.s(300)),
+        idle_timeout(60),
+        idle_guard(90, total=500),
+        inflight_tool_gate(300),
     ]
-    script = Script(say("a"), tool("Bash", loop.s(100)), hang())
+    script = Script(say("a"), tool("Bash", 100), hang())
     for order in itertools.permutations(parts):
         taken = loop.run(take, functools.reduce(python_operators.or_, order, script))
         assert isinstance(taken.error, IdleTimeoutError)
-        assert taken.error.verdict.window == loop.s(60)
+        assert taken.error.verdict.window == 60
         assert loop.took(taken.elapsed, 160)
 
 
@@ -397,8 +397,8 @@ def test_two_readers_in_one_pipe_are_refused():
 def test_of_a_knob_written_twice_the_tightest_wins(loop, form):
     """T12: 60 s and 180 s are 60 s, in whatever order they were written."""
     for stream in (
-        Script(hang()) | idle_guard(loop.s(180)) | idle_timeout(loop.s(60)),
-        Script(hang()) | idle_timeout(loop.s(60)) | idle_guard(loop.s(180)),
+        Script(hang()) | idle_guard(180) | idle_timeout(60),
+        Script(hang()) | idle_timeout(60) | idle_guard(180),
     ):
         taken = loop.run(take, stream, form)
         assert isinstance(taken.error, IdleTimeoutError)
@@ -437,11 +437,7 @@ def test_tools_merge_by_name():
 
 def test_a_written_tool_allowance_is_enforced(loop):
     """T12: `idle_timeout | inflight_tool_gate(300)` ends a tool after 300 s, and says which."""
-    stream = (
-        Script(tool("Bash", loop.s(900)))
-        | idle_timeout(loop.s(60))
-        | inflight_tool_gate({"Bash": loop.s(300)})
-    )
+    stream = Script(tool("Bash", 900)) | idle_timeout(60) | inflight_tool_gate({"Bash": 300})
     taken = loop.run(take, stream)
     assert isinstance(taken.error, ToolTimeoutError)
     assert taken.error.verdict.work == "Bash"
@@ -453,9 +449,9 @@ def test_callbacks_accumulate_and_run_once_each(loop, form):
     first, second, events, more = Disconnect(), Disconnect(), Events(), Events()
     stream = (
         Script(hang())
-        | idle_guard(loop.s(180), disconnect=first, observer=events)
-        | idle_guard(loop.s(180), disconnect=second, observer=more)
-        | idle_guard(loop.s(180), disconnect=first, observer=events)
+        | idle_guard(180, disconnect=first, observer=events)
+        | idle_guard(180, disconnect=second, observer=more)
+        | idle_guard(180, disconnect=first, observer=events)
     )
     taken = loop.run(take, stream, form)
     assert isinstance(taken.error, IdleTimeoutError)
@@ -470,8 +466,8 @@ def test_a_client_given_twice_is_disconnected_once(loop, form):
         client = FakeClient(Script(hang()))
         stream = (
             client.receive_response()
-            | idle_guard(loop.s(180), client=client)
-            | idle_guard(loop.s(180), disconnect=client.disconnect)
+            | idle_guard(180, client=client)
+            | idle_guard(180, disconnect=client.disconnect)
         )
         taken = await take(stream, form)
         assert isinstance(taken.error, IdleTimeoutError)
@@ -485,7 +481,7 @@ def test_client_and_disconnect_on_one_operator_are_both_called(loop):
 
     async def main():
         client, extra = FakeClient(Script(hang())), Disconnect()
-        guard = idle_guard(loop.s(180), client=client, disconnect=extra)
+        guard = idle_guard(180, client=client, disconnect=extra)
         taken = await take(client.receive_response() | guard)
         assert isinstance(taken.error, IdleTimeoutError)
         assert client.disconnected
@@ -504,7 +500,7 @@ def test_replace_overrides_what_merging_would_keep(loop):
     assert guard.replace(tools=7).limits.allowance("Bash") == 7
     assert (guard.replace(idle=180) | idle_timeout(120)).limits.idle == 120
     assert guard.replace(mode="warn").plan.mode == "warn"
-    taken = loop.run(take, Script(hang()) | idle_guard(loop.s(60)).replace(idle=loop.s(180)))
+    taken = loop.run(take, Script(hang()) | idle_guard(60).replace(idle=180))
     assert loop.took(taken.elapsed, 180)
 
 
@@ -595,9 +591,9 @@ def test_a_pace_that_nobody_knows():
 
 def test_no_idle_limit_is_a_passthrough_but_for_the_rest(loop, form):
     """O9: `idle_guard(None)` waits for ever; a `total` beside it still ends the stream."""
-    script = Script(say("a"), silence(loop.s(400)), say("b"))
+    script = Script(say("a"), silence(400), say("b"))
     assert len(loop.run(take, script | idle_guard(None), form).messages) == 2
-    taken = loop.run(take, Script(hang()) | idle_guard(None, total=loop.s(600)), form)
+    taken = loop.run(take, Script(hang()) | idle_guard(None, total=600), form)
     assert isinstance(taken.error, DeadlineExceededError)
     assert loop.took(taken.elapsed, 600)
 
@@ -626,17 +622,16 @@ def test_an_idle_limit_derived_from_a_job(total, idle):
 # --- what is bound serves one stream at a time (O1)
 
 
-def bound_operator(kind, loop):
-    window = loop.s(180)
+def bound_operator(kind):
     match kind:
         case "client":
-            return idle_guard(window, client=FakeClient(ends_stream=False))
+            return idle_guard(180, client=FakeClient(ends_stream=False))
         case "disconnect":
-            return idle_guard(window, disconnect=Disconnect())
+            return idle_guard(180, disconnect=Disconnect())
         case "activity":
-            return idle_guard(window, activity=Activity("issue-7"))
+            return idle_guard(180, activity=Activity("issue-7"))
         case _:
-            return idle_timeout(window) | activity_stamp(Activity("issue-7"))
+            return idle_timeout(180) | activity_stamp(Activity("issue-7"))
 
 
 BOUND = pytest.mark.parametrize("kind", ["client", "disconnect", "activity", "stamp"])
@@ -647,7 +642,7 @@ def test_what_is_bound_is_refused_on_a_second_stream_at_once(loop, form, kind):
     """O1: a stream that is being waited for has what is bound; a second one is told so."""
 
     async def main():
-        guard = bound_operator(kind, loop)
+        guard = bound_operator(kind)
         results = []
 
         async def consume():
@@ -671,7 +666,7 @@ def test_an_open_block_has_what_is_bound_though_nobody_pulls(loop):
     """O1: in the hosted form the block is the use, whatever its consumer is doing."""
 
     async def main():
-        guard = idle_guard(loop.s(180), disconnect=Disconnect())
+        guard = idle_guard(180, disconnect=Disconnect())
         async with Script(say("a"), say("b")) | guard as messages:
             assert await anext(messages)
             refused = await take(Script(say("c")) | guard)
@@ -687,9 +682,9 @@ def test_what_is_bound_serves_turn_after_turn(loop, form, kind, end):
     """O1: however the last turn ended, the next one may have what is bound."""
 
     async def main():
-        guard = bound_operator(kind, loop)
+        guard = bound_operator(kind)
         for turn in range(3):
-            stream = turn_of(end, loop) | guard
+            stream = turn_of(end) | guard
             if end == "break":
                 await first_message(stream, form)
             else:
@@ -701,7 +696,7 @@ def test_what_is_bound_serves_turn_after_turn(loop, form, kind, end):
     loop.run(main)
 
 
-def turn_of(end, loop):
+def turn_of(end):
     async def play():
         yield "message"
         if end == "verdict":
@@ -729,7 +724,7 @@ def test_what_was_refused_can_be_tried_again(loop):
     """O1: the refusal is about now; once the other stream is over, the same pipe works."""
 
     async def main():
-        guard = idle_guard(loop.s(180), disconnect=Disconnect())
+        guard = idle_guard(180, disconnect=Disconnect())
         second = Script(say("b")) | guard
         async with Script(say("a")) | guard:
             with pytest.raises(RuntimeError, match="one stream at a time"):
@@ -743,7 +738,7 @@ def test_what_was_refused_can_be_tried_again(loop):
 def test_observers_and_stamping_functions_are_not_bound(loop):
     """O1: they only listen, so any number of streams may share them."""
     events, seen = Events(), []
-    guard = idle_guard(loop.s(180), observer=events) | activity_stamp(seen.append)
+    guard = idle_guard(180, observer=events) | activity_stamp(seen.append)
 
     async def main():
         async with anyio.create_task_group() as tasks:

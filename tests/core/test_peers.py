@@ -45,7 +45,7 @@ WORDS = [message("a"), message("b"), message("c")]
 def test_kotlin_an_upstream_s_own_timeout_error_is_not_ours(loop, form):
     """T7 (testUpstreamErrorTimeoutException): the source's TimeoutError passes, the same object."""
     own = TimeoutError("the upstream's")
-    stream = Script(message("a"), silence(loop.s(60)), fail(own)) | idle_guard(loop.s(180))
+    stream = Script(message("a"), silence(60), fail(own)) | idle_guard(180)
     taken = loop.run(take, stream, form)
     assert taken.messages == ["a"]
     assert taken.error is own
@@ -61,12 +61,12 @@ def test_kotlin_an_upstream_that_was_cancelled_inside_is_not_timed_out(loop, for
     async def upstream():
         yield "a"
         inner = asyncio.create_task(anyio.sleep_forever())
-        asyncio.get_running_loop().call_later(loop.s(60), inner.cancel)
+        asyncio.get_running_loop().call_later(60, inner.cancel)
         await inner
 
     async def main():
         seen = []
-        stream = upstream() | idle_guard(loop.s(180), observer=events)
+        stream = upstream() | idle_guard(180, observer=events)
         with pytest.raises(asyncio.CancelledError):
             if form == "hosted":
                 async with stream as messages:
@@ -96,14 +96,14 @@ def test_kotlin_what_the_upstream_raises_while_unwinding_is_the_verdict_s_cause(
         finally:
             raise mishap
 
-    taken = loop.run(take, upstream() | idle_guard(loop.s(180)), form)
+    taken = loop.run(take, upstream() | idle_guard(180), form)
     assert isinstance(taken.error, IdleTimeoutError)
     assert taken.error.__cause__ is mishap
 
 
 def test_kotlin_an_upstream_that_raises_before_the_limit_has_priority(loop, form):
     """T7 (testUpstreamError): an error that came in time is the stream's end."""
-    stream = Script(*WORDS, fail(OSError("gone"))) | idle_guard(loop.s(180))
+    stream = Script(*WORDS, fail(OSError("gone"))) | idle_guard(180)
     taken = loop.run(take, stream, form)
     assert taken.messages == ["a", "b", "c"]
     assert type(taken.error) is OSError
@@ -116,7 +116,7 @@ def test_kotlin_a_downstream_error_is_downstream_s(loop, form):
     def refuse(_):
         raise KeyError("downstream")
 
-    stream = Script(*WORDS, hang()) | idle_guard(loop.s(180), disconnect=disconnect)
+    stream = Script(*WORDS, hang()) | idle_guard(180, disconnect=disconnect)
     taken = loop.run(take, stream, form, refuse)
     assert type(taken.error) is KeyError
     assert taken.messages == ["a"]
@@ -126,7 +126,7 @@ def test_kotlin_a_downstream_error_is_downstream_s(loop, form):
 def test_kotlin_an_upstream_in_another_context(loop, form):
     """T9 (testUpstreamTimeoutIsolatedContext): the silence of a source that a child task feeds."""
     source = relayed(Script(*WORDS, hang()), "task_group")
-    taken = loop.run(take, source | idle_guard(loop.s(180)), form)
+    taken = loop.run(take, source | idle_guard(180), form)
     assert taken.messages == ["a", "b", "c"]
     assert isinstance(taken.error, IdleTimeoutError)
     assert taken.error.teardown.confirmed
@@ -149,11 +149,11 @@ def test_kotlin_a_channel_that_closes_in_time(loop, form):
         async def produce():
             with send:
                 await send.send("a")
-                await anyio.sleep(loop.s(100))
+                await anyio.sleep(100)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(produce)
-            return await take(receive | idle_guard(loop.s(180)), form)
+            return await take(receive | idle_guard(180), form)
 
     taken = loop.run(main)
     assert (taken.messages, taken.error) == (["a"], None)
@@ -164,9 +164,9 @@ def test_kotlin_delaying_downstream_does_not_trigger(loop, form):
     """T1 (documented at `timeout`): however long each message is handled, nobody was kept waiting."""
 
     async def handle(_):
-        await anyio.sleep(loop.s(200))
+        await anyio.sleep(200)
 
-    stream = Script(*WORDS) | idle_guard(loop.s(90))
+    stream = Script(*WORDS) | idle_guard(90)
     taken = loop.run(take, stream, form, handle)
     assert (taken.messages, taken.error) == (["a", "b", "c"], None)
     assert loop.took(taken.elapsed, 600)
@@ -174,7 +174,7 @@ def test_kotlin_delaying_downstream_does_not_trigger(loop, form):
 
 def test_kotlin_a_slow_first_message_counts_as_any(loop, form):
     """T1 (testDelayedFirst): without `first`, the first message has no more time than others."""
-    stream = Script(silence(loop.s(200)), *WORDS) | idle_guard(loop.s(180))
+    stream = Script(silence(200), *WORDS) | idle_guard(180)
     taken = loop.run(take, stream, form)
     assert taken.messages == []
     assert type(taken.error) is IdleTimeoutError
@@ -186,8 +186,8 @@ def test_kotlin_a_slow_first_message_counts_as_any(loop, form):
 
 def test_tokio_messages_in_time_pass_one_by_one(loop, form):
     """T1 (basic_usage): each gap is measured by itself; the sum of them may be any."""
-    gaps = [part for word in WORDS for part in (silence(loop.s(100)), word)]
-    taken = loop.run(take, Script(*gaps) | idle_guard(loop.s(180)), form)
+    gaps = [part for word in WORDS for part in (silence(100), word)]
+    taken = loop.run(take, Script(*gaps) | idle_guard(180), form)
     assert (taken.messages, taken.error) == (["a", "b", "c"], None)
     assert loop.took(taken.elapsed, 300)
 
@@ -200,7 +200,7 @@ def test_tokio_one_verdict_however_often_one_asks(loop, form):
     events = Events()
 
     async def main():
-        stream = Script(*WORDS, hang()) | idle_guard(loop.s(180), observer=events)
+        stream = Script(*WORDS, hang()) | idle_guard(180, observer=events)
         async with contextlib.AsyncExitStack() as stack:
             messages = await stack.enter_async_context(stream) if form == "hosted" else stream
             iterator = aiter(messages)
@@ -220,8 +220,8 @@ def test_tokio_one_verdict_however_often_one_asks(loop, form):
 def test_tokio_to_wait_on_after_a_limit_is_mode_warn(loop, form):
     """T11 (return_elapsed_errors_only_once): told once per silence, and the item still comes."""
     events = Events()
-    gaps = [part for word in WORDS[:2] for part in (silence(loop.s(500)), word)]
-    stream = Script(*gaps) | idle_guard(loop.s(180), mode="warn", observer=events)
+    gaps = [part for word in WORDS[:2] for part in (silence(500), word)]
+    stream = Script(*gaps) | idle_guard(180, mode="warn", observer=events)
     taken = loop.run(take, stream, form)
     assert (taken.messages, taken.error) == (["a", "b"], None)
     assert [event.enforced for event in events.of(TimedOut)] == [False, False]
@@ -231,7 +231,7 @@ def test_tokio_no_timeouts(loop, form):
     """T1 (no_timeouts): what is ready costs no time, and no limit is ever looked at."""
     events = Events()
     script = Script(*(message(i) for i in range(1000)))
-    taken = loop.run(take, script | idle_guard(loop.s(180), observer=events), form)
+    taken = loop.run(take, script | idle_guard(180, observer=events), form)
     assert taken.messages == list(range(1000))
     assert not events.of(TimedOut)
 
@@ -243,8 +243,8 @@ def test_tokio_no_timeouts(loop, form):
 def test_pekko_elements_pass_unmodified(loop, form, limit):
     """T1 ("pass through elements unmodified"): each limit alone changes nothing of a stream."""
     objects = [object() for _ in range(5)]
-    knobs = {limit: loop.s(180)} if limit != "idle" else {}
-    idle = loop.s(180) if limit == "idle" else None
+    knobs = {limit: 180} if limit != "idle" else {}
+    idle = 180 if limit == "idle" else None
     stream = Script(*map(message, objects)) | idle_guard(idle, **knobs)
     taken = loop.run(take, stream, form)
     assert taken.messages == objects
@@ -252,7 +252,7 @@ def test_pekko_elements_pass_unmodified(loop, form, limit):
 
 def test_pekko_no_initial_element_in_time(loop, form):
     """T1 ("fail if no initial element passes until timeout"): `first`, a verdict of its own."""
-    stream = Script(hang()) | idle_guard(None, first=loop.s(60))
+    stream = Script(hang()) | idle_guard(None, first=60)
     taken = loop.run(take, stream, form)
     assert type(taken.error) is FirstMessageTimeoutError
     assert loop.took(taken.elapsed, 60)
@@ -260,17 +260,15 @@ def test_pekko_no_initial_element_in_time(loop, form):
 
 def test_pekko_the_initial_limit_is_for_the_initial_element_only(loop, form):
     """T1 ("pass through elements unmodified", initialTimeout): later gaps may be longer."""
-    stream = Script(message("a"), silence(loop.s(200)), message("b")) | idle_guard(
-        None, first=loop.s(60)
-    )
+    stream = Script(message("a"), silence(200), message("b")) | idle_guard(None, first=60)
     taken = loop.run(take, stream, form)
     assert (taken.messages, taken.error) == (["a", "b"], None)
 
 
 def test_pekko_not_completed_in_time(loop, form):
     """T1 ("fail if not completed until timeout"): `total` counts whatever passes in between."""
-    gaps = [part for word in WORDS * 3 for part in (silence(loop.s(50)), word)]
-    stream = Script(*gaps, hang()) | idle_guard(loop.s(180), total=loop.s(220))
+    gaps = [part for word in WORDS * 3 for part in (silence(50), word)]
+    stream = Script(*gaps, hang()) | idle_guard(180, total=220)
     taken = loop.run(take, stream, form)
     assert type(taken.error) is DeadlineExceededError
     assert taken.messages == ["a", "b", "c", "a"]
@@ -279,8 +277,8 @@ def test_pekko_not_completed_in_time(loop, form):
 
 def test_pekko_time_between_elements_too_large(loop, form):
     """T1 ("fail if time between elements is too large"): exact, without a tick to wait for."""
-    stream = Script(message("a"), silence(loop.s(100)), message("b"), hang())
-    taken = loop.run(take, stream | idle_guard(loop.s(180)), form)
+    stream = Script(message("a"), silence(100), message("b"), hang())
+    taken = loop.run(take, stream | idle_guard(180), form)
     assert taken.messages == ["a", "b"]
     assert type(taken.error) is IdleTimeoutError
     assert loop.took(taken.elapsed, 280)
@@ -288,7 +286,7 @@ def test_pekko_time_between_elements_too_large(loop, form):
 
 def test_pekko_not_before_the_window_has_passed_since_the_start(loop, form):
     """T2 ("not fail before timeout elapses from stream start"): never early, not even the first."""
-    stream = Script(silence(loop.s(150)), message("a")) | idle_guard(loop.s(180))
+    stream = Script(silence(150), message("a")) | idle_guard(180)
     taken = loop.run(take, stream, form)
     assert (taken.messages, taken.error) == (["a"], None)
 
@@ -297,8 +295,8 @@ def test_pekko_what_was_built_long_ago_starts_with_its_first_pull(loop):
     """T1 (materialisation there, the first pull here): a pipe that lies about is not silent."""
 
     async def main():
-        stream = Script(silence(loop.s(100)), message("a")) | idle_guard(loop.s(180))
-        await anyio.sleep(loop.s(300))
+        stream = Script(silence(100), message("a")) | idle_guard(180)
+        await anyio.sleep(300)
         return await take(stream)
 
     assert loop.run(main).messages == ["a"]
@@ -311,10 +309,10 @@ def test_pekko_a_consumer_less_frequent_than_the_limit(loop, form):
     """
 
     async def handle(_):
-        await anyio.sleep(loop.s(100))
+        await anyio.sleep(100)
 
-    gaps = [part for word in WORDS for part in (silence(loop.s(50)), word)]
-    taken = loop.run(take, Script(*gaps) | idle_guard(loop.s(90)), form, handle)
+    gaps = [part for word in WORDS for part in (silence(50), word)]
+    taken = loop.run(take, Script(*gaps) | idle_guard(90), form, handle)
     assert (taken.messages, taken.error) == (["a", "b", "c"], None)
 
 
@@ -329,7 +327,7 @@ def test_pekko_a_stream_that_was_cut_cancels_its_upstream(loop, form):
         finally:
             log.append("closed")
 
-    taken = loop.run(take, upstream() | idle_guard(loop.s(180)), form, lambda _: None)
+    taken = loop.run(take, upstream() | idle_guard(180), form, lambda _: None)
     assert isinstance(taken.error, IdleTimeoutError)
     assert log == ["closed"]
 
@@ -339,8 +337,8 @@ def test_pekko_a_stream_that_was_cut_cancels_its_upstream(loop, form):
 
 def test_reactor_an_old_limit_has_no_effect(loop, form):
     """T1 (oldTimeoutHasNoEffect): the instant at which an earlier wait would have ended is nothing."""
-    parts = [silence(loop.s(150)), message("a"), silence(loop.s(150)), message("b"), hang()]
-    taken = loop.run(take, Script(*parts) | idle_guard(loop.s(180)), form)
+    parts = [silence(150), message("a"), silence(150), message("b"), hang()]
+    taken = loop.run(take, Script(*parts) | idle_guard(180), form)
     assert taken.messages == ["a", "b"]
     assert loop.took(taken.elapsed, 480)
 
@@ -350,9 +348,9 @@ def test_reactor_an_old_limit_has_no_effect_after_completion(loop, form):
     events, disconnect = Events(), Disconnect()
 
     async def main():
-        guard = idle_guard(loop.s(180), observer=events, disconnect=disconnect)
-        taken = await take(Script(silence(loop.s(150)), message("a")) | guard, form)
-        await anyio.sleep(loop.s(400))
+        guard = idle_guard(180, observer=events, disconnect=disconnect)
+        taken = await take(Script(silence(150), message("a")) | guard, form)
+        await anyio.sleep(400)
         return taken
 
     taken = loop.run(main)
@@ -366,9 +364,9 @@ def test_reactor_an_old_limit_has_no_effect_after_an_error(loop, form):
     events = Events()
 
     async def main():
-        script = Script(silence(loop.s(150)), fail(OSError("gone")))
-        taken = await take(script | idle_guard(loop.s(180), observer=events), form)
-        await anyio.sleep(loop.s(400))
+        script = Script(silence(150), fail(OSError("gone")))
+        taken = await take(script | idle_guard(180, observer=events), form)
+        await anyio.sleep(400)
         return taken
 
     assert type(loop.run(main).error) is OSError
@@ -426,7 +424,7 @@ def test_rxjava_a_message_at_the_very_instant_of_the_limit(loop, form, sender):
 
 def test_rxjava_whoever_wins_the_race_nothing_is_lost_or_doubled(loop, form):
     """T3 (onNextOnTimeoutRace): each round has one outcome, and an undelivered message is still there."""
-    window = loop.s(20)
+    window = 20
 
     async def round_of(offset):
         send, receive = anyio.create_memory_object_stream[str](1)
@@ -449,15 +447,15 @@ def test_rxjava_whoever_wins_the_race_nothing_is_lost_or_doubled(loop, form):
         return len(taken.messages)
 
     async def main():
-        return [await round_of(loop.s(offset / 4)) for offset in range(-12, 13, 2)]
+        return [await round_of(offset / 4) for offset in range(-12, 13, 2)]
 
     assert loop.run(main) == [1] * 7 + [0] * 6  # at the tie, the message
 
 
 def test_rxjava_a_source_that_is_slow_to_unwind_keeps_the_verdict(loop, form):
     """T7 (dispose on timeout): the time that a cancelled source takes is not a second silence."""
-    source = slow_cleanup(Script(message("a"), hang()), loop.s(3), shielded=True)
-    taken = loop.run(take, source | idle_guard(loop.s(180)), form)
+    source = slow_cleanup(Script(message("a"), hang()), 3, shielded=True)
+    taken = loop.run(take, source | idle_guard(180), form)
     assert isinstance(taken.error, IdleTimeoutError)
     assert loop.took(taken.error.verdict.elapsed, 180)
     assert loop.took(taken.elapsed, 183)
@@ -467,10 +465,10 @@ def test_rxjava_a_second_subscriber_has_a_time_of_its_own(loop):
     """O1 (independent subscriptions): two consumers of one operator do not share a clock."""
 
     async def main():
-        guard, results = idle_guard(loop.s(180)), {}
+        guard, results = idle_guard(180), {}
 
         async def consume(name, delay):
-            await anyio.sleep(loop.s(delay))
+            await anyio.sleep(delay)
             results[name] = await take(Channel(Script(say(name), hang())) | guard)
 
         async with anyio.create_task_group() as tasks:

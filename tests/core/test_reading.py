@@ -78,7 +78,7 @@ def test_unknown_messages_are_told_once_per_stream(loop, form):
     async def main():
         events = Events()
         source = Script(*[message(types.SimpleNamespace(secret=1))] * 3, message("a"))
-        await take(source | idle_guard(loop.s(60), observer=events), form)
+        await take(source | idle_guard(60, observer=events), form)
         told = [event.type_name for event in events.of(UnknownMessage)]
         assert told == ["types.SimpleNamespace", "builtins.str"]
 
@@ -115,7 +115,7 @@ def test_late_recognition_pauses_for_tools(loop, form):
 
     async def main():
         source = Script(message(PING), message({"no": "type"}), message(start), hang())
-        taken = await take(source | idle_guard(loop.s(60), tools=loop.s(200)), form)
+        taken = await take(source | idle_guard(60, tools=200), form)
         assert type(taken.error) is ToolTimeoutError
         assert loop.took(taken.elapsed, 200)
 
@@ -130,11 +130,11 @@ def test_a_reader_can_be_named(loop, form, written):
 
     async def main():
         # Nothing about this line gives its maker away.
-        source = Script(message(PING), silence(loop.s(40)), message(PING), hang())
-        taken = await take(source | idle_guard(loop.s(60), read=written), form)
+        source = Script(message(PING), silence(40), message(PING), hang())
+        taken = await take(source | idle_guard(60, read=written), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 60)
-        taken = await take(Script(message(PING)) | idle_guard(loop.s(60), read=written), form)
+        taken = await take(Script(message(PING)) | idle_guard(60, read=written), form)
         assert isinstance(taken.error, StreamTruncatedError)
 
     loop.run(main)
@@ -157,8 +157,8 @@ def test_any_function_of_a_message_can_read(loop, form):
 
     async def main():
         events = Events()
-        guard = idle_guard(loop.s(60), exit_grace=loop.s(20), read=read, observer=events)
-        wait = silence(loop.s(50))
+        guard = idle_guard(60, exit_grace=20, read=read, observer=events)
+        wait = silence(50)
         source = Script(
             *(message("start make"), wait, wait, message("end make"), wait, message("hello")),
             *(wait, message("bye"), hang()),
@@ -286,8 +286,8 @@ def test_a_failing_reader_does_not_end_the_stream(loop, form):
 
     async def main():
         events = Events()
-        guard = idle_guard(loop.s(60), read=read, observer=events)
-        source = Script(*[say("x"), silence(loop.s(40))] * 4, done())
+        guard = idle_guard(60, read=read, observer=events)
+        source = Script(*[say("x"), silence(40)] * 4, done())
         taken = await take(source | guard, form)
         assert taken.error is None
         assert len(taken.messages) == 5

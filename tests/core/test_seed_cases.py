@@ -27,8 +27,8 @@ WINDOW = 50.0
 
 
 @pytest.fixture
-def guard(loop):
-    return idle_guard(loop.s(WINDOW))
+def guard():
+    return idle_guard(WINDOW)
 
 
 # -- S4-19: a watchdog beside the message loop ---------------------------------------------------
@@ -38,7 +38,7 @@ def test_it_fires_after_activity_that_stopped(loop, form, guard):
     """S4-19: some messages, then nothing: one window after the last one."""
 
     async def main():
-        source = Script(*[say("x"), silence(loop.s(10))] * 3, hang())
+        source = Script(*[say("x"), silence(10)] * 3, hang())
         taken = await take(source | guard, form)
         assert type(taken.error) is IdleTimeoutError
         assert len(taken.messages) == 3
@@ -62,8 +62,8 @@ def test_switched_off_it_never_fires(loop, form):
     """S4-19: then the end is the caller's own cancellation, and is not renamed (S4-11)."""
 
     async def main():
-        for off in (idle_guard(None), idle_guard(loop.s(WINDOW), mode="off")):
-            with anyio.move_on_after(loop.s(500)) as scope:
+        for off in (idle_guard(None), idle_guard(WINDOW, mode="off")):
+            with anyio.move_on_after(500) as scope:
                 taken = await take(Script(say("a"), hang()) | off, form)
                 pytest.fail(f"it ended: {taken}")
             assert scope.cancelled_caught
@@ -76,7 +76,7 @@ def test_a_run_that_is_well_is_left_alone(loop, form, guard):
 
     async def main():
         events = Events()
-        source = Script(*[say("x"), silence(loop.s(40))] * 10, done())
+        source = Script(*[say("x"), silence(40)] * 10, done())
         plain = [message async for message in source]
         taken = await take(source | guard.replace(observer=events), form)
         assert taken.error is None
@@ -91,9 +91,7 @@ def test_a_tool_of_four_windows_is_no_hang(loop, form, guard):
     """S4-06, S4-07, S4-19: what is in flight is being waited for."""
 
     async def main():
-        taken = await take(
-            Script(say("a"), tool("Bash", loop.s(4 * WINDOW)), done()) | guard, form
-        )
+        taken = await take(Script(say("a"), tool("Bash", 4 * WINDOW), done()) | guard, form)
         assert taken.error is None
         assert loop.took(taken.elapsed, 4 * WINDOW)
 
@@ -104,7 +102,7 @@ def test_it_fires_after_the_result(loop, form, guard):
     """S4-19: and the result itself was the last sign of life."""
 
     async def main():
-        source = Script(say("a"), tool("Bash", loop.s(4 * WINDOW)), hang())
+        source = Script(say("a"), tool("Bash", 4 * WINDOW), hang())
         taken = await take(source | guard, form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 5 * WINDOW)
@@ -117,7 +115,7 @@ def test_stray_results_do_not_count_below_zero(loop, form, guard):
 
     async def main():
         source = Script(
-            *(tool_end("x"), tool_end("y"), tool_start("1"), silence(loop.s(4 * WINDOW))),
+            *(tool_end("x"), tool_end("y"), tool_start("1"), silence(4 * WINDOW)),
             *(tool_end("1"), hang()),
         )
         taken = await take(source | guard, form)
@@ -131,7 +129,7 @@ def test_a_lost_result_does_not_hold_for_ever(loop, form):
     """S4: what a counter would wait for until the end of time ends at its allowance."""
 
     async def main():
-        guard = idle_guard(loop.s(WINDOW), tools=loop.s(300))
+        guard = idle_guard(WINDOW, tools=300)
         taken = await take(Script(tool_start("lost", "Bash"), hang()) | guard, form)
         assert type(taken.error) is ToolTimeoutError
         assert loop.took(taken.elapsed, 300)
@@ -146,7 +144,7 @@ def test_a_consumer_that_is_behind_is_no_hang(loop, form, guard):
         client = FakeClient(Script(*[say("x")] * 5, hang()))
         await client.connect("go")
         taken = await take(
-            client.receive_response() | guard, form, lambda _message: anyio.sleep(loop.s(60))
+            client.receive_response() | guard, form, lambda _message: anyio.sleep(60)
         )
         assert type(taken.error) is IdleTimeoutError
         assert len(taken.messages) == 5
@@ -162,7 +160,7 @@ def test_it_fires_once(loop, form):
     async def main():
         events, client = Events(), FakeClient(Script(hang()))
         await client.connect("go")
-        guard = idle_guard(loop.s(WINDOW), client=client, observer=events)
+        guard = idle_guard(WINDOW, client=client, observer=events)
         stream = client.receive_response() | guard
         error = (await take(stream, form)).error
         assert type(error) is IdleTimeoutError
@@ -177,7 +175,7 @@ def test_the_error_keeps_what_a_retry_needs(loop, form):
 
     async def main():
         source = Script(opened("sess-1"), say("a"), hang())
-        error = (await take(source | idle_guard(loop.s(WINDOW)), form)).error
+        error = (await take(source | idle_guard(WINDOW), form)).error
         assert error.verdict.token == error.activity.token == "sess-1"
 
     loop.run(main)
@@ -187,7 +185,7 @@ def test_a_result_that_came_in_time_wins(loop, form, guard):
     """S4-12, K20: a finished turn is never a hang, even at the very instant of the verdict."""
 
     async def main():
-        taken = await take(Script(say("a"), silence(loop.s(WINDOW)), done()) | guard, form)
+        taken = await take(Script(say("a"), silence(WINDOW), done()) | guard, form)
         assert taken.error is None
         assert loop.took(taken.elapsed, WINDOW)
 
@@ -212,8 +210,8 @@ async def ask(factory, guard_of, attempts):
     return None, errors
 
 
-def guarding(loop, **knobs):
-    return lambda client: idle_guard(loop.s(WINDOW), client=client, **knobs)
+def guarding(**knobs):
+    return lambda client: idle_guard(WINDOW, client=client, **knobs)
 
 
 def test_a_hang_is_detected_and_a_new_client_recovers(loop):
@@ -223,7 +221,7 @@ def test_a_hang_is_detected_and_a_new_client_recovers(loop):
         hanging = FakeClient(Script(opened("s"), say("a"), hang()))
         well = FakeClient(Script(say("b"), done()))
         factory = ClientFactory(hanging, well)
-        messages, errors = await ask(factory, guarding(loop), attempts=3)
+        messages, errors = await ask(factory, guarding(), attempts=3)
         assert len(messages) == 2
         assert len(factory.create_calls) == 2
         assert hanging.disconnected
@@ -239,7 +237,7 @@ def test_every_attempt_is_disconnected_the_last_one_too(loop):
 
     async def main():
         clients = [FakeClient(Script(hang())) for _ in range(3)]
-        messages, errors = await ask(ClientFactory(*clients), guarding(loop), attempts=3)
+        messages, errors = await ask(ClientFactory(*clients), guarding(), attempts=3)
         assert messages is None
         assert [client.calls.count("disconnect") for client in clients] == [1, 1, 1]
         assert all(error.teardown.disconnect == "returned" for error in errors)
@@ -253,7 +251,7 @@ def test_a_disconnect_that_raises_hides_nothing(loop):
     async def main():
         broken = FakeClient(Script(hang()), disconnect_error=OSError("already gone"))
         well = FakeClient(Script(done()))
-        messages, errors = await ask(ClientFactory(broken, well), guarding(loop), attempts=2)
+        messages, errors = await ask(ClientFactory(broken, well), guarding(), attempts=2)
         assert len(messages) == 1
         assert errors[0].teardown.disconnect == "raised"
         assert not errors[0].teardown.confirmed
@@ -266,10 +264,8 @@ def test_a_disconnect_that_hangs_is_bounded(loop, shielded):
     """S0-09, S0-33: abandoned at its bound, which is said, rather than waited for."""
 
     async def main():
-        stuck = FakeClient(
-            Script(hang()), disconnect_delay=loop.s(500), disconnect_shielded=shielded
-        )
-        guard = guarding(loop, disconnect_timeout=loop.s(20))(stuck)
+        stuck = FakeClient(Script(hang()), disconnect_delay=500, disconnect_shielded=shielded)
+        guard = guarding(disconnect_timeout=20)(stuck)
         await stuck.connect("go")
         taken = await take(stuck.receive_response() | guard)
         assert type(taken.error) is IdleTimeoutError
@@ -284,9 +280,9 @@ def test_a_slow_disconnect_is_waited_for(loop, form):
     """K5: an SDK's own close may take 20 s to escalate."""
 
     async def main():
-        slow = FakeClient(Script(hang()), disconnect_delay=loop.s(20), disconnect_shielded=True)
+        slow = FakeClient(Script(hang()), disconnect_delay=20, disconnect_shielded=True)
         await slow.connect("go")
-        guard = idle_guard(loop.s(WINDOW), client=slow, disconnect_timeout=loop.s(300))
+        guard = idle_guard(WINDOW, client=slow, disconnect_timeout=300)
         taken = await take(slow.receive_response() | guard, form)
         assert loop.took(taken.elapsed, WINDOW + 20)
         assert slow.disconnected
@@ -301,7 +297,7 @@ def test_a_stream_that_ends_because_we_disconnected_is_no_normal_end(loop, form)
     async def main():
         client = FakeClient(Script(say("a"), hang()))
         await client.connect("go")
-        taken = await take(client.receive_response() | idle_guard(loop.s(50), client=client), form)
+        taken = await take(client.receive_response() | idle_guard(50, client=client), form)
         assert type(taken.error) is IdleTimeoutError
         assert client.disconnected
 
@@ -312,13 +308,13 @@ def test_sessions_share_no_state(loop):
     """S1-22: one hangs, its neighbour with the same operator does not notice."""
 
     async def main():
-        guard = idle_guard(loop.s(WINDOW))
+        guard = idle_guard(WINDOW)
         ends = {}
 
         async def session(name, source):
             ends[name] = (await take(source | guard)).error
 
-        talk = repeat(say("x"), silence(loop.s(20)), times=20)
+        talk = repeat(say("x"), silence(20), times=20)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(
                 session, "hangs", Script(say("a"), tool_start("1"), tool_end("1"), hang())

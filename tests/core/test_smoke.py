@@ -6,9 +6,7 @@ from tests.support import Disconnect, take
 def test_idle(loop, form):
     async def main():
         d = Disconnect()
-        stream = Script(say("a"), silence(loop.s(60)), say("b"), hang()) | idle_guard(
-            loop.s(180), disconnect=d
-        )
+        stream = Script(say("a"), silence(60), say("b"), hang()) | idle_guard(180, disconnect=d)
         taken = await take(stream, form)
         assert isinstance(taken.error, IdleTimeoutError), taken
         assert loop.took(taken.elapsed, 240)
@@ -20,7 +18,7 @@ def test_idle(loop, form):
 
 def test_tool(loop, form):
     async def main():
-        stream = Script(say("a"), tool("Bash", loop.s(600)), done()) | idle_guard(loop.s(180))
+        stream = Script(say("a"), tool("Bash", 600), done()) | idle_guard(180)
         taken = await take(stream, form)
         assert taken.error is None, taken
         assert loop.took(taken.elapsed, 600)

@@ -39,8 +39,8 @@ from tests.support import Disconnect, Events, take
 IDLE = 60.0
 
 
-def silent(loop: Loop, source: Any, **knobs: Any) -> Any:
-    return source | idle_guard(loop.s(IDLE), **knobs)
+def silent(source: Any, **knobs: Any) -> Any:
+    return source | idle_guard(IDLE, **knobs)
 
 
 def hanging() -> Script:
@@ -71,7 +71,7 @@ def test_the_order_of_events(loop: Loop, form: str) -> None:
         def disconnect() -> None:
             order.append("disconnect")
 
-        taken = await take(silent(loop, backend(), disconnect=disconnect, observer=observe), form)
+        taken = await take(silent(backend(), disconnect=disconnect, observer=observe), form)
         assert order == ["unwound", "TimedOut", "disconnect", "TornDown", "StreamEnded"]
         assert isinstance(taken.error, IdleTimeoutError)
         assert taken.error.verdict is not None
@@ -85,7 +85,7 @@ def test_no_disconnect_on_a_normal_end(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         disconnect, source = Disconnect(), Tap(Script(say("a")))
-        taken = await take(silent(loop, source, disconnect=disconnect), form)
+        taken = await take(silent(source, disconnect=disconnect), form)
         assert taken.error is None
         assert not disconnect.calls
         assert source.closed
@@ -109,7 +109,7 @@ def test_a_close_that_hangs_as_long_as_its_run(loop: Loop, form: str) -> None:
             async def aclose(self) -> None:
                 await over.wait()
 
-        taken = await take(silent(loop, Run(), disconnect=over.set), form)
+        taken = await take(silent(Run(), disconnect=over.set), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert taken.error.teardown is not None
         assert taken.error.teardown.confirmed
@@ -135,7 +135,7 @@ def test_a_close_that_hangs_is_bounded(loop: Loop, form: str) -> None:
                 Run.closed += 1
                 await anyio.sleep_forever()
 
-        stream = silent(loop, Run(), disconnect_timeout=loop.s(20))
+        stream = silent(Run(), disconnect_timeout=20)
         with pytest.raises(IdleTimeoutError) as raised:
             started = anyio.current_time()
             await anext(aiter(stream))
@@ -163,7 +163,7 @@ def test_disconnect_runs_in_a_task_of_its_own(loop: Loop, form: str) -> None:
             tasks.append(anyio.get_current_task().id)
 
         for given in (disconnect, at_once):
-            await take(silent(loop, hanging(), disconnect=given), form)
+            await take(silent(hanging(), disconnect=given), form)
         assert len(tasks) == 2
         assert anyio.get_current_task().id not in tasks
 
@@ -178,13 +178,13 @@ def test_disconnect_is_shielded_from_an_outer_cancel(loop: Loop, form: str) -> N
 
         async def disconnect() -> None:
             outer.cancel()
-            await anyio.sleep(loop.s(20))
+            await anyio.sleep(20)
             finished.append(anyio.current_time() - started)
 
         started = anyio.current_time()
         with anyio.CancelScope() as outer:
-            await take(silent(loop, hanging(), disconnect=disconnect), form)
-            await anyio.sleep(loop.s(1000))
+            await take(silent(hanging(), disconnect=disconnect), form)
+            await anyio.sleep(1000)
         assert loop.took(finished[0], IDLE + 20)
         assert loop.took(anyio.current_time() - started, IDLE + 20)
 
@@ -208,10 +208,9 @@ def test_disconnect_is_bounded_and_abandoned(loop: Loop, form: str, stubborn: bo
 
         taken = await take(
             silent(
-                loop,
                 hanging(),
                 disconnect=disconnect,
-                disconnect_timeout=loop.s(30),
+                disconnect_timeout=30,
                 observer=events,
             ),
             form,
@@ -222,11 +221,11 @@ def test_disconnect_is_bounded_and_abandoned(loop: Loop, form: str, stubborn: bo
         assert taken.error.teardown.disconnect == "abandoned"
         assert not taken.error.teardown.confirmed
         (abandoned,) = events.of(DisconnectAbandoned)
-        assert abandoned.bound == loop.s(30)
+        assert abandoned.bound == 30
         late.set()
-        with anyio.fail_after(loop.s(1000)):
+        with anyio.fail_after(1000):
             while not events.of(DisconnectFailed):
-                await anyio.sleep(loop.s(1))
+                await anyio.sleep(1)
         assert taken.error.teardown.disconnect == "abandoned"
 
     loop.run(main)
@@ -253,7 +252,7 @@ def test_a_disconnect_that_raises(loop: Loop, form: str, kind: str) -> None:
             raise failure
 
         disconnect: Any = sync if kind == "sync" else Disconnect(error=failure)
-        taken = await take(silent(loop, hanging(), disconnect=disconnect, observer=events), form)
+        taken = await take(silent(hanging(), disconnect=disconnect, observer=events), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert taken.error.teardown is not None
         assert taken.error.teardown.disconnect == "raised"
@@ -270,7 +269,7 @@ def test_a_disconnect_that_would_end_the_program(loop: Loop, form: str, error: A
         error = BaseExceptionGroup("closing", [error])
 
     async def main() -> None:
-        taken = await take(silent(loop, hanging(), disconnect=Disconnect(error=error)), form)
+        taken = await take(silent(hanging(), disconnect=Disconnect(error=error)), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert taken.error.teardown is not None
         assert taken.error.teardown.disconnect == "raised"
@@ -307,9 +306,7 @@ def test_a_disconnect_that_fails_does_not_keep_the_next_from_running(loop: Loop)
 
     async def main() -> None:
         first, second = Disconnect(error=ValueError()), Disconnect()
-        guard = idle_guard(loop.s(IDLE), disconnect=first) | idle_guard(
-            loop.s(IDLE), disconnect=second
-        )
+        guard = idle_guard(IDLE, disconnect=first) | idle_guard(IDLE, disconnect=second)
         taken = await take(hanging() | guard)
         assert isinstance(taken.error, IdleTimeoutError)
         assert second.finished == 1
@@ -347,7 +344,7 @@ def test_what_is_confirmed(loop: Loop, form: str, closes: str, disconnects: str)
             "badly": {"disconnect": Disconnect(error=ValueError())},
             "never": {"disconnect": anyio.sleep_forever},
         }[disconnects]
-        taken = await take(silent(loop, Source(), disconnect_timeout=loop.s(30), **knobs), form)
+        taken = await take(silent(Source(), disconnect_timeout=30, **knobs), form)
         assert isinstance(taken.error, IdleTimeoutError), repr(taken.error)
         assert taken.error.teardown is not None
         confirmed = closes != "badly" and disconnects in ("not at all", "well")
@@ -370,7 +367,7 @@ def test_a_transport_error_while_unwinding_is_the_cause(loop: Loop, form: str) -
             finally:
                 raise lost
 
-        taken = await take(silent(loop, backend()), form)
+        taken = await take(silent(backend()), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert taken.error.__cause__ is lost
 
@@ -382,7 +379,7 @@ def test_every_event_is_told_once(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         events = Events()
-        stream = silent(loop, hanging(), observer=events)
+        stream = silent(hanging(), observer=events)
         await take(stream, form)
         await stream.aclose()
         for kind in (TimedOut, TornDown, StreamEnded):
@@ -413,7 +410,7 @@ def test_disconnect_sees_the_context_of_its_stream(loop: Loop, form: str) -> Non
             def observe(_: Any) -> None:
                 observed.add(whose.get())
 
-            guard = idle_guard(loop.s(idle), disconnect=disconnect, observer=observe)
+            guard = idle_guard(idle, disconnect=disconnect, observer=observe)
             await take(source | guard, form)
 
         async with anyio.create_task_group() as tg:
@@ -429,11 +426,11 @@ def test_aclose_while_a_verdict_is_torn_down(loop: Loop) -> None:
     """O6: closing from another task in mid-pull is refused, and disturbs no verdict."""
 
     async def main() -> None:
-        disconnect = Disconnect(seconds=loop.s(20))
-        stream = silent(loop, hanging(), disconnect=disconnect)
+        disconnect = Disconnect(seconds=20)
+        stream = silent(hanging(), disconnect=disconnect)
 
         async def close() -> None:
-            await anyio.sleep(loop.s(IDLE + 10))
+            await anyio.sleep(IDLE + 10)
             with pytest.raises(RuntimeError, match="pull is under way"):
                 await stream.aclose()
 
@@ -451,7 +448,7 @@ def test_a_stream_closed_from_another_task(loop: Loop) -> None:
 
     async def main() -> None:
         source = Tap(Script(say("a"), say("b")))
-        stream = silent(loop, source)
+        stream = silent(source)
         messages = aiter(stream)
         await anext(messages)
         async with anyio.create_task_group() as tg:
@@ -469,7 +466,7 @@ def test_a_client_that_ends_its_stream(loop: Loop, form: str) -> None:
     async def main() -> None:
         client = FakeClient(hanging())
         await client.connect("go")
-        taken = await take(silent(loop, client.receive_response(), client=client), form)
+        taken = await take(silent(client.receive_response(), client=client), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert client.disconnected
         assert taken.error.teardown is not None
@@ -521,7 +518,7 @@ def test_one_failing_sleeper_stops_neither_others_nor_the_run(
         ends: dict[str, float] = {}
 
         async def consume(name: str) -> None:
-            taken = await take(silent(loop, hanging(), activity=Activity(name)))
+            taken = await take(silent(hanging(), activity=Activity(name)))
             assert isinstance(taken.error, IdleTimeoutError)
             ends[name] = taken.elapsed
 
@@ -529,7 +526,7 @@ def test_one_failing_sleeper_stops_neither_others_nor_the_run(
             tg.start_soon(consume, "failing")
             tg.start_soon(consume, "sound")
         assert loop.took(ends["sound"], IDLE)
-        assert ends["failing"] >= loop.s(IDLE)
+        assert ends["failing"] >= IDLE
 
     loop.run(main)
     assert caplog.text.count("it is asked again") == 2
@@ -540,12 +537,12 @@ def test_a_pull_that_is_closed_by_hand_leaves_its_task_alone(loop: Loop) -> None
 
     async def main() -> None:
         events = Events()
-        messages = aiter(silent(loop, hanging(), observer=events))
+        messages = aiter(silent(hanging(), observer=events))
         await anext(messages)
         pull = messages.__anext__()
         pull.send(None)  # type: ignore[attr-defined]
         pull.close()  # type: ignore[attr-defined]
-        await anyio.sleep(loop.s(IDLE * 3))
+        await anyio.sleep(IDLE * 3)
         assert not events.of(TimedOut)
 
     if loop.name == "trio":
@@ -588,7 +585,7 @@ def test_slow_cleanup_on_a_normal_close(loop: Loop) -> None:
     """D1: `aclose()` of a stream that was left early closes the source, and waits for it."""
 
     async def main() -> None:
-        stream = silent(loop, slow_cleanup(Script(say("a"), hang()), loop.s(10)))
+        stream = silent(slow_cleanup(Script(say("a"), hang()), 10))
         async for _ in stream:
             break
         started = anyio.current_time()

@@ -62,7 +62,7 @@ def test_silence_from_the_start_is_a_verdict(loop, form):
     """T1: a backend that never says a word is found as one that falls silent later."""
 
     async def main():
-        taken = await take(Script(hang()) | idle_guard(loop.s(60)), form)
+        taken = await take(Script(hang()) | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 60)
         assert taken.error.verdict.messages == 0
@@ -75,7 +75,7 @@ def test_pings_every_ten_seconds_hide_nothing(loop, form):
     """T1, K11: the API that sends nothing but pings is found at exactly 60 s."""
 
     async def main():
-        taken = await take(Script(pings(loop.s(10))) | idle_guard(loop.s(60)), form)
+        taken = await take(Script(pings(10)) | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 60)
         assert taken.error.verdict.last_signal == "Liveness"
@@ -87,8 +87,8 @@ def test_counts_are_no_progress(loop, form):
     """S0: neither Liveness nor Usage resets `idle`."""
 
     async def main():
-        counting = repeat(silence(loop.s(10)), usage(input_tokens=1))
-        taken = await take(Script(say("a"), counting) | idle_guard(loop.s(60)), form)
+        counting = repeat(silence(10), usage(input_tokens=1))
+        taken = await take(Script(say("a"), counting) | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 60)
 
@@ -99,12 +99,12 @@ def test_any_other_message_is_progress(loop, form):
     """S0: everything but pings and counts resets `idle`, a failure and a session included."""
 
     async def main():
-        pause = silence(loop.s(40))
+        pause = silence(40)
         source = Script(
             *(say("a"), pause, opened("t"), pause, failed("rate_limit"), pause),
             *(tool_end("nobody's"), pause, wait_ended("nobody's"), pause, say("b"), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        taken = await take(source | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert texts(taken) == ["a", "b"]
         assert loop.took(taken.elapsed, 5 * 40 + 60)
@@ -117,12 +117,12 @@ def test_an_unknown_message_is_progress(loop, form):
 
     async def numbers():
         for number in range(10):
-            await anyio.sleep(loop.s(40))
+            await anyio.sleep(40)
             yield number
         await anyio.sleep_forever()
 
     async def main():
-        taken = await take(numbers() | idle_guard(loop.s(60)), form)
+        taken = await take(numbers() | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert taken.messages == list(range(10))
         assert loop.took(taken.elapsed, 400 + 60)
@@ -177,12 +177,12 @@ def test_a_new_pull_does_not_zero_the_sum(loop):
     """T1: a consumer that looks in every 20 s, by a scope of its own, hides no silence."""
 
     async def main():
-        messages = aiter(Channel(Script(say("a"), hang())) | idle_guard(loop.s(60)))
+        messages = aiter(Channel(Script(say("a"), hang())) | idle_guard(60))
         await anext(messages)
         started, looks = anyio.current_time(), 0
         with pytest.raises(IdleTimeoutError):
             while True:
-                with anyio.move_on_after(loop.s(20)):
+                with anyio.move_on_after(20):
                     await anext(messages)
                 looks += 1
         assert loop.took(anyio.current_time() - started, 60)
@@ -198,8 +198,8 @@ def test_first_stands_in_for_idle_until_the_first_progress(loop, form):
     """T1: a first token may take longer than a next one; a session that opens is none (S0)."""
 
     async def main():
-        source = Script(opened("t"), silence(loop.s(200)), say("a"), hang())
-        taken = await take(source | idle_guard(loop.s(60), first=loop.s(300)), form)
+        source = Script(opened("t"), silence(200), say("a"), hang())
+        taken = await take(source | idle_guard(60, first=300), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 200 + 60)
 
@@ -210,7 +210,7 @@ def test_no_first_message_has_an_error_of_its_own(loop, form):
     """T1: `first` names itself, and `except IdleTimeoutError` catches it too."""
 
     async def main():
-        stream = Script(opened("t"), hang()) | idle_guard(loop.s(300), first=loop.s(90))
+        stream = Script(opened("t"), hang()) | idle_guard(300, first=90)
         taken = await take(stream, form)
         assert type(taken.error) is FirstMessageTimeoutError
         assert isinstance(taken.error, IdleTimeoutError)
@@ -227,7 +227,7 @@ def test_each_turn_has_its_own_first(loop, form):
 
     async def main():
         activity = Activity()
-        guard = idle_guard(loop.s(60), first=loop.s(90), activity=activity)
+        guard = idle_guard(60, first=90, activity=activity)
         source = Script(say("a"), done(), call(activity.mark_prompt), hang())
         taken = await take(source | guard, form)
         assert type(taken.error) is FirstMessageTimeoutError
@@ -243,8 +243,8 @@ def test_liveness_is_unarmed_where_no_pings_come(loop, form):
     """T1: many backends send no pings, and must not be missed for it."""
 
     async def main():
-        source = Script(say("a"), silence(loop.s(100)), say("b"), hang())
-        taken = await take(source | idle_guard(loop.s(120), liveness=loop.s(30)), form)
+        source = Script(say("a"), silence(100), say("b"), hang())
+        taken = await take(source | idle_guard(120, liveness=30), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 100 + 120)
 
@@ -257,9 +257,9 @@ def test_a_dead_transport_is_found_in_the_midst_of_a_tool(loop, form):
     async def main():
         source = Script(
             *(ping(), tool_start("1", "Bash"), waiting("w")),
-            *(pings(loop.s(20), times=3), hang()),
+            *(pings(20, times=3), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(60), liveness=loop.s(30)), form)
+        taken = await take(source | idle_guard(60, liveness=30), form)
         assert type(taken.error) is LivenessTimeoutError
         assert loop.took(taken.elapsed, 60 + 30)
         assert taken.error.verdict.in_flight == ("Bash",)
@@ -300,22 +300,22 @@ def test_each_tool_has_its_own_allowance(loop, form):
     """T5: by name, "*" for the others; None pauses for as long as it takes."""
 
     async def main():
-        tools = {"Bash": loop.s(60), "Task": None, "*": loop.s(30)}
-        guard = idle_guard(loop.s(20), tools=tools)
+        tools = {"Bash": 60, "Task": None, "*": 30}
+        guard = idle_guard(20, tools=tools)
 
         async def fate(*steps):
             taken = await take(Script(*steps, done()) | guard, form)
             return type(taken.error), taken.elapsed
 
-        error, elapsed = await fate(tool("Bash", loop.s(50)))
+        error, elapsed = await fate(tool("Bash", 50))
         assert error is type(None)
-        error, elapsed = await fate(tool("Bash", loop.s(70)))
+        error, elapsed = await fate(tool("Bash", 70))
         assert error is ToolTimeoutError
         assert loop.took(elapsed, 60)
-        error, elapsed = await fate(tool("Read", loop.s(40)))
+        error, elapsed = await fate(tool("Read", 40))
         assert error is ToolTimeoutError
         assert loop.took(elapsed, 30)
-        error, elapsed = await fate(tool("Task", loop.s(500)))
+        error, elapsed = await fate(tool("Task", 500))
         assert error is type(None)
         assert loop.took(elapsed, 500)
 
@@ -326,8 +326,8 @@ def test_a_tool_is_timed_although_the_backend_talks_on_at_once(loop, form):
     """T2, T5: what was ready after the tool's start leaves its deadline where it was."""
 
     async def main():
-        source = Script(say("a"), silence(loop.s(10)), tool_start("Bash"), say("b"), hang())
-        taken = await take(source | idle_guard(loop.s(180), tools=loop.s(20)), form)
+        source = Script(say("a"), silence(10), tool_start("Bash"), say("b"), hang())
+        taken = await take(source | idle_guard(180, tools=20), form)
         assert type(taken.error) is ToolTimeoutError
         assert loop.took(taken.elapsed, 10 + 20)
 
@@ -338,7 +338,7 @@ def test_idle_counts_from_the_tools_result(loop, form):
     """T5: the window after a tool is a whole one."""
 
     async def main():
-        stream = Script(tool("Bash", loop.s(200)), hang()) | idle_guard(loop.s(60))
+        stream = Script(tool("Bash", 200), hang()) | idle_guard(60)
         taken = await take(stream, form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 200 + 60)
@@ -353,10 +353,10 @@ def test_of_parallel_tools_the_last_one_ends_the_pause(loop, form):
     async def main():
         source = Script(
             *(tool_start("1", "Bash"), tool_start("2", "Bash"), tool_start("2", "Bash")),
-            *(silence(loop.s(100)), tool_end("1"), tool_end("1"), tool_end("9")),
-            *(silence(loop.s(100)), tool_end("2"), hang()),
+            *(silence(100), tool_end("1"), tool_end("1"), tool_end("9")),
+            *(silence(100), tool_end("2"), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        taken = await take(source | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 200 + 60)
 
@@ -367,13 +367,13 @@ def test_without_a_gate_a_tool_is_silence(loop, form):
     """O9: `idle_timeout` alone knows no work in flight; the gate beside it does."""
 
     async def main():
-        source = Script(tool("Bash", loop.s(100)), done())
-        taken = await take(source | idle_timeout(loop.s(60)), form)
+        source = Script(tool("Bash", 100), done())
+        taken = await take(source | idle_timeout(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 60)
         for both in (
-            idle_timeout(loop.s(60)) | inflight_tool_gate(),
-            inflight_tool_gate() | idle_timeout(loop.s(60)),
+            idle_timeout(60) | inflight_tool_gate(),
+            inflight_tool_gate() | idle_timeout(60),
         ):
             taken = await take(source | both, form)
             assert taken.error is None
@@ -387,10 +387,10 @@ def test_background_work_pauses_the_next_turn_too(loop, form):
     async def main():
         source = Script(
             *(tool_start("fg", "Bash"), tool_start("bg", "Task", background=True), done()),
-            *(say("b"), silence(loop.s(100)), say("c"), silence(loop.s(100)), tool_end("bg")),
+            *(say("b"), silence(100), say("c"), silence(100), tool_end("bg")),
             hang(),
         )
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        taken = await take(source | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 200 + 60)
         assert taken.error.verdict.in_flight == ()
@@ -403,7 +403,7 @@ def test_background_work_has_an_allowance_too(loop, form):
 
     async def main():
         source = Script(tool_start("bg", "Task", background=True), done(), say("b"), hang())
-        taken = await take(source | idle_guard(loop.s(60), tools=loop.s(200)), form)
+        taken = await take(source | idle_guard(60, tools=200), form)
         assert type(taken.error) is ToolTimeoutError
         assert taken.error.verdict.work == "Task"
         assert loop.took(taken.elapsed, 200)
@@ -419,10 +419,10 @@ def test_an_announced_wait_pauses_idle_until_its_end(loop, form):
 
     async def main():
         source = Script(
-            *(say("a"), waiting("w", "rate_limit"), silence(loop.s(500)), wait_ended("w")),
+            *(say("a"), waiting("w", "rate_limit"), silence(500), wait_ended("w")),
             hang(),
         )
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        taken = await take(source | idle_guard(60), form)
         assert type(taken.error) is IdleTimeoutError
         assert loop.took(taken.elapsed, 500 + 60)
 
@@ -447,8 +447,8 @@ def test_a_turn_that_talks_for_ever_ends_at_its_limit(loop, form):
     """T1: `turn` is reset by nothing but the turn's end, and runs during tools."""
 
     async def main():
-        source = Script(repeat(say("x"), tool("Bash", loop.s(30))))
-        taken = await take(source | idle_guard(loop.s(60), turn=loop.s(100)), form)
+        source = Script(repeat(say("x"), tool("Bash", 30)))
+        taken = await take(source | idle_guard(60, turn=100), form)
         assert type(taken.error) is TurnTimeoutError
         assert loop.took(taken.elapsed, 100)
         assert taken.error.verdict.in_flight == ("Bash",)
@@ -460,9 +460,9 @@ def test_each_turn_has_its_own_time(loop, form):
     """T1, T14: from its first progress, where no prompt was marked."""
 
     async def main():
-        turn = (say("x"), silence(loop.s(70)), done(), silence(loop.s(500)))
+        turn = (say("x"), silence(70), done(), silence(500))
         taken = await take(
-            Script(*turn, *turn, say("x"), hang()) | idle_guard(None, turn=loop.s(100)), form
+            Script(*turn, *turn, say("x"), hang()) | idle_guard(None, turn=100), form
         )
         assert type(taken.error) is TurnTimeoutError
         assert loop.took(taken.elapsed, 2 * 570 + 100)
@@ -493,8 +493,8 @@ def test_total_is_never_reset(loop, form):
     """T1: nothing that the backend says gives it more time, a finished turn neither."""
 
     async def main():
-        source = Script(repeat(say("x"), silence(loop.s(7)), done(), silence(loop.s(7))))
-        taken = await take(source | idle_guard(loop.s(60), total=loop.s(100)), form)
+        source = Script(repeat(say("x"), silence(7), done(), silence(7)))
+        taken = await take(source | idle_guard(60, total=100), form)
         assert isinstance(taken.error, DeadlineExceededError)
         assert loop.took(taken.elapsed, 100)
 
@@ -520,9 +520,9 @@ def test_total_cuts_the_block_in_which_the_consumer_works(loop):
 
     async def main():
         disconnect = Disconnect()
-        guard = idle_guard(loop.s(60), total=loop.s(100), disconnect=disconnect)
+        guard = idle_guard(60, total=100, disconnect=disconnect)
         stream = Script(*[say("x")] * 5) | guard
-        taken = await take(stream, "hosted", lambda _message: anyio.sleep(loop.s(70)))
+        taken = await take(stream, "hosted", lambda _message: anyio.sleep(70))
         assert type(taken.error) is DeadlineExceededError
         assert len(taken.messages) == 2
         assert loop.took(taken.elapsed, 100)
@@ -570,13 +570,13 @@ def test_half_time_is_told_once_in_a_silence(loop, form):
     async def main():
         events = Events()
         source = Script(
-            *(say("a"), silence(loop.s(50)), ping(), silence(loop.s(5)), say("b")),
-            *(silence(loop.s(20)), say("c"), hang()),
+            *(say("a"), silence(50), ping(), silence(5), say("b")),
+            *(silence(20), say("c"), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(80), observer=events), form)
+        taken = await take(source | idle_guard(80, observer=events), form)
         assert type(taken.error) is IdleTimeoutError
         halves = events.of(HalfTime)
-        assert [(half.limit, half.window) for half in halves] == [("idle", loop.s(80))] * 2
+        assert [(half.limit, half.window) for half in halves] == [("idle", 80)] * 2
         start = events[0].at
         assert loop.took(halves[0].at - start, 40)
         assert loop.took(halves[1].at - start, 75 + 40)
@@ -588,8 +588,8 @@ def test_half_time_disturbs_nothing(loop, form):
     """T8: a wait that is only to be observed is never cancelled."""
 
     async def main():
-        tap = Tap(Script(say("a"), silence(loop.s(50)), say("b"), done()))
-        taken = await take(tap | idle_guard(loop.s(80)), form)
+        tap = Tap(Script(say("a"), silence(50), say("b"), done()))
+        taken = await take(tap | idle_guard(80), form)
         assert taken.error is None
         assert (tap.cancelled, len(taken.messages)) == (0, 3)
 
@@ -696,9 +696,7 @@ def test_exit_grace_ends_the_stream_normally(loop, form):
 
     async def main():
         disconnect, events = Disconnect(), Events()
-        guard = idle_guard(
-            loop.s(60), exit_grace=loop.s(30), disconnect=disconnect, observer=events
-        )
+        guard = idle_guard(60, exit_grace=30, disconnect=disconnect, observer=events)
         tap = Tap(Script(say("a"), done(), hang()))
         taken = await take(tap | guard, form)
         assert taken.error is None
@@ -729,9 +727,9 @@ def test_exit_grace_waits_for_background_work(loop, form):
     async def main():
         source = Script(
             *(tool_start("bg", "Task", background=True), done()),
-            *(silence(loop.s(100)), tool_end("bg"), hang()),
+            *(silence(100), tool_end("bg"), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(60), exit_grace=loop.s(30)), form)
+        taken = await take(source | idle_guard(60, exit_grace=30), form)
         assert taken.error is None
         assert loop.took(taken.elapsed, 100 + 30)
 
@@ -743,10 +741,10 @@ def test_exit_grace_waits_for_announced_turns(loop, form):
 
     async def main():
         source = Script(
-            *(say("a"), done(more_expected=True), silence(loop.s(300))),
+            *(say("a"), done(more_expected=True), silence(300)),
             *(say("b"), done(), hang()),
         )
-        taken = await take(source | idle_guard(loop.s(60), exit_grace=loop.s(30)), form)
+        taken = await take(source | idle_guard(60, exit_grace=30), form)
         assert taken.error is None
         assert texts(taken) == ["a", "b"]
         assert loop.took(taken.elapsed, 300 + 30)
@@ -770,8 +768,8 @@ def test_a_message_within_the_grace_is_delivered(loop, form):
     """T14, T3: what comes after the result and before the grace's end is no reason to end."""
 
     async def main():
-        source = Script(say("a"), done(), silence(loop.s(20)), usage(tokens=1))
-        taken = await take(source | idle_guard(loop.s(60), exit_grace=loop.s(30)), form)
+        source = Script(say("a"), done(), silence(20), usage(tokens=1))
+        taken = await take(source | idle_guard(60, exit_grace=30), form)
         assert taken.error is None
         assert len(taken.messages) == 3
         assert loop.took(taken.elapsed, 20)
@@ -784,9 +782,9 @@ def test_a_marked_prompt_opens_the_next_turn(loop, form):
 
     async def main():
         activity = Activity()
-        guard = idle_guard(loop.s(60), exit_grace=loop.s(100), activity=activity)
+        guard = idle_guard(60, exit_grace=100, activity=activity)
         source = Script(
-            *(say("a"), done(), silence(loop.s(50)), call(activity.mark_prompt)),
+            *(say("a"), done(), silence(50), call(activity.mark_prompt)),
             hang(),
         )
         taken = await take(source | guard, form)
@@ -801,11 +799,11 @@ def test_a_turn_runs_from_the_prompt_that_was_marked_before_it(loop, form):
 
     async def main():
         activity = Activity()
-        guard = idle_guard(loop.s(80), turn=loop.s(100), activity=activity)
+        guard = idle_guard(80, turn=100, activity=activity)
         prompted = anyio.current_time()
         activity.mark_prompt()
-        await anyio.sleep(loop.s(30))
-        taken = await take(Script(say("a"), tool("Bash", loop.s(90))) | guard, form)
+        await anyio.sleep(30)
+        taken = await take(Script(say("a"), tool("Bash", 90)) | guard, form)
         assert type(taken.error) is TurnTimeoutError
         assert loop.took(anyio.current_time() - prompted, 100)
 
@@ -817,7 +815,7 @@ def test_the_sessions_token_is_on_the_verdict_of_a_later_turn(loop, form):
 
     async def main():
         source = Script(opened("t1"), say("a"), opened("t2"), done(), say("b"), hang())
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        taken = await take(source | idle_guard(60), form)
         assert taken.error.verdict.token == "t2"
         assert any(isinstance(message, Opened) for message in taken.messages)
 

@@ -30,7 +30,7 @@ def test_swallowed_and_hung_on_teardown_frees_the_caller(loop: Loop, form: str) 
             source.release()
 
         started = anyio.current_time()
-        guard = idle_guard(loop.s(60), disconnect=disconnect, observer=events)
+        guard = idle_guard(60, disconnect=disconnect, observer=events)
         taken = await take(source | guard, form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert taken.error.teardown is not None
@@ -53,9 +53,7 @@ def test_swallowed_and_yielded_is_delivered(loop: Loop, form: str) -> None:
     async def main() -> None:
         events, disconnect = Events(), Disconnect()
         source = swallows_cancel(Script(say("a"), hang()), "yield")
-        taken = await take(
-            source | idle_guard(loop.s(60), disconnect=disconnect, observer=events), form
-        )
+        taken = await take(source | idle_guard(60, disconnect=disconnect, observer=events), form)
         assert taken.error is None
         assert [m.text for m in taken.messages] == ["a", "after the cancel"]
         assert loop.took(taken.elapsed, 60)
@@ -72,7 +70,7 @@ def test_swallowed_and_ended_is_the_verdict(loop: Loop, form: str) -> None:
     async def main() -> None:
         disconnect = Disconnect()
         source = swallows_cancel(Script(say("a"), hang()), "end")
-        taken = await take(source | idle_guard(loop.s(60), disconnect=disconnect), form)
+        taken = await take(source | idle_guard(60, disconnect=disconnect), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert isinstance(taken.error.__cause__, StopAsyncIteration)
         assert taken.error.teardown is not None
@@ -88,7 +86,7 @@ def test_swallowed_and_then_a_finished_turn(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         source = swallows_cancel(Script(say("a"), hang()), "yield", message=done().message)
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        taken = await take(source | idle_guard(60), form)
         assert taken.error is None
         assert len(taken.messages) == 2
 
@@ -100,10 +98,10 @@ def test_ten_seconds_of_cleanup(loop: Loop, form: str, shielded: bool) -> None:
     """O6: slow cleanup is waited for; after 5 s the teardown runs beside it."""
 
     async def main() -> None:
-        source = slow_cleanup(Script(say("a"), hang()), 2 * loop.s(UNWINDING), shielded=shielded)
+        source = slow_cleanup(Script(say("a"), hang()), 2 * UNWINDING, shielded=shielded)
         disconnect = Disconnect()
         started = anyio.current_time()
-        taken = await take(source | idle_guard(loop.s(60), disconnect=disconnect), form)
+        taken = await take(source | idle_guard(60, disconnect=disconnect), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(disconnect.calls[0] - started, 60 + UNWINDING)
         assert loop.took(taken.elapsed, 60 + 2 * UNWINDING)
@@ -118,10 +116,10 @@ def test_quick_cleanup_comes_before_disconnect(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         took = UNWINDING / 2
-        source = slow_cleanup(Script(hang()), loop.s(took))
+        source = slow_cleanup(Script(hang()), took)
         disconnect = Disconnect()
         started = anyio.current_time()
-        taken = await take(source | idle_guard(loop.s(60), disconnect=disconnect), form)
+        taken = await take(source | idle_guard(60, disconnect=disconnect), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(disconnect.calls[0] - started, 60 + took)
 
@@ -141,7 +139,7 @@ def test_a_message_that_comes_too_late(loop: Loop, form: str) -> None:
             yield Said("too late")
             yield Said("never asked for")
 
-        taken = await take(deaf() | idle_guard(loop.s(60)), form)
+        taken = await take(deaf() | idle_guard(60), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert taken.messages == []
 
@@ -163,7 +161,7 @@ def test_after_a_verdict_the_pull_is_never_asked_again(loop: Loop) -> None:
                 pulls += 1
                 await anyio.sleep_forever()
 
-        stream = aiter(Channel() | idle_guard(loop.s(60)))
+        stream = aiter(Channel() | idle_guard(60))
         with pytest.raises(IdleTimeoutError) as first:
             await anext(stream)
         with pytest.raises(IdleTimeoutError) as second:
@@ -191,7 +189,7 @@ def test_a_pull_that_is_never_parked(loop: Loop, form: str) -> None:
             over = True
 
         events = Events()
-        guard = idle_guard(loop.s(60), disconnect=disconnect, observer=events)
+        guard = idle_guard(60, disconnect=disconnect, observer=events)
         taken = await take(spinning() | guard, form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert len(events.of(PullDeaf)) == 1
@@ -233,7 +231,7 @@ def test_a_pull_that_waits_again(loop: Loop, form: str, passes: int) -> None:
         first = anyio.Event()
 
         async def answer() -> None:
-            await anyio.sleep(loop.s(60))
+            await anyio.sleep(60)
             for _ in range(passes):
                 await anyio.lowlevel.checkpoint()
             first.set()
@@ -246,7 +244,7 @@ def test_a_pull_that_waits_again(loop: Loop, form: str, passes: int) -> None:
         events = Events()
         async with anyio.create_task_group() as tg:
             tg.start_soon(answer)
-            taken = await take(waits_twice() | idle_guard(loop.s(60), observer=events), form)
+            taken = await take(waits_twice() | idle_guard(60, observer=events), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(taken.elapsed, 60, slack=0.1)
         assert not events.of(PullDeaf)

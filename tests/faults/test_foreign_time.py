@@ -66,7 +66,7 @@ def test_the_upstreams_own_timeout_error(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         own, disconnect = TimeoutError("the backend's"), Disconnect()
-        stream = Script(say("a"), fail(own)) | idle_guard(loop.s(60), disconnect=disconnect)
+        stream = Script(say("a"), fail(own)) | idle_guard(60, disconnect=disconnect)
         taken = await take(stream, form)
         assert taken.error is own
         assert not disconnect.calls
@@ -78,13 +78,13 @@ def test_a_fail_after_inside_each_pull(loop: Loop, form: str) -> None:
     """T7: as httpcore does it. The shorter limit is raised, as what it is."""
 
     async def main() -> None:
-        source = own_fail_after(Script(say("a"), hang()), loop.s(30))
-        taken = await take(source | idle_guard(loop.s(60)), form)
+        source = own_fail_after(Script(say("a"), hang()), 30)
+        taken = await take(source | idle_guard(60), form)
         assert type(taken.error) is TimeoutError
         assert loop.took(taken.elapsed, 30)
 
-        source = own_fail_after(Script(say("a"), hang()), loop.s(60))
-        taken = await take(source | idle_guard(loop.s(30)), form)
+        source = own_fail_after(Script(say("a"), hang()), 60)
+        taken = await take(source | idle_guard(30), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(taken.elapsed, 30)
         assert cancelling() == 0
@@ -96,8 +96,8 @@ def test_both_limits_in_one_instant(loop: Loop, form: str) -> None:
     """T7: when the upstream's limit and ours fall together, one of the two comes out, unmixed."""
 
     async def main() -> None:
-        source = own_fail_after(Script(hang()), loop.s(30))
-        taken = await take(source | idle_guard(loop.s(30)), form)
+        source = own_fail_after(Script(hang()), 30)
+        taken = await take(source | idle_guard(30), form)
         assert type(taken.error) in (TimeoutError, IdleTimeoutError)
         assert cancelling() == 0
         await anyio.sleep(0)  # nothing of either is left to strike here
@@ -113,8 +113,8 @@ def test_a_scope_held_open_while_yielding(
 
     async def main() -> None:
         disconnect = Disconnect()
-        source = upstream(Script(say("a"), silence(loop.s(30)), say("b"), hang()))
-        taken = await take(source | idle_guard(loop.s(60), disconnect=disconnect), form)
+        source = upstream(Script(say("a"), silence(30), say("b"), hang()))
+        taken = await take(source | idle_guard(60, disconnect=disconnect), form)
         assert isinstance(taken.error, IdleTimeoutError), repr(taken.error)
         assert len(taken.messages) == 2
         assert loop.took(taken.elapsed, 90)
@@ -132,11 +132,11 @@ def test_a_scope_held_open_and_left_in_mid_stream(
     """O6: leaving a block closes the source first: its scopes lie within the block's."""
 
     async def main() -> None:
-        async with upstream(Script(say("a"), hang())) | idle_guard(loop.s(60)) as messages:
+        async with upstream(Script(say("a"), hang())) | idle_guard(60) as messages:
             async for _ in messages:
                 break
         with pytest.raises(ValueError, match="the body's"):
-            async with upstream(Script(say("a"), hang())) | idle_guard(loop.s(60)) as messages:
+            async with upstream(Script(say("a"), hang())) | idle_guard(60) as messages:
                 async for _ in messages:
                     raise ValueError("the body's")
 
@@ -151,8 +151,8 @@ def test_a_scope_of_the_consumer_around_the_loop(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         disconnect, events = Disconnect(), Events()
-        guard = idle_guard(loop.s(60), disconnect=disconnect, observer=events)
-        with anyio.move_on_after(loop.s(30)) as scope:
+        guard = idle_guard(60, disconnect=disconnect, observer=events)
+        with anyio.move_on_after(30) as scope:
             await iterate(Script(say("a"), hang()) | guard, form)
         assert scope.cancelled_caught
         assert not disconnect.calls
@@ -167,10 +167,10 @@ def test_a_scope_of_the_consumer_around_its_body(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         async def work(_: Any) -> None:
-            with anyio.move_on_after(loop.s(10)):
-                await anyio.sleep(loop.s(1000))
+            with anyio.move_on_after(10):
+                await anyio.sleep(1000)
 
-        stream = Script(say("a"), say("b")) | idle_guard(loop.s(60))
+        stream = Script(say("a"), say("b")) | idle_guard(60)
         taken = await take(stream, form, work)
         assert taken.error is None
         assert len(taken.messages) == 2
@@ -200,18 +200,18 @@ def test_a_pull_that_the_consumer_cancelled(loop: Loop) -> None:
     """T8: a channel goes on after it; a generator was finished, and must not look complete."""
 
     async def main() -> None:
-        channel = Channel(Script(say("a"), silence(loop.s(30)), say("b")))
-        guarded = aiter(channel | idle_guard(loop.s(60)))
+        channel = Channel(Script(say("a"), silence(30), say("b")))
+        guarded = aiter(channel | idle_guard(60))
         assert (await anext(guarded)).text == "a"
-        with anyio.move_on_after(loop.s(10)):
+        with anyio.move_on_after(10):
             await anext(guarded)
         assert (await anext(guarded)).text == "b"
         with pytest.raises(StopAsyncIteration):
             await anext(guarded)
 
-        guarded = aiter(aiter(Script(say("a"), hang())) | idle_guard(loop.s(60)))
+        guarded = aiter(aiter(Script(say("a"), hang())) | idle_guard(60))
         await anext(guarded)
-        with anyio.move_on_after(loop.s(10)):
+        with anyio.move_on_after(10):
             await anext(guarded)
         with pytest.raises(StreamInterruptedError):
             await anext(guarded)
@@ -229,9 +229,9 @@ def test_a_pull_cancelled_within_a_group(loop: Loop) -> None:
                 tg.start_soon(anyio.sleep_forever)
                 await anyio.sleep_forever()
 
-        guarded = aiter(upstream() | idle_guard(loop.s(60)))
+        guarded = aiter(upstream() | idle_guard(60))
         await anext(guarded)
-        with anyio.move_on_after(loop.s(10)):
+        with anyio.move_on_after(10):
             await anext(guarded)
         with pytest.raises(StreamInterruptedError):
             await anext(guarded)
@@ -270,13 +270,13 @@ def test_the_failure_of_a_sibling(loop: Loop, form: str) -> None:
         disconnect, failure = Disconnect(), ValueError("the sibling's")
 
         async def sibling() -> None:
-            await anyio.sleep(loop.s(30))
+            await anyio.sleep(30)
             raise failure
 
         with pytest.raises(ExceptionGroup) as raised:
             async with anyio.create_task_group() as tg:
                 tg.start_soon(sibling)
-                await iterate(Script(hang()) | idle_guard(loop.s(60), disconnect=disconnect), form)
+                await iterate(Script(hang()) | idle_guard(60, disconnect=disconnect), form)
         assert raised.value.exceptions == (failure,)
         assert not disconnect.calls
 
@@ -347,9 +347,9 @@ def test_an_outer_scope_while_the_cut_pull_unwinds(loop: Loop, form: str) -> Non
     """T9: against a scope of anyio or trio the first one wins, and that was the verdict."""
 
     async def main() -> None:
-        stream = slow_cleanup(Script(hang()), 0.8 * UNWINDING) | idle_guard(loop.s(60))
+        stream = slow_cleanup(Script(hang()), 0.8 * UNWINDING) | idle_guard(60)
         with pytest.raises(IdleTimeoutError):
-            with anyio.move_on_after(loop.s(60) + 0.4 * UNWINDING):
+            with anyio.move_on_after(60 + 0.4 * UNWINDING):
                 await iterate(stream, form)
         assert cancelling() == 0
 
@@ -362,8 +362,8 @@ def test_an_outer_scope_before_the_limit(loop: Loop, form: str) -> None:
     async def main() -> None:
         events = Events()
         source = slow_cleanup(Script(hang()), 0.8 * UNWINDING, shielded=True)
-        idle = loop.s(60) + 0.4 * UNWINDING
-        with anyio.move_on_after(loop.s(60)) as scope:
+        idle = 60 + 0.4 * UNWINDING
+        with anyio.move_on_after(60) as scope:
             await iterate(source | idle_guard(idle, observer=events), form)
         assert scope.cancelled_caught
         assert not events.of(TimedOut)
@@ -500,7 +500,7 @@ def test_a_task_that_was_cancelled_before(loop: Loop, form: str) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.sleep(0)
             with pytest.raises(IdleTimeoutError):
-                await iterate(Script(say("a"), hang()) | idle_guard(loop.s(60)), form)
+                await iterate(Script(say("a"), hang()) | idle_guard(60), form)
             assert task.cancelling() == 1
 
         await asyncio.create_task(cancelled_and_going_on())
@@ -514,7 +514,7 @@ def test_our_cancel_is_undone_however_the_pull_takes_it(loop: Loop, form: str, t
     """T9: the count is the same after as before, on every exit."""
 
     async def main() -> None:
-        await take(swallows_cancel(Script(hang()), then) | idle_guard(loop.s(60)), form)
+        await take(swallows_cancel(Script(hang()), then) | idle_guard(60), form)
         assert cancelling() == 0
         await anyio.sleep(0)
 
@@ -549,7 +549,7 @@ def test_keyboard_interrupt_in_a_pull(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         disconnect = Disconnect()
-        guard = idle_guard(loop.s(60), disconnect=disconnect)
+        guard = idle_guard(60, disconnect=disconnect)
 
         async def unwinds_with_ctrl_c() -> AsyncIterator[Any]:
             try:

@@ -52,10 +52,10 @@ CLEANUP = 3.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What a stream does, in seconds of the loop's scale, and what must come of it."""
+    """What a stream does, and what must come of it."""
 
     name: str
-    play: Callable[[Callable[[float], float]], Script]
+    script: Script
     error: type[BaseException] | None
     after: float
     messages: int
@@ -63,33 +63,33 @@ class Fault:
 
 
 FAULTS = (
-    Fault("ends", lambda s: Script(say("a"), silence(s(50)), say("b")), None, 50, 2),
-    Fault("ends its turn", lambda s: Script(say("a"), done()), None, 0, 2),
-    Fault("gives nothing", lambda s: Script(), None, 0, 0),
-    Fault("works for long", lambda s: Script(tool("Bash", s(500)), done()), None, 500, 3),
-    Fault("raises", lambda s: Script(say("a"), fail(ValueError)), ValueError, 0, 1),
-    Fault("times out itself", lambda s: Script(say("a"), fail(TimeoutError)), TimeoutError, 0, 1),
-    Fault("hangs", lambda s: Script(say("a"), hang()), IdleTimeoutError, 60, 1),
+    Fault("ends", Script(say("a"), silence(50), say("b")), None, 50, 2),
+    Fault("ends its turn", Script(say("a"), done()), None, 0, 2),
+    Fault("gives nothing", Script(), None, 0, 0),
+    Fault("works for long", Script(tool("Bash", 500), done()), None, 500, 3),
+    Fault("raises", Script(say("a"), fail(ValueError)), ValueError, 0, 1),
+    Fault("times out itself", Script(say("a"), fail(TimeoutError)), TimeoutError, 0, 1),
+    Fault("hangs", Script(say("a"), hang()), IdleTimeoutError, 60, 1),
     Fault(
         "hangs after a while",
-        lambda s: Script(say("a"), silence(s(50)), say("b"), hang()),
+        Script(say("a"), silence(50), say("b"), hang()),
         IdleTimeoutError,
         110,
         2,
     ),
-    Fault("hangs from the start", lambda s: Script(hang()), IdleTimeoutError, 60, 0),
+    Fault("hangs from the start", Script(hang()), IdleTimeoutError, 60, 0),
     Fault(
         "never begins",
-        lambda s: Script(hang()),
+        Script(hang()),
         FirstMessageTimeoutError,
         30,
         0,
         {"first": 30},
     ),
-    Fault("only pings", lambda s: Script(pings(s(25))), IdleTimeoutError, 60, 2),
+    Fault("only pings", Script(pings(25)), IdleTimeoutError, 60, 2),
     Fault(
         "stops pinging",
-        lambda s: Script(ping(), tool_start("t-1"), hang()),
+        Script(ping(), tool_start("t-1"), hang()),
         LivenessTimeoutError,
         40,
         2,
@@ -97,7 +97,7 @@ FAULTS = (
     ),
     Fault(
         "never finishes its work",
-        lambda s: Script(tool_start("t-1"), hang()),
+        Script(tool_start("t-1"), hang()),
         ToolTimeoutError,
         100,
         1,
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         "never ends its turn",
-        lambda s: Script(repeat(silence(s(40)), say("a"))),
+        Script(repeat(silence(40), say("a"))),
         TurnTimeoutError,
         100,
         2,
@@ -113,7 +113,7 @@ FAULTS = (
     ),
     Fault(
         "takes too long in all",
-        lambda s: Script(repeat(silence(s(40)), say("a"))),
+        Script(repeat(silence(40), say("a"))),
         DeadlineExceededError,
         100,
         2,
@@ -121,7 +121,7 @@ FAULTS = (
     ),
     Fault(
         "stays after its turn",
-        lambda s: Script(say("a"), done(), hang()),
+        Script(say("a"), done(), hang()),
         None,
         10,
         2,
@@ -135,24 +135,24 @@ class Make:
     """What an upstream is made of; `wraps_errors` in a group, and cleans up for so long."""
 
     name: str
-    make: Callable[[Script, Callable[[float], float]], Any]
+    make: Callable[[Script], Any]
     wraps_errors: bool = False
     cleanup: float = 0.0
 
 
 MAKES = (
-    Make("generator", lambda script, s: aiter(script)),
-    Make("channel", lambda script, s: Channel(script)),
-    Make("scope", lambda script, s: holds_scope(script)),
-    Make("task group", lambda script, s: holds_task_group(script), wraps_errors=True),
-    Make("relayed", lambda script, s: relayed(script, "task_group"), wraps_errors=True),
-    Make("fail_after", lambda script, s: own_fail_after(script, s(5000))),
+    Make("generator", aiter),
+    Make("channel", Channel),
+    Make("scope", holds_scope),
+    Make("task group", holds_task_group, wraps_errors=True),
+    Make("relayed", lambda script: relayed(script, "task_group"), wraps_errors=True),
+    Make("fail_after", lambda script: own_fail_after(script, 5000)),
     Make(
         "slow cleanup",
-        lambda script, s: slow_cleanup(script, s(CLEANUP), shielded=True),
+        lambda script: slow_cleanup(script, CLEANUP, shielded=True),
         cleanup=CLEANUP,
     ),
-    Make("channel in a group", lambda script, s: holds_task_group(Channel(script)), True),
+    Make("channel in a group", lambda script: holds_task_group(Channel(script)), True),
 )
 
 
@@ -171,10 +171,10 @@ def test_matrix(loop: Loop, form: str, fault: Fault, make: Make) -> None:
     async def main() -> None:
         await anyio.sleep(0)
         before, disconnect, events = Leftovers(), Disconnect(), Events()
-        knobs: dict[str, Any] = {name: loop.s(value) for name, value in fault.knobs.items()}
-        idle = None if "total" in knobs else loop.s(60)
+        knobs: dict[str, Any] = dict(fault.knobs)
+        idle = None if "total" in knobs else 60
         guard = idle_guard(idle, disconnect=disconnect, observer=events, **knobs)
-        source = make.make(fault.play(loop.s), loop.s)
+        source = make.make(fault.script)
         taken = await take(source | guard, form)
 
         check_error(taken.error, fault, make)
@@ -192,7 +192,7 @@ def test_matrix(loop: Loop, form: str, fault: Fault, make: Make) -> None:
         if isinstance(source, Channel):
             await source.aclose()  # its own task is its owner's, not the guard's
         for _ in range(4):
-            await anyio.sleep(loop.s(1))
+            await anyio.sleep(1)
         before.check()
 
     loop.run(main)

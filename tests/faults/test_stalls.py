@@ -41,12 +41,12 @@ class Lines:
         self.far.close()
 
 
-async def blocked_while_it_lies_in_the_socket(loop: Loop, lines: Lines) -> None:
+async def blocked_while_it_lies_in_the_socket(lines: Lines) -> None:
     """The peer writes in time, but the loop does not run until long after the deadline."""
-    await anyio.sleep(loop.s(WINDOW * 0.75))
+    await anyio.sleep(WINDOW * 0.75)
     lines.far.send(b"in time")
     lines.far.shutdown(socket.SHUT_WR)
-    block_loop(loop.s(WINDOW))
+    block_loop(WINDOW)
 
 
 @pytest.mark.parametrize("through", ["directly", "task_group", "create_task"])
@@ -61,8 +61,8 @@ def test_a_blocked_loop_with_the_message_in_the_socket(
         events, lines = Events(), Lines()
         source: Any = lines if through == "directly" else relayed(lines, through)
         async with anyio.create_task_group() as tg:
-            tg.start_soon(blocked_while_it_lies_in_the_socket, loop, lines)
-            taken = await take(source | idle_guard(loop.s(WINDOW), observer=events), form)
+            tg.start_soon(blocked_while_it_lies_in_the_socket, lines)
+            taken = await take(source | idle_guard(WINDOW, observer=events), form)
         lines.close()
         assert taken.error is None
         assert taken.messages == [b"in time"]
@@ -73,10 +73,10 @@ def test_a_blocked_loop_with_the_message_in_the_socket(
     loop.run(main)
 
 
-async def blocking(loop: Loop, times: int, extension: float) -> None:
+async def blocking(times: int, extension: float) -> None:
     """Keep the loop from running over the deadline, and over each extension of it."""
-    await anyio.sleep(loop.s(WINDOW * 0.75))
-    block_loop(loop.s(WINDOW))
+    await anyio.sleep(WINDOW * 0.75)
+    block_loop(WINDOW)
     for _ in range(times - 1):
         await anyio.sleep(extension / 2)
         block_loop(extension * 2)
@@ -88,10 +88,10 @@ def test_stalls_in_a_row(loop: Loop, form: str, stalls: int, extensions: int) ->
 
     async def main() -> None:
         events = Events()
-        extension = min(loop.s(WINDOW), 1.0)
+        extension = min(WINDOW, 1.0)
         async with anyio.create_task_group() as tg:
-            tg.start_soon(blocking, loop, stalls, extension)
-            stream = Script(say("a"), hang()) | idle_guard(loop.s(WINDOW), observer=events)
+            tg.start_soon(blocking, stalls, extension)
+            stream = Script(say("a"), hang()) | idle_guard(WINDOW, observer=events)
             taken = await take(stream, form)
         assert isinstance(taken.error, IdleTimeoutError)
         told = events.of(LoopStalled)
@@ -108,12 +108,12 @@ def test_a_little_late_is_no_stall(loop: Loop, form: str) -> None:
         events = Events()
 
         async def busy() -> None:
-            await anyio.sleep(loop.s(WINDOW) - 0.001)
-            block_loop(min(0.2, loop.s(WINDOW) / 6))
+            await anyio.sleep(WINDOW - 0.001)
+            block_loop(min(0.2, WINDOW / 6))
 
         async with anyio.create_task_group() as tg:
             tg.start_soon(busy)
-            stream = Script(hang()) | idle_guard(loop.s(WINDOW), observer=events)
+            stream = Script(hang()) | idle_guard(WINDOW, observer=events)
             taken = await take(stream, form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert not events.of(LoopStalled)
@@ -127,8 +127,8 @@ def test_total_is_exempt(loop: Loop, form: str) -> None:
     async def main() -> None:
         events = Events()
         async with anyio.create_task_group() as tg:
-            tg.start_soon(blocking, loop, 1, 0.0)
-            stream = Script(hang()) | idle_guard(None, total=loop.s(WINDOW), observer=events)
+            tg.start_soon(blocking, 1, 0.0)
+            stream = Script(hang()) | idle_guard(None, total=WINDOW, observer=events)
             taken = await take(stream, form)
         assert isinstance(taken.error, DeadlineExceededError)
         assert not events.of(LoopStalled)
@@ -141,8 +141,8 @@ def test_a_blocking_consumer_is_no_silence(loop: Loop, form: str) -> None:
 
     async def main() -> None:
         events = Events()
-        stream = Script(say("a"), say("b")) | idle_guard(loop.s(WINDOW), observer=events)
-        taken = await take(stream, form, lambda _: block_loop(loop.s(WINDOW) * 2))
+        stream = Script(say("a"), say("b")) | idle_guard(WINDOW, observer=events)
+        taken = await take(stream, form, lambda _: block_loop(WINDOW * 2))
         assert taken.error is None
         assert len(taken.messages) == 2
         assert not events.of(LoopStalled)
@@ -157,10 +157,10 @@ def test_the_loop_goes_on_after_a_stall(loop: Loop) -> None:
 
     async def main() -> None:
         async with anyio.create_task_group() as tg:
-            tg.start_soon(blocking, loop, 1, 0.0)
+            tg.start_soon(blocking, 1, 0.0)
             early, late = await asyncio.gather(
-                take(Script(hang()) | idle_guard(loop.s(WINDOW))),
-                take(Script(hang()) | idle_guard(loop.s(WINDOW * 4))),
+                take(Script(hang()) | idle_guard(WINDOW)),
+                take(Script(hang()) | idle_guard(WINDOW * 4)),
             )
         assert isinstance(early.error, IdleTimeoutError)
         assert loop.took(late.elapsed, WINDOW * 4)
