@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 # Without `claude`: the tests compare with what the newest SDK's objects carry.
-FOR_USERS = ("trio", "uvloop", "aiostream")
+FOR_USERS = ("trio", "uvloop", "aiostream", "yaml")
 
 project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]

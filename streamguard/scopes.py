@@ -189,21 +189,8 @@ class _TimeLimit(ABC):
 
     # -- whose time is up ------------------------------------------------------------------
 
-    @abstractmethod
-    def _outers(self) -> Iterator[_TimeLimit]:
-        """Whatever caps it, from the inside outwards."""
-
     def _is_due(self) -> bool:
         return self._loop is not None and self._loop.clock() >= self._deadline
-
-    def _due_outers(self) -> list[_TimeLimit]:
-        # A deadline is capped by every outer one: where one is not due, none beyond it is.
-        due: list[_TimeLimit] = []
-        for outer in self._outers():
-            if not outer._is_due():
-                break
-            due.append(outer)
-        return due
 
     def _strike(self, loop: loops.Loop) -> None:
         """Cancel it now, if its timer has yet to: two timers of one instant have no order."""
@@ -278,7 +265,7 @@ class Scope(_TimeLimit):
             if cap < deadline:
                 deadline = cap
                 if cap - now < MIN_ATTEMPT and not _is_in_cleanup(outer):
-                    await self._refuse(max(0.0, cap - now), loop)
+                    await self._refuse(outer, loop)
         self._host = loop.host()
         self._enter(loop, now, deadline, shield=False)
         return self
@@ -320,12 +307,16 @@ class Scope(_TimeLimit):
             "are independent, begin the inner one in a task with a context of its own"
         )
 
-    async def _refuse(self, left: float, loop: loops.Loop) -> None:
+    async def _refuse(self, nearest: _TimeLimit, loop: loops.Loop) -> None:
         """Too little is left to begin. An outer scope whose time is up speaks for itself."""
         for outer in self._due_outers():
             outer._strike(loop)
         await anyio.lowlevel.checkpoint()
-        *_, limiting = (outer for outer in self._outers() if outer.remaining() <= left)
+        *_, limiting = (
+            outer
+            for outer in self._outers()
+            if outer._loop is nearest._loop and outer._deadline <= nearest._deadline
+        )
         verdict = limiting._record(None, self.path)
         self._tell(verdict)
         raise DeadlineExceededError(verdict=verdict)
@@ -335,7 +326,17 @@ class Scope(_TimeLimit):
         assert self._host is not None
         return self._host.is_overruled or anyio.current_effective_deadline() == -math.inf
 
+    def _due_outers(self) -> list[_TimeLimit]:
+        # A deadline is capped by every outer one: where one is not due, none beyond it is.
+        due: list[_TimeLimit] = []
+        for outer in self._outers():
+            if not outer._is_due():
+                break
+            due.append(outer)
+        return due
+
     def _outers(self) -> Iterator[_TimeLimit]:
+        """Whatever caps it, from the inside outwards; beyond a cleanup nothing does."""
         outer = self._outer
         while outer is not None:
             yield outer
@@ -390,9 +391,6 @@ class Cleanup(_TimeLimit):
             self._was_cut = True
             self._decide(self._first or self)
         return is_cut
-
-    def _outers(self) -> Iterator[_TimeLimit]:
-        return iter(())
 
     def _tell(self, verdict: Verdict) -> None:
         events.tell_of_scope(events.CleanupCut(verdict=verdict))

@@ -168,6 +168,25 @@ def test_bare_tasks_in_a_cleanup_that_is_cut():
     run_virtual(main)
 
 
+def test_a_scope_behind_a_shield_in_a_cleanup_that_is_cut(loop: Loop):
+    """Its error is the cleanup's verdict, and not for whoever waits for the cleanup."""
+
+    async def main():
+        with witnessed() as told:
+            async with scope("step", timeout=60) as step:
+                async with step.cleanup(10) as cleanup:
+                    with anyio.CancelScope(shield=True):
+                        async with scope("tool", timeout=300):
+                            await anyio.sleep(1000)
+                assert cleanup.was_cut
+                assert loop.took(60 - step.remaining(), 10)
+        (event,) = told
+        assert str(event.verdict.fired) == "tool"
+        assert event.verdict.limit == "cleanup"
+
+    loop.run(main)
+
+
 def test_an_error_of_the_cleanups_own_is_raised(loop: Loop):
     """In time it is nothing that could be taken for a cut."""
 

@@ -261,10 +261,12 @@ def test_an_error_of_the_bodys_own_stays_its_own(loop: Loop):
 
     async def main():
         for late in (0, 90):
-            with pytest.raises(SdkError):
-                async with scope("llm_call", timeout=60):
-                    block_loop(late)
-                    raise SdkError
+            for error in (SdkError(), ExceptionGroup("both", [SdkError(), KeyError()])):
+                with pytest.raises(type(error)) as raised:
+                    async with scope("llm_call", timeout=60):
+                        block_loop(late)
+                        raise error
+                assert raised.value is error
 
     loop.run(main)
 
@@ -339,6 +341,29 @@ def test_the_end_of_the_program_passes(loop: Loop, error):
     loop.run(main)
 
 
+class Exit(BaseException):
+    """As KeyboardInterrupt is one, but one that a loop does not take for its own."""
+
+
+def test_the_end_of_the_program_in_a_group_passes(loop: Loop):
+    async def main():
+        async def fails():
+            try:
+                await anyio.sleep(1000)
+            finally:
+                raise Exit
+
+        with pytest.raises(BaseExceptionGroup) as raised:
+            async with scope("step", timeout=60):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(fails)
+                    group.start_soon(anyio.sleep, 1000)
+        assert raised.value.split(Exit)[1] is None
+        assert cancelling() == 0
+
+    loop.run(main)
+
+
 # -- generators ----------------------------------------------------------------------------------
 
 
@@ -405,7 +430,27 @@ def test_a_scope_that_is_left_in_another_task(loop: Loop):
     loop.run(main)
 
 
-def test_scopes_of_two_generators_that_are_consumed_by_turns(loop: Loop):
+def test_a_scope_that_is_left_by_a_task_of_its_own():
+    """One that has a scope inside of it: still it is the task that is wrong."""
+
+    async def main():
+        async def holds():
+            async with scope("step", "build", timeout=60):
+                yield 1
+
+        async def closes():
+            async with scope("tool", timeout=30):
+                with pytest.raises(RuntimeError, match="step 'build' is left in another task"):
+                    await messages.aclose()
+
+        messages = holds()
+        await anext(messages)
+        await asyncio.create_task(closes())
+
+    run_virtual(main)
+
+
+def test_scopes_of_generators_that_are_consumed_by_turns(loop: Loop):
     """Left in the order in which they were entered: that is no nesting."""
 
     async def main():
@@ -413,15 +458,26 @@ def test_scopes_of_two_generators_that_are_consumed_by_turns(loop: Loop):
             async with scope("step", name, timeout=60):
                 yield name
 
-        one, two = holds("one"), holds("two")
-        await anext(one)
-        await anext(two)
+        one, two, three = (holds(name) for name in ("one", "two", "three"))
+        for messages in (one, two, three):
+            await anext(messages)
         with pytest.raises(RuntimeError, match="step 'one' is left before step 'two'"):
             await one.aclose()
+        await three.aclose()
         await two.aclose()
-        await anyio.sleep(100)  # neither strikes here
+        await anyio.sleep(100)  # none of them strikes here
 
     loop.run(main)
+
+
+def test_a_scope_that_is_left_when_its_loop_is_gone():
+    async def main():
+        await step.__aenter__()
+
+    step = scope("step", "build")
+    run_virtual(main)
+    with pytest.raises(RuntimeError, match="step 'build' is left in another task"):
+        step.__aexit__(None, None, None).send(None)
 
 
 def test_names_in_a_timeout_that_surfaces_in_a_group(loop: Loop):

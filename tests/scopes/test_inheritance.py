@@ -284,6 +284,23 @@ def test_a_loop_in_a_thread_of_another_keeps_to_its_time(outer, inner, monkeypat
     assert str(verdict_of(raised.value).effective) == "step"
 
 
+def test_two_loops_and_too_little_left():
+    """Deadlines of two clocks cannot be compared: the nearest scope is what is named."""
+
+    async def inside():
+        async with scope("step", timeout=0.9):
+            with pytest.raises(DeadlineExceededError) as raised:
+                async with scope("llm_call"):
+                    pass
+        return names(raised.value)
+
+    async def main():
+        async with scope("flow", timeout=60):
+            return await anyio.to_thread.run_sync(lambda: anyio.run(inside, backend="trio"))
+
+    assert anyio.run(main) == ("None", "step", "flow > step > llm_call")
+
+
 def test_one_function_on_two_loops_at_once():
     """Nothing is shared: each run has scopes of its own."""
 

@@ -375,6 +375,25 @@ def test_with_too_little_left_nothing_is_begun(loop: Loop):
     loop.run(main)
 
 
+def test_of_two_that_have_little_left_the_one_with_less_is_named(loop: Loop):
+    """Whatever else runs before the refusal is raised."""
+
+    async def main():
+        async def busy():
+            block_loop(0.25)
+
+        async with scope("flow", timeout=60.25), anyio.create_task_group() as group:
+            async with scope("step", timeout=60):
+                await anyio.sleep(59.5)
+                group.start_soon(busy)
+                with pytest.raises(DeadlineExceededError) as raised:
+                    async with scope("llm_call"):
+                        pass
+        assert names(raised.value) == ("None", "step", "flow > step > llm_call")
+
+    loop.run(main)
+
+
 def test_with_nothing_left_the_outer_scope_speaks_for_itself(loop: Loop):
     """T9: also when the loop has not looked at its timer yet."""
 

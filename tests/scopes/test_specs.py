@@ -165,6 +165,10 @@ def test_a_default_gives_way_to_a_lower_hard_limit():
     assert limits(spec.scope("step")) == (300, 300)
 
 
+def test_a_second_is_enough():
+    assert FlowSpec.of({"timeouts": {"tool": 1000}}).scope("tool").timeout == 1
+
+
 def test_fractions_of_a_millisecond_are_kept():
     assert FlowSpec.of({"timeouts": {"tool": 1500.5}}).scope("tool").timeout == 1.5005
 
