@@ -12,11 +12,29 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import fleet, lateness, machine, per_message, plot, report, start
+from benchmarks import fleet, lateness, machine, per_message, plot, processes, report, start
 from benchmarks.figures import Figure
 
-FULL = {"rounds": 30, "messages": 20_000, "streams": 10_000, "verdicts": 200, "repeats": 3}
-QUICK = {"rounds": 5, "messages": 2_000, "streams": 1_000, "verdicts": 20, "repeats": 1}
+FULL = {
+    "rounds": 30,
+    "messages": 20_000,
+    "streams": 10_000,
+    "verdicts": 200,
+    "repeats": 3,
+    "deaths": 100,
+    "longest_look": 10,
+    "trees": 5,
+}
+QUICK = {
+    "rounds": 5,
+    "messages": 2_000,
+    "streams": 1_000,
+    "verdicts": 20,
+    "repeats": 1,
+    "deaths": 20,
+    "longest_look": 1,
+    "trees": 1,
+}
 
 
 def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
@@ -25,6 +43,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "start": lambda: start.measure(s["rounds"]),
         "message": lambda: per_message.measure(s["rounds"], s["messages"]),
         "fleet": lambda: fleet.measure(s["streams"], s["repeats"]),
+        "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),
     }
 

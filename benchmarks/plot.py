@@ -23,13 +23,15 @@ def draw(machine: Mapping[str, str], figures: Iterable[Figure], path: Path) -> N
     from matplotlib import pyplot as plt
 
     rows = list(figures)
-    figure, axes = plt.subplots(4, 3, figsize=(16, 15), layout="constrained", sharex="row")
+    figure, axes = plt.subplots(5, 3, figsize=(16, 19), layout="constrained", sharex="row")
     for column, loop in enumerate(_LOOPS):
         mine = [row for row in rows if row.loop == loop]
         _costs(axes[0][column], f"{loop}: ready message, ns added", "ready", mine)
         _costs(axes[1][column], f"{loop}: awaited message, ns added", "waited for", mine)
         _lateness(axes[2][column], loop, mine)
         _memory(axes[3][column], f"{loop}: bytes of an idle stream and its task", mine)
+        trees = [row for row in mine if row.group == "tree ended"]
+        _bars(axes[4][column], trees, f"{loop}: until a tree of processes is proven dead, ms")
     figure.suptitle(
         f"streamguard {machine['streamguard']} on {machine['python']}, {machine['cpu']}, "
         f"{machine['cores']} cores, {machine['date']}\n"

@@ -164,7 +164,7 @@ def test_a_mark_may_be_used_again_once_its_first_bearer_is_let_go(loop, backends
         for _ in range(2):
             words = ("child", "detach", "orphan", "ready", "hang", ";", "ready", "hang")
             with ProcessTree.adopt(backends.start(*words, env=env)) as tree:
-                assert (await tree.terminate(grace=0.3)).confirmed
+                assert (await tree.terminate(grace=0.1)).confirmed
             assert backends.living() == set()
 
     loop.run(main)

@@ -7,6 +7,7 @@ import threading
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 from streamguard.process import ProcessTree, hosted, marked_env, table
 from tests.process.backends import PATIENCE, comes_true, open_fds
@@ -52,9 +53,14 @@ def test_200_at_once(loop, backends):
     assert backends.living() == set()
 
 
+# A leak shows in the first few. For the 1,000 of section 12: set it to 1000, and allow some minutes.
+CYCLES = int(os.environ.get("STREAMGUARD_TEST_CYCLES", "60"))
+
+
+@pytest.mark.timeout(max(60, CYCLES))
 def test_cycles_leave_nothing(loop, backends):
-    """Section 12: 1,000 cycles over the three loops: no descriptor, zombie, thread or task."""
-    cycles, at_once = 340, 10
+    """Section 12: no descriptor, zombie, thread or task."""
+    at_once = 10
 
     async def main():
         async def cycle():
@@ -73,7 +79,7 @@ def test_cycles_leave_nothing(loop, backends):
 
         await some()  # what a loop opens once for all
         before = open_fds(), tasks_of(loop)
-        for _ in range(cycles // at_once):
+        for _ in range(CYCLES // at_once):
             await some()
         with anyio.fail_after(PATIENCE):
             while (open_fds(), tasks_of(loop)) != before:

@@ -97,7 +97,7 @@ def test_descendants(loop, backends, case):
     assert len(backends.living()) >= 2
 
     async def main():
-        return await end(backend, grace=0.3)
+        return await end(backend, grace=0.1)
 
     assert loop.run(main).confirmed
     assert backends.living() == set()
@@ -139,7 +139,7 @@ def test_orphans(loop, backends, case, root_is):
             if root_is == "reaped":
                 backend.wait()
             assert backends.living() - {backend.pid}
-            return await tree.terminate(grace=0.3)
+            return await tree.terminate(grace=0.1)
 
     assert loop.run(main).confirmed
     assert backends.living() == set()
@@ -156,7 +156,7 @@ def test_who_was_noted_is_found_without_its_parent(loop, backends, looks):
                 assert set(await tree.look()) == backends.living()
             backend.kill()
             await tree.wait_dead()
-            await tree.terminate(grace=0.3)
+            await tree.terminate(grace=0.1)
 
     loop.run(main)
     # The control is the honest limit: unmarked, in its own session, orphaned, never looked at.
@@ -167,7 +167,7 @@ def test_what_held_the_pipes_lets_them_go(loop, backends):
     """D4: with the tree gone, whoever reads its stdout or stderr sees the end."""
     words = ["child", "ignore", "detach", "ready", "hang", ";", "ready", "hang"]
     backend = backends.start(*words, stderr=-1)
-    loop.run(lambda: end(backend, grace=0.2))
+    loop.run(lambda: end(backend, grace=0.1))
     assert backend.stdout.read() == b""
     assert backend.stderr.read() == b""
 
@@ -201,7 +201,7 @@ def test_whoever_calls_it_again_gets_the_same_end(loop, backends):
         results = []
 
         async def call():
-            results.append(await tree.terminate(grace=0.2))
+            results.append(await tree.terminate(grace=0.1))
 
         with ProcessTree.adopt(backend) as tree:
             async with anyio.create_task_group() as tasks:

@@ -54,7 +54,7 @@ def test_a_tree_ends(loop, backends, way):
     async def main():
         with ProcessTree.adopt(backend) as tree:
             assert tree._members.root.proof == way.proof
-            return await tree.terminate(grace=0.3)
+            return await tree.terminate(grace=0.1)
 
     ended = loop.run(main)
     assert (ended.cause, ended.exit) == ("killed", -signal.SIGKILL)
@@ -70,7 +70,7 @@ def test_an_orphan_is_found_after_its_leader_was_reaped(loop, backends, way):
         with ProcessTree.adopt(backend.pid) as tree:
             await tree.wait_dead()
             backend.wait()
-            assert (await tree.terminate(grace=0.3)).confirmed
+            assert (await tree.terminate(grace=0.1)).confirmed
 
     loop.run(main)
     assert backends.living() == set()
@@ -211,7 +211,7 @@ def test_a_kernel_that_knows_no_groups_through_pidfds(loop, backends, monkeypatc
 
     async def main():
         with ProcessTree.adopt(backend) as tree:
-            assert (await tree.terminate(grace=0.2)).cause == "killed"
+            assert (await tree.terminate(grace=0.1)).cause == "killed"
 
     loop.run(main)
     assert backends.living() == set()
@@ -242,7 +242,7 @@ def test_the_table_of_psutil_shows_the_tree(loop, backends, monkeypatch):
     async def main():
         with ProcessTree.adopt(backend) as tree:
             assert tree._members.root.proof == "psutil"
-            return await tree.terminate(grace=0.2)
+            return await tree.terminate(grace=0.1)
 
     assert loop.run(main).cause == "killed"
     assert backends.living() == set()
