@@ -12,7 +12,17 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import fleet, lateness, machine, per_message, plot, processes, report, start
+from benchmarks import (
+    fleet,
+    host_death,
+    lateness,
+    machine,
+    per_message,
+    plot,
+    processes,
+    report,
+    start,
+)
 from benchmarks.figures import Figure
 
 FULL = {
@@ -45,6 +55,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "fleet": lambda: fleet.measure(s["streams"], s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),
+        "host-death": lambda: host_death.measure(s["rounds"], s["messages"] // 10),
     }
 
 
