@@ -22,7 +22,8 @@ class Forest:
         self._trees: Final = tuple(trees)
 
     def __repr__(self) -> str:
-        return f"the trees of processes {', '.join(str(tree.pid) for tree in self._trees)}"
+        pids = dict.fromkeys(str(tree.pid) for tree in self._trees)
+        return f"the trees of processes {', '.join(pids)}"
 
     @property
     def living(self) -> tuple[Handle, ...]:

@@ -73,10 +73,9 @@ class Helper:
         """End what is adopted, and say what became of it; "" if nothing is."""
         if not self._held:
             return ""
-        # A process may be adopted more than once. It is ended once.
-        roots = {held.facts: held.root for held in self._held.values()}
-        forest = Forest(Members.from_facts(self._usable(f), root) for f, root in roots.items())
-        grace = max(held.kill_grace for held in self._held.values())
+        held = self._held.values()
+        forest = Forest(Members.from_facts(self._usable(one.facts), one.root) for one in held)
+        grace = max(one.kill_grace for one in held)
         return f"{forest!r}: {blocking.end(forest, grace, 2 * grace + 5)}"
 
     def _take(self, message: wire.Message) -> None:

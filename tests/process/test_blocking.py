@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import streamguard
 from streamguard.process import blocking, identity, marked_env, procfs
+from streamguard.process.forest import Forest
 from streamguard.process.identity import PidfdHandle, StatHandle
 from streamguard.process.members import Members
 from tests.process.backends import PATIENCE
@@ -76,6 +79,29 @@ def test_a_survivor_is_named_when_the_budget_is_spent(backends, monkeypatch):
     backend = backends.start("ready", "hang")
     ended = end(backend, grace=0.1, budget=0.3)
     assert (ended.cause, ended.survivors) == ("survived", (backend.pid,))
+
+
+def test_who_is_in_several_trees_is_asked_once(backends, monkeypatch):
+    """D4: a backend that is adopted beside its parent, and one that is adopted twice."""
+    backend = backends.start("child", "ready", "hang", ";", "ready", "hang")
+    (child,) = backends.living() - {backend.pid}
+    asked = []
+    send = identity.Handle.send
+
+    def noting(handle, number):
+        if number == signal.SIGTERM:
+            asked.append(handle.pid)
+        return send(handle, number)
+
+    monkeypatch.setattr(identity.Handle, "send", noting)
+    trees = [members_of(SimpleNamespace(pid=pid)) for pid in (child, backend.pid, backend.pid)]
+    forest = Forest(trees)
+    assert str(child) in repr(forest)
+    assert blocking.end(forest, grace=60.0, budget=125.0).cause == "terminated"
+    for tree in trees:
+        tree.close()
+    assert sorted(asked) == sorted([child, backend.pid])
+    assert backends.living() == set()
 
 
 def test_it_needs_the_standard_library_alone():

@@ -157,29 +157,30 @@ def test_an_orphan_is_found_by_its_mark(host, backends, backend_is):
     assert comes_true(lambda: backends.living() == set())
 
 
-def test_what_hears_is_asked_once_and_has_its_grace(host, backends):
-    """D4: also if it was adopted twice, by two sentinels."""
+def test_what_hears_has_its_grace(backends):
+    """D4: also if it was adopted twice, and beside its parent."""
     code = (
         "import os, signal\n"
-        "signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'TERM '))\n"
-        "os.write(1, b'ready ')\n"
+        "signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'%d\\n' % os.getpid()))\n"
+        "child = os.fork()\n"
+        "if child: os.write(1, b'%d\\n' % child)\n"
         "while True: signal.pause()\n"
     )
     read, write = os.pipe()
-    backend = backends.popen([sys.executable, "-Sc", code], stdout=write)
+    parent = backends.popen([sys.executable, "-Sc", code], stdout=write)
     os.close(write)
-    assert os.read(read, 6) == b"ready "
-    script = (
-        "import os\n"
-        "from streamguard import sentinel\n"
-        "for grace in (0, 0.5):\n"
-        f"    sentinel(kill_grace=grace).adopt({backend.pid})\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    backends.popen([sys.executable, "-c", script]).wait()
-    assert backend.wait() == -9
-    assert os.read(read, 100) == b"TERM "
-    os.close(read)
+    with os.fdopen(read) as told:
+        child = int(told.readline())
+        script = (
+            "import os\n"
+            "from streamguard import sentinel\n"
+            f"for pid, grace in ({parent.pid}, 0), ({child}, 0.5), ({child}, 0.1):\n"
+            "    sentinel(kill_grace=grace).adopt(pid)\n"
+            "os.kill(os.getpid(), 9)\n"
+        )
+        backends.popen([sys.executable, "-c", script]).wait()
+        assert sorted(map(int, told)) == sorted([parent.pid, child])  # up to the end of both
+    assert parent.wait() == -9
 
 
 def test_all_end_together(host, backends):
