@@ -106,8 +106,12 @@ class Link:
             self._held.clear()
             if self._fd is None:
                 return
-            with suppress(OSError):
+            try:
                 wire.send(self._fd, wire.GOODBYE)
+            except ConnectionError:
+                pass  # it is gone already
+            except OSError:
+                self._kill_helper()  # it cannot be told, and must not draw its own conclusion
             self._let_go()
 
     def _tell_adopted(self, adopted: wire.Adopted, fd: int | None) -> None:
@@ -152,7 +156,7 @@ class Link:
             self._pid = helper
             self._fd = ours.detach()
         try:
-            for adopted in self._held.values():
+            for adopted in tuple(self._held.values()):  # a finaliser may drop one meanwhile
                 _send_again(self._fd, adopted)
         except BaseException:
             self._kill_helper()
@@ -161,9 +165,9 @@ class Link:
 
     def _kill_helper(self) -> None:
         """Before the socket is closed: a helper takes that for our end, if it has heard no goodbye."""
-        if self._helper is None:
+        if self._pid is None:
             return
-        handle = open_again(self._helper.pid, self._helper.started)
+        handle = open_again(self._pid, 0.0 if self._helper is None else self._helper.started)
         if handle is not None:
             handle.send(signal.SIGKILL)
             handle.close()

@@ -11,6 +11,7 @@ import sys
 import termios
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -467,6 +468,23 @@ def test_one_that_was_stopped_is_replaced(guard, backends, monkeypatch, caplog):
     assert "it took no message" in caplog.text
     guard.adopt(backend)
     assert adopted_by(guard) == 1
+
+
+def test_one_that_cannot_hear_the_goodbye_draws_no_conclusion(backends):
+    """D7: stopped, with no room for another word, and then continued."""
+    backend = backends.start("ready", "hang")
+    guard = sentinel()
+    helper = guard.pid
+    guard.adopt(backend)
+    os.kill(helper, signal.SIGSTOP)
+    with pytest.raises(BlockingIOError):
+        while True:
+            wire.send(_link._fd, wire.RELEASE, wire.pack_serial(10**9))
+    guard.close()
+    with suppress(ProcessLookupError):
+        os.kill(helper, signal.SIGCONT)
+    assert comes_true(lambda: is_dead(helper))
+    assert not is_dead(backend.pid)
 
 
 def test_one_that_was_killed_with_nothing_to_do_is_not_replaced(guard, backends, caplog):
