@@ -36,6 +36,12 @@ def loop(request: pytest.FixtureRequest) -> Loop:
     return Loop(request.param)
 
 
+@pytest.fixture(params=["asyncio", "uvloop"])
+def native(request: pytest.FixtureRequest) -> Loop:
+    """asyncio's loops only: for what trio does not have, such as a native cancel."""
+    return Loop(request.param)
+
+
 @pytest.fixture(params=["bare", "hosted"])
 def form(request: pytest.FixtureRequest) -> str:
     """Both ways to iterate: as it is, and in a block."""

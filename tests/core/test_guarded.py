@@ -967,7 +967,7 @@ def test_a_stream_may_move_to_another_thread_s_loop():
         seen = []
         started = anyio.current_time()
         with contextlib.suppress(IdleTimeoutError, TimeoutError):
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(30):
                 while True:
                     seen.append((await anext(iterator)).text)
         outcome.append((seen, anyio.current_time() - started))
@@ -982,7 +982,7 @@ def test_a_stream_may_move_to_another_thread_s_loop():
     asyncio.run(main())
     ((seen, elapsed),) = outcome
     assert seen == ["b"]
-    assert 0.049 <= elapsed <= 2
+    assert 0.049 <= elapsed < 30
 
 
 def test_one_guarded_stream_after_another_loop_has_ended():

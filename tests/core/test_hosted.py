@@ -20,7 +20,6 @@ from streamguard.testing import (
     Tap,
     hang,
     holds_task_group,
-    run_virtual,
     say,
     silence,
     slow_cleanup,
@@ -306,7 +305,7 @@ async def body(guarded: Any) -> None:
         await anyio.sleep_forever()
 
 
-def test_a_native_cancel_of_a_struck_block() -> None:
+def test_a_native_cancel_of_a_struck_block(native: Loop) -> None:
     """T9, D6: it outranks the verdict, and waits for the teardown."""
 
     async def main() -> None:
@@ -325,10 +324,10 @@ def test_a_native_cancel_of_a_struck_block() -> None:
                 assert disconnect.finished == 1
                 assert loop.time() - start == pytest.approx(120)
 
-    run_virtual(main)
+    native.run(main)
 
 
-def test_two_native_cancels_of_a_struck_block() -> None:
+def test_two_native_cancels_of_a_struck_block(native: Loop) -> None:
     """D6: the second one leaves the teardown running, although the block's group hosts it."""
 
     async def main() -> None:
@@ -345,10 +344,10 @@ def test_two_native_cancels_of_a_struck_block() -> None:
         await asyncio.sleep(20)
         assert disconnect.finished == 1
 
-    run_virtual(main)
+    native.run(main)
 
 
-def test_a_body_that_has_swallowed_a_native_cancel() -> None:
+def test_a_body_that_has_swallowed_a_native_cancel(native: Loop) -> None:
     """T9: a count that the body left over is no cancel on its way; `total` strikes in time."""
 
     async def main() -> None:
@@ -371,7 +370,7 @@ def test_a_body_that_has_swallowed_a_native_cancel() -> None:
 
         assert await asyncio.create_task(swallowing()) == pytest.approx(100)
 
-    run_virtual(main)
+    native.run(main)
 
 
 def test_an_outer_scope_after_the_block_was_struck(loop: Loop) -> None:

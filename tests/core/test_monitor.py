@@ -18,7 +18,7 @@ from streamguard import (
     loops,
 )
 from streamguard.events import StreamEnded, StreamStarted, TimedOut, TornDown
-from streamguard.testing import done, run_virtual, say, tool_end, tool_start
+from streamguard.testing import done, say, tool_end, tool_start
 from tests.conftest import Loop
 from tests.support import Disconnect, Events
 
@@ -224,7 +224,7 @@ def test_an_outer_scope(loop: Loop) -> None:
     loop.run(main)
 
 
-def test_a_native_cancel_while_it_is_torn_down() -> None:
+def test_a_native_cancel_while_it_is_torn_down(native: Loop) -> None:
     """D6: it waits for the teardown and outranks the verdict."""
 
     async def main() -> None:
@@ -243,7 +243,7 @@ def test_a_native_cancel_while_it_is_torn_down() -> None:
         assert disconnect.finished == 1
         assert loop.time() - start == pytest.approx(80)
 
-    run_virtual(main)
+    native.run(main)
 
 
 def test_holds_pause_it(loop: Loop) -> None:

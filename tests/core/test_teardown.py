@@ -231,14 +231,14 @@ def test_disconnect_is_bounded_and_abandoned(loop: Loop, form: str, stubborn: bo
     loop.run(main)
 
 
-def test_the_default_bound_is_thirty_seconds() -> None:
+def test_the_default_bound_is_thirty_seconds(native: Loop) -> None:
     """D2: a shielded SDK close takes 10 to 20 s to escalate."""
 
     async def main() -> None:
         taken = await take(Script(hang()) | idle_guard(60, disconnect=anyio.sleep_forever))
         assert taken.elapsed == pytest.approx(90)
 
-    run_virtual(main)
+    native.run(main)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -278,7 +278,7 @@ def test_a_disconnect_that_would_end_the_program(loop: Loop, form: str, error: A
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
-def test_a_disconnect_that_ends_in_a_stray_cancelled_error(form: str) -> None:
+def test_a_disconnect_that_ends_in_a_stray_cancelled_error(native: Loop, form: str) -> None:
     """D2: a close that awaits the task it has cancelled ends so; it is a failure, no cancel."""
 
     async def main() -> None:
@@ -298,7 +298,7 @@ def test_a_disconnect_that_ends_in_a_stray_cancelled_error(form: str) -> None:
         (failed,) = events.of(DisconnectFailed)
         assert isinstance(failed.error, asyncio.CancelledError)
 
-    run_virtual(main)
+    native.run(main)
 
 
 def test_a_disconnect_that_fails_does_not_keep_the_next_from_running(loop: Loop) -> None:
@@ -476,7 +476,7 @@ def test_a_client_that_ends_its_stream(loop: Loop, form: str) -> None:
 
 
 def test_eager_tasks() -> None:
-    """T9: in eager tasks (3.12) pulls and disconnects work as in others."""
+    """T9: in eager tasks (3.12) pulls and disconnects work as in others; uvloop knows not all."""
     factory = getattr(asyncio, "eager_task_factory", None)
     if factory is None:
         pytest.skip("3.12 and later")

@@ -24,6 +24,7 @@ import trio
 from streamguard import IdleTimeoutError, idle_guard
 from streamguard.testing import relayed, run_virtual
 from streamguard.testing.relays import Relay
+from tests.conftest import Loop
 
 RACES = 10_000
 IDLE = 1.0
@@ -189,7 +190,8 @@ async def raced(source: Any) -> tuple[str, Any]:
             return "still in the source", await anext(source)
 
 
-def test_ten_thousand_races_on_asyncio() -> None:
+@pytest.mark.timeout(300)
+def test_ten_thousand_races_in_every_order(native: Loop) -> None:
     """T9: in every order, through every channel and relay, none of 10,000 messages is lost."""
     kinds = [
         kind
@@ -211,7 +213,7 @@ def test_ten_thousand_races_on_asyncio() -> None:
                 assert how == "delivered", (channel_type, relay, order)
             outcomes.add((order, how))
 
-    run_virtual(main)
+    native.run(main)
     # The races are real ones: the deadline wins some, and loses others.
     assert (5, "still in the source") in outcomes
     assert (1, "delivered") in outcomes
@@ -237,7 +239,7 @@ class Duck:
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_a_future_of_another_make(is_answered: bool) -> None:
+def test_a_future_of_another_make(native: Loop, is_answered: bool) -> None:
     """T9: what it shows beyond asyncio's own protocol is not taken for a gather's."""
 
     async def main() -> None:
@@ -258,11 +260,11 @@ def test_a_future_of_another_make(is_answered: bool) -> None:
             with anyio.fail_after(IDLE * 2), pytest.raises(IdleTimeoutError):
                 await anext(aiter(Source() | idle_guard(IDLE)))
 
-    run_virtual(main)
+    native.run(main)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_nested_gathers(order: Any) -> None:
+def test_nested_gathers(native: Loop, order: Any) -> None:
     """T9: a gather of gathers is parked only if everything in it that is open is."""
 
     async def main() -> None:
@@ -284,7 +286,7 @@ def test_nested_gathers(order: Any) -> None:
         if order in BY_THE_DEADLINE:
             assert how == "delivered"
 
-    run_virtual(main)
+    native.run(main)
 
 
 class TrioSocket:
@@ -319,6 +321,7 @@ class TrioRelay:
         return await self._receive.receive()
 
 
+@pytest.mark.timeout(300)
 def test_ten_thousand_races_on_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     """T9: in whatever order trio runs the deadline's pass, none of 10,000 messages is lost."""
     # trio shuffles each pass on purpose; the seed makes the shuffle the same each time.
@@ -352,7 +355,8 @@ def test_ten_thousand_races_on_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (1, "delivered") in outcomes
 
 
-def test_ten_thousand_races_on_uvloop() -> None:
+@pytest.mark.timeout(300)
+def test_ten_thousand_races_in_real_time() -> None:
     """T9: in real time, where a loop decides the order itself, no message is lost either."""
     at_once = 250
     relays = [relay for relay in RELAYS if not loses_by_itself(relay, "at any time")]
