@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
-# Without `claude`: the tests compare with what the newest SDK's objects carry.
-FOR_USERS = ("trio", "uvloop", "aiostream", "yaml")
+# All of what users install beside it.
+FOR_USERS = ("trio", "uvloop", "aiostream", "claude", "yaml")
 
 project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]

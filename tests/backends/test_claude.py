@@ -350,9 +350,18 @@ def test_what_a_line_says(line, signals):
 
 @table(BOTH_FORMS)
 def test_the_object_that_the_sdk_makes_of_a_line_says_the_same(line, signals):
-    """One table for both forms: a session is judged alike, whichever way it is watched."""
+    """One table for both forms: a session is judged alike, whichever way it is watched.
+
+    An older SDK drops the fields that it does not know yet; the rest still says what it says.
+    """
     parser = pytest.importorskip("claude_agent_sdk._internal.message_parser")
-    assert said(parser.parse_message(line)) == signals
+    parsed = parser.parse_message(line)
+    if parsed is None:
+        pytest.skip("this SDK makes no object of such a line")
+    if line["type"] == "result" and not hasattr(parsed, "terminal_reason"):
+        known = {key: value for key, value in line.items() if key != "terminal_reason"}
+        signals = said(known)
+    assert said(parsed) == signals
 
 
 # --- objects made by hand, so that the SDK's own classes are pinned and not its parser ------
