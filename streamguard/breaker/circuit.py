@@ -93,14 +93,14 @@ class Snapshot(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When a circuit opens, for how long, and what closes it again."""
+    """When a circuit opens, for how long, and what closes it again: see `CircuitBreaker`."""
 
-    open_after: int = 3
-    pause: float = 30.0
-    escalate_after: int | None = 5
-    reset_after: int = 1
-    probes: int = 1
-    probe_lease: float = 300.0
+    open_after: int
+    pause: float
+    escalate_after: int | None
+    reset_after: int
+    probes: int
+    probe_lease: float
 
     def __post_init__(self) -> None:
         for name in ("open_after", "reset_after", "probes"):

@@ -34,7 +34,8 @@ NOTHING_SPENT: Final = Tally()
 class State:
     """What is known when an attempt has failed: all that `decide` needs.
 
-    `error_class`, `retry_after`: of the error, as `RetryPolicy.classify` and `retry_after` say.
+    `error_class`: what `RetryPolicy.classify` says of the error.
+    `retry_after`: what `retry_after` says of it, with the policy's `cap`.
     `tally`: what the session has spent so far.
     `token`: resumes the session; None if there is none, or it cannot be resumed.
     `tool_calls`: how many were begun in this turn, in all its attempts.

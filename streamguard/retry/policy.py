@@ -93,12 +93,17 @@ class RetryPolicy:
         for name in ("max_in_a_row", "max_reconnects"):
             check_count(name, getattr(self, name))
         for error_class in ErrorClass:
-            longest = max(self.backoff(error_class).delays)
-            if longest > self.cap:
-                raise ConfigError(
-                    f"{error_class.value}: a delay of {longest:g} s can never be kept, since "
-                    f"cap={self.cap:g} bounds all of them: raise cap, or shorten the delay"
-                )
+            self._check_reachable(error_class)
+
+    def _check_reachable(self, error_class: ErrorClass) -> None:
+        backoff, name = self.backoff(error_class), error_class.value
+        # What was not written contradicts nothing: a low cap simply bounds it (T12).
+        is_default = backoff is getattr(RetryPolicy, name, NO_RETRY)
+        if not is_default and (longest := max(backoff.delays)) > self.cap:
+            raise ConfigError(
+                f"{name}: a delay of {longest:g} s can never be kept, since "
+                f"cap={self.cap:g} bounds all of them: raise cap, or shorten the delay"
+            )
 
     def backoff(self, error_class: ErrorClass) -> Backoff:
         """The retries and delays of one class."""

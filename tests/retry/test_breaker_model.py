@@ -13,6 +13,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 
@@ -40,7 +41,7 @@ class Pair:
             "k", clock=lambda: self.now, observer=self.events.append, **knobs
         )
         self.naive = Naive(**{name: math.inf if v is None else v for name, v in knobs.items()})
-        self.rules = Rules(**knobs)
+        self.rules = self.breaker._rules
         self.permits: dict[int, object] = {}
         self.asked = 0
         self.kept = None
@@ -298,7 +299,7 @@ def test_the_model_would_notice(rules):
     def walk(number):
         chance = random.Random(number)
         pair = Pair(**QUICK)
-        pair.breaker._rules = rules(**QUICK)
+        pair.breaker._rules = rules(**asdict(pair.rules))
         for _ in range(STEPS_PER_WALK):
             pair.do(step_of(chance))
 

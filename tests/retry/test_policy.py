@@ -147,6 +147,14 @@ def test_what_cannot_be_used_is_refused_where_it_is_written(make, text):
     assert str(refused.value).startswith(text)
 
 
+def test_a_low_cap_bounds_the_delays_that_nobody_wrote():
+    """T12: defaults never contradict what was written."""
+    policy = RetryPolicy(cap=3)
+    assert delays_of(policy, ErrorClass.RATE_LIMIT, 1, random=1.0) == [3]
+    assert delays_of(policy, ErrorClass.IDLE, 3) == [0, 3, 3]
+    assert delays_of(policy, ErrorClass.NETWORK, 3, random=1.0) == [1.5, 3, 3]
+
+
 def test_edges_that_can_be_used():
     """T12: none of these is a mistake."""
     assert Backoff(0).delay(7) == 0
