@@ -223,13 +223,12 @@ class Rules:
 
     def restored(self, circuit: Circuit, now: float, snapshot: Snapshot) -> Circuit:
         """The circuit that `snapshot` tells of; permits given so far report in vain."""
-        left = snapshot["throttle_left"]
         return Circuit(
             status=snapshot["status"],
             failures=snapshot["failures"],
             generation=circuit.generation + 1,
             opened_at=now - self.pause + snapshot["pause_left"],
-            not_before=now + left if left > 0 else -math.inf,
+            not_before=now + snapshot["throttle_left"],
             cause="restored from a snapshot",
         )
 

@@ -183,6 +183,38 @@ def test_progress_of_no_probe_changes_nothing(clock):
     assert breaker.status == "half_open"
 
 
+def test_progress_of_a_probe_of_an_earlier_time_changes_nothing(clock):
+    """P3 (6.1.4, 6.1.5): another one is under way now, and has to show it itself."""
+    breaker, lost = half_open(clock)
+    clock.now += 300
+    breaker.try_acquire().failed()
+    clock.now += 30
+    assert breaker.try_acquire().is_probe
+    lost.progressed()
+    assert (breaker.status, breaker.failures) == ("half_open", 4)
+
+
+def test_progress_asks_the_store_once(clock):
+    """P3 (6.1.5): it may be called for each message, and those come by the thousand."""
+    updates = []
+
+    class Counting(MemoryStore):
+        def update(self, key, change, /):
+            updates.append(key)
+            return super().update(key, change)
+
+    breaker = CircuitBreaker("k", store=Counting(clock), open_after=1)
+    plain = breaker.try_acquire()
+    fail(breaker)
+    clock.now += 30
+    probe = breaker.try_acquire()
+    before = len(updates)
+    for _ in range(1000):
+        plain.progressed()
+        probe.progressed()
+    assert len(updates) == before + 1
+
+
 def test_an_outcome_that_says_nothing_frees_the_place_and_no_more(clock):
     """P3 (6.1.3): it never closes, as it does with Polly, Failsafe and cockatiel."""
     breaker, probe = half_open(clock)
