@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         LineTooLongError,
         LivenessTimeoutError,
         ProcessExitedError,
+        ResumeDivergedError,
         StreamGuardError,
         StreamInterruptedError,
         StreamTimeoutError,
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     from streamguard.output import json_lines, lines
     from streamguard.plan import StreamGuardWarning
     from streamguard.process.sentinel import Sentinel, sentinel
+    from streamguard.resume.operators import keep_alive, reconnecting_resume
+    from streamguard.resume.points import Connection, ResumePoint
+    from streamguard.resume.sessions import Chat, Session, session
+    from streamguard.resume.turns import Turn
     from streamguard.retry.classes import ErrorClass
     from streamguard.retry.classification import classify
     from streamguard.retry.policy import Backoff, RetryPolicy
@@ -70,6 +75,7 @@ _HOMES = {
         "LineTooLongError",
         "LivenessTimeoutError",
         "ProcessExitedError",
+        "ResumeDivergedError",
         "StreamGuardError",
         "StreamInterruptedError",
         "StreamTimeoutError",
@@ -94,6 +100,10 @@ _HOMES = {
     "output": ("json_lines", "lines"),
     "plan": ("StreamGuardWarning",),
     "process.sentinel": ("Sentinel", "sentinel"),
+    "resume.operators": ("keep_alive", "reconnecting_resume"),
+    "resume.points": ("Connection", "ResumePoint"),
+    "resume.sessions": ("Chat", "Session", "session"),
+    "resume.turns": ("Turn",),
     "retry.classes": ("ErrorClass",),
     "retry.classification": ("classify",),
     "retry.policy": ("Backoff", "RetryPolicy"),
@@ -105,10 +115,12 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Activity",
     "Backoff",
+    "Chat",
     "CircuitBreaker",
     "CircuitEscalatedError",
     "CircuitOpenError",
     "ConfigError",
+    "Connection",
     "DeadlineExceededError",
     "ErrorClass",
     "FirstMessageTimeoutError",
@@ -122,9 +134,12 @@ __all__ = [
     "Monitor",
     "Operator",
     "ProcessExitedError",
+    "ResumeDivergedError",
+    "ResumePoint",
     "RetryPolicy",
     "Scope",
     "Sentinel",
+    "Session",
     "StreamGuardError",
     "StreamGuardWarning",
     "StreamInterruptedError",
@@ -133,6 +148,7 @@ __all__ = [
     "SupportsDisconnect",
     "Teardown",
     "ToolTimeoutError",
+    "Turn",
     "TurnTimeoutError",
     "Verdict",
     "__version__",
@@ -144,10 +160,13 @@ __all__ = [
     "idle_timeout",
     "inflight_tool_gate",
     "json_lines",
+    "keep_alive",
     "lines",
     "live",
+    "reconnecting_resume",
     "scope",
     "sentinel",
+    "session",
 ]
 
 

@@ -133,15 +133,24 @@ class Attempt:
         if self.block is not None:
             self.reconsider()
         self.tell(events.StreamStarted(activity=self.activity, at=now))
-        if self.plan.process is not None:
-            self._supervision = Supervision(
-                self.plan.process, self.plan.kill_grace, self, self.loop
-            )
-            try:
-                self._supervision.seek()
-            except BaseException as error:
-                self.end(error)
-                raise
+        try:
+            self._supervise()
+        except BaseException as error:
+            self.end(error)
+            raise
+
+    def connected(self, plan: Plan) -> None:
+        """The backend was opened within the attempt, and `plan` has the handles it came with."""
+        self.plan = plan
+        self._lease()
+        self._supervise()
+
+    def _supervise(self) -> None:
+        plan = self.plan
+        if plan.process is not None and self._supervision is None:
+            assert self.loop is not None
+            self._supervision = Supervision(plan.process, plan.kill_grace, self, self.loop)
+            self._supervision.seek()
 
     def asked(self) -> None:
         """A pull waits, or is about to."""

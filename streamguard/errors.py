@@ -12,6 +12,7 @@
     ├── StreamTruncatedError         the stream ended before its turn did
     ├── StreamInterruptedError       it ended after the consumer had cancelled a pull
     ├── ProcessExitedError           the backend's process died under the stream
+    ├── ResumeDivergedError          a backend played again what it had said, but otherwise
     ├── LineError                    a line of a process cannot be given; .number .tail
     │   ├── LineTooLongError         it is longer than max_line
     │   └── InvalidLineError         it is no JSON object (also ValueError)
@@ -204,13 +205,37 @@ class Tail:
     stderr: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Attempted:
+    """One failed attempt of a session: its number, and how it failed.
+
+    `error_class` is the word for its class; `lived` and `messages` tell how far it came.
+    """
+
+    attempt: int
+    error: str
+    error_class: str
+    lived: float
+    messages: int
+
+    def __str__(self) -> str:
+        came = f"{self.messages} message{'s' * (self.messages != 1)} in {seconds(self.lived)}"
+        return f"attempt {self.attempt} ({came}): {self.error_class}: {self.error}"
+
+
 class StreamGuardError(Exception):
-    """Base of everything that streamguard raises on purpose."""
+    """Base of everything that streamguard raises on purpose.
+
+    `gave_up` says why a session made no further attempt ("retries", "unsafe", "deadline",
+    "circuit" or "class"), and `attempts` which ones it made for this prompt: see
+    `reconnecting_resume`.
+    """
 
     verdict: Verdict | None = None
     activity: Activity | None = None
     teardown: Teardown | None = None
     gave_up: str | None = None
+    attempts: tuple[Attempted, ...] = ()
 
     def __init__(
         self,
@@ -280,6 +305,10 @@ class StreamInterruptedError(StreamGuardError):
 
 class ProcessExitedError(StreamGuardError):
     """The backend's process ended while its stream was still being read."""
+
+
+class ResumeDivergedError(StreamGuardError):
+    """After a reconnect the backend played again what it had said before, but not the same."""
 
 
 class LineError(StreamGuardError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from streamguard.errors import Limit, Teardown, Verdict, seconds
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from streamguard.activity import Activity
 
 logger = logging.getLogger("streamguard")
+
+AttemptOutcome: TypeAlias = Literal["completed", "failed", "left"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +176,75 @@ class TornDown(Event):
     teardown: Teardown
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttemptStarted(Event):
+    """A session begins an attempt: number `attempt`, going on with what is there if `resumes`."""
+
+    attempt: int
+    resumes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptEnded(Event):
+    """A session's attempt is over, and its backend gone if `confirmed`."""
+
+    attempt: int
+    outcome: AttemptOutcome
+    error: BaseException | None
+    confirmed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryScheduled(Event):
+    """There will be another attempt, in `delay` seconds: retry number `retry` of its class."""
+
+    error_class: str
+    retry: int
+    delay: float
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconnected(Event):
+    """Another attempt is connected: whatever you keep of the stream before it is void (R7)."""
+
+    attempt: int
+    resumes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayDropped(Event):
+    """After a reconnect so many messages came again, and were not delivered again (R6)."""
+
+    attempt: int
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaveUp(Event):
+    """No further attempt: `reason` is the error's `gave_up`. `escalate`: a person should know."""
+
+    reason: str
+    why: str
+    error: BaseException
+    escalate: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerAbandoned(Event):
+    """The task that owns an attempt does not end, whatever is done: it was left behind (O6)."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseFailed(Event):
+    """Closing an attempt's connection raised `error`, after something else had ended it."""
+
+    attempt: int
+    error: BaseException
+
+
 Observer: TypeAlias = Callable[[Event], None]
 
 
@@ -222,7 +293,13 @@ def _log_scope(event: ScopeEvent) -> None:
 
 def log(event: Event) -> None:
     """The default observer: the events a person on call needs, as log lines."""
-    level, text = _trouble(event) or _trouble_with_processes(event) or _news(event)
+    level, text = (
+        _trouble(event)
+        or _trouble_with_processes(event)
+        or _trouble_with_sessions(event)
+        or _news_of_sessions(event)
+        or _news(event)
+    )
     logger.log(level, "%s: %s", event.activity.name or "stream", text)
 
 
@@ -274,6 +351,45 @@ def _trouble_with_processes(event: Event) -> tuple[int, str] | None:
         case ProcessSurvived():
             left = ", ".join(map(str, event.survivors)) or "nobody that could be seen"
             return logging.ERROR, f"of the tree of process {event.pid} there survived: {left}"
+        case _:
+            return None
+
+
+def _trouble_with_sessions(event: Event) -> tuple[int, str] | None:
+    match event:
+        case RetryScheduled():
+            return logging.WARNING, event.why
+        case GaveUp():
+            return logging.ERROR, f"gave up ({event.reason}): {event.why}"
+        case OwnerAbandoned():
+            return logging.ERROR, (
+                f"the task of attempt {event.attempt} does not end and was left behind; "
+                "the backend may be alive"
+            )
+        case CloseFailed():
+            return logging.WARNING, (
+                f"closing the connection of attempt {event.attempt} raised {_named(event.error)}"
+            )
+        case _:
+            return None
+
+
+def _news_of_sessions(event: Event) -> tuple[int, str] | None:
+    match event:
+        case AttemptStarted():
+            how = "resuming" if event.resumes else "afresh"
+            return logging.DEBUG, f"attempt {event.attempt} begins, {how}"
+        case AttemptEnded():
+            state = "" if event.confirmed else ", its backend's end NOT confirmed"
+            by = f" by {_named(event.error)}" if event.error else ""
+            return logging.DEBUG, f"attempt {event.attempt} {event.outcome}{by}{state}"
+        case Reconnected():
+            how = "the session goes on" if event.resumes else "a fresh session"
+            return logging.INFO, f"connected again in attempt {event.attempt}: {how}"
+        case ReplayDropped():
+            return logging.DEBUG, (
+                f"attempt {event.attempt} played {event.messages} messages again, now dropped"
+            )
         case _:
             return None
 

@@ -26,8 +26,11 @@ from streamguard.teardown import close_bounded
 if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.loops import Loop, Parking, Steps
+    from streamguard.resume.operators import HostingOperator
+    from streamguard.resume.sessions import Session
 
 T = TypeVar("T")
+U = TypeVar("U")
 R = TypeVar("R")
 
 
@@ -83,12 +86,14 @@ class Guarded(Generic[T]):
         await self._latest().aclose()
 
     @overload
+    def __or__(self, other: HostingOperator[U], /) -> Session[T | U]: ...  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+    @overload
     def __or__(self, other: Operator, /) -> Guarded[T]: ...
     @overload
     def __or__(self, other: Callable[[Guarded[T]], R], /) -> R: ...
     def __or__(self, other: Any, /) -> Any:
         if isinstance(other, Operator):
-            return Guarded(self._source, self._operator | other)  # fused: one hop (O2)
+            return (self._operator | other)(self._source)  # fused: one hop (O2)
         return other(self) if callable(other) else NotImplemented
 
     def _hand_out(self) -> GuardedIterator[T]:

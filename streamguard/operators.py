@@ -12,8 +12,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 from collections.abc import AsyncIterable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from streamguard.activity import Activity
 from streamguard.errors import ConfigError
@@ -38,11 +39,14 @@ if TYPE_CHECKING:
     from streamguard.events import Observer
     from streamguard.guarded import Guarded
     from streamguard.monitor import Monitor
+    from streamguard.resume.operators import HostingOperator
+    from streamguard.resume.sessions import Session
     from streamguard.supervision import Process
     from streamguard.teardown import SupportsDisconnect
     from streamguard.watch import Limits
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Operator:
@@ -65,22 +69,51 @@ class Operator:
     def __repr__(self) -> str:
         return self._written
 
-    def __call__(self, source: AsyncIterable[T], /) -> Guarded[T]:
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, source: Session[T], /) -> Session[T]: ...
+        @overload
+        def __call__(self, source: AsyncIterable[T], /) -> Guarded[T]: ...
+
+    def __call__(self, source: Any, /) -> Any:
         from streamguard.guarded import Guarded
 
-        if not hasattr(type(source), "__aiter__"):
+        sessions: Any = sys.modules.get("streamguard.resume.sessions")
+        if sessions is not None and isinstance(source, sessions.Session):
+            return cast("Session[Any]", source) | self
+        if not hasattr(cast("object", type(source)), "__aiter__"):
             raise TypeError(
                 f"{source!r} | {self!r}: the left side is not an async iterable; "
                 f"{_what_was_forgotten(source)}"
             )
+        stream = cast("AsyncIterable[Any]", source)
         if isinstance(source, Guarded):
-            return source | self  # fused, and so of any order, when called, too (O2)
-        return Guarded(source, self)
+            return stream | self  # fused, and so of any order, when called, too (O2)
+        if self._plan.wants_owner:
+            from streamguard.resume.sessions import session_of
 
-    def __ror__(self, source: AsyncIterable[T], /) -> Guarded[T]:
-        return self(source)
+            return session_of(stream, self)
+        return Guarded(stream, self)
 
-    def __or__(self, other: Operator, /) -> Operator:
+    if TYPE_CHECKING:
+
+        @overload
+        def __ror__(self, source: Session[T], /) -> Session[T]: ...
+        @overload
+        def __ror__(self, source: AsyncIterable[T], /) -> Guarded[T]: ...
+
+    def __ror__(self, source: Any, /) -> Any:
+        return self(cast("AsyncIterable[Any]", source))
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __or__(self, other: HostingOperator[U], /) -> HostingOperator[U]: ...
+        @overload
+        def __or__(self, other: Operator, /) -> Operator: ...
+
+    def __or__(self, other: Any, /) -> Any:
         if not isinstance(cast("object", other), Operator):
             raise TypeError(
                 f"{self!r} | {other!r}: the right side is not an operator. Write the source first: "

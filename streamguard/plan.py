@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamguard.backends import Backend
     from streamguard.config import Mode
     from streamguard.events import Observer
+    from streamguard.resume.settings import KeepAlive, Reconnecting
     from streamguard.supervision import Process
 
 Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
@@ -63,6 +64,9 @@ class Plan:
     observers: tuple[Observer, ...] = ()
     backend: Backend | None = None
     mode: Mode | None = None
+    # These want a task of their own for the stream: such a plan makes a session of its source.
+    reconnecting: Reconnecting | None = None
+    keep_alive: KeepAlive | None = None
     # The contradictions that were warned of: each once, however often the plan is handed on.
     told: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -88,8 +92,15 @@ class Plan:
             observers=_added(self.observers, other.observers),
             backend=_only("read", self.backend, other.backend),
             mode=_weaker(self.mode, other.mode),
+            reconnecting=_only("reconnecting_resume", self.reconnecting, other.reconnecting),
+            keep_alive=_only("keep_alive", self.keep_alive, other.keep_alive),
             told=self.told | other.told,
         )
+
+    @property
+    def wants_owner(self) -> bool:
+        """Whether the stream needs a task of its own, and so an `async with`."""
+        return self.reconnecting is not None or self.keep_alive is not None
 
     @property
     def bound(self) -> tuple[object, ...]:

@@ -23,6 +23,7 @@ from streamguard.errors import (
     ConfigError,
     DeadlineExceededError,
     ProcessExitedError,
+    ResumeDivergedError,
     StreamInterruptedError,
     StreamTimeoutError,
     StreamTruncatedError,
@@ -156,6 +157,7 @@ _OURS: Final = (
     (StreamTimeoutError, ErrorClass.IDLE),  # whichever limit it was, the backend hangs
     (StreamTruncatedError, ErrorClass.NETWORK),
     (ProcessExitedError, ErrorClass.NETWORK),
+    (ResumeDivergedError, ErrorClass.VALIDATION),
     (ConfigError, ErrorClass.VALIDATION),
 )
 _BUILTINS: Final = {

@@ -1,0 +1,44 @@
+"""`Hosting`: what all attempts of one session share, and how what happens to them is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamguard import events
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+    from streamguard.config import Mode
+    from streamguard.loops import Loop
+    from streamguard.resume.points import ResumePoint
+    from streamguard.watch import Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosting:
+    """The surroundings of a session's attempts. `started`: when its block was entered."""
+
+    loop: Loop
+    activity: Activity
+    limits: Limits
+    mode: Mode
+    observers: tuple[events.Observer, ...]
+    started: float
+
+    def tell(self, kind: type[events.Event], **fields: Any) -> None:
+        """Log an event of that kind, and give it to every observer."""
+        event = kind(activity=self.activity, at=self.loop.clock(), **fields)
+        events.tell((events.log, *self.observers), event)
+
+    def on_open(self, point: ResumePoint) -> None:
+        """A connection is open."""
+        if point.reason is not None:
+            self.tell(events.Reconnected, attempt=point.attempt, resumes=point.is_resumed)
+
+    @property
+    def total_left(self) -> float:
+        """Seconds until `total` is spent; infinite without it."""
+        if self.limits.total is None:
+            return float("inf")
+        return self.started + self.limits.total - self.loop.clock()

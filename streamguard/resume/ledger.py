@@ -1,0 +1,173 @@
+"""`Ledger`: what one turn has done, as far as its messages say; and the reading that keeps it.
+
+All that a decision asks of the past is counted here: tool calls and deliveries over the whole
+turn, messages and new progress of the latest attempt. Knows signals, readings and the watch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamguard.reading import Reading
+from streamguard.signals import (
+    Failed,
+    Progress,
+    SessionOpened,
+    Signal,
+    TurnEnded,
+    WorkFinished,
+    WorkStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamguard.attempt import Attempt
+    from streamguard.backends import Backend
+    from streamguard.breaker.breaker import Permit
+    from streamguard.reading import Reporter
+    from streamguard.resume.replay import Replay
+
+# What a consumer can act on: a delivery that cannot be taken back (gRPC calls it commitment).
+_ACTS = (Progress, WorkStarted, WorkFinished, TurnEnded)
+
+
+class Ledger:
+    """What was done in one turn, over all its attempts, and in the latest one.
+
+    Messages that are plain progress are not all told: the watch counts them.
+    """
+
+    def __init__(self, replay: Replay | None, token: str | None) -> None:
+        self.replay = replay
+        self.token = token
+        self.permit: Permit | None = None
+        self._tools: set[str] = set()
+        self._delivered = 0
+        self._heard = 0
+        self._attempt: Attempt | None = None
+        self._begun = 0.0
+        self._asides = 0
+        self._first_new: float | None = None
+        self._last_new = 0.0
+        self.failed: Failed | None = None
+        self.ended: TurnEnded | None = None
+        self.turns_ended_well = 0
+
+    def begin(self, attempt: Attempt, now: float) -> None:
+        """Another attempt of the turn begins."""
+        self._settle()
+        self._attempt, self._begun = attempt, now
+        self._asides = 0
+        self._first_new = None
+        self.failed = self.ended = None
+        self.turns_ended_well = 0
+        if self.replay is not None:
+            self.replay.begin()
+
+    def carry(self, tool_calls: int, delivered: int) -> None:
+        """What was done before, on the same connection, would be lost with it."""
+        self._tools.update(f"carried {number}" for number in range(tool_calls))
+        self._delivered += delivered
+
+    def _settle(self) -> None:
+        self._delivered, self._heard = self.delivered, self._heard + self.messages
+        self._attempt = None
+
+    # -- over the turn ---------------------------------------------------------------------
+
+    @property
+    def tool_calls(self) -> int:
+        """How many were begun."""
+        return len(self._tools)
+
+    @property
+    def delivered(self) -> int:
+        """How many messages came that a consumer can act on, and that were no replay."""
+        dropped = self.replay.dropped if self.replay is not None and self._attempt else 0
+        return self._delivered + self.messages - self._asides - dropped
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether the backend has said anything at all since it was asked."""
+        return self._heard + self.messages > 0
+
+    # -- of the latest attempt -------------------------------------------------------------
+
+    @property
+    def messages(self) -> int:
+        """How many came."""
+        return self._attempt.watch.messages if self._attempt is not None else 0
+
+    def lived(self, now: float) -> float:
+        """Seconds since it began."""
+        return now - self._begun
+
+    @property
+    def productive(self) -> float:
+        """Seconds between its first and its last new progress; silence after it excluded (R5)."""
+        if self._first_new is None or self._attempt is None:
+            return 0.0
+        return max(0.0, self._latest_new() - self._first_new)
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the turn has ended and no other has begun: nothing is left to be done."""
+        return self._attempt is not None and self._attempt.watch.completed
+
+    def _latest_new(self) -> float:
+        # While the watch is steady nothing is told, and everything that comes is progress.
+        watch = self._attempt.watch if self._attempt is not None else None
+        if watch is not None and watch.steady and watch.last_message is not None:
+            return max(self._last_new, watch.last_message)
+        return self._last_new
+
+    def note(self, signals: tuple[Signal, ...], now: float) -> None:
+        """A new message said `signals`."""
+        if not any(isinstance(signal, _ACTS) for signal in signals):
+            self._last_new = self._latest_new()
+            self._asides += 1
+        else:
+            if self._first_new is None:
+                self._first_new = now
+            self._last_new = now
+            if self.permit is not None:
+                self.permit.progressed()
+        for signal in signals:
+            self._take(signal)
+
+    def _take(self, signal: Signal) -> None:
+        match signal:
+            case WorkStarted() if signal.scope != "hook":
+                self._tools.add(signal.id)
+            case Failed():
+                self.failed = signal
+            case SessionOpened():
+                self.token = signal.token if signal.resumable else None
+            case TurnEnded():
+                self.ended = signal
+                self.turns_ended_well += signal.outcome == "success"
+            case _:
+                pass
+
+
+class Noted(Reading):
+    """A reading whose signals also go into a ledger, and that tells replays from new messages."""
+
+    __slots__ = ("_clock", "_ledger", "is_replayed")
+
+    def __init__(self, given: Backend | None, ledger: Ledger, clock: Callable[[], float]) -> None:
+        super().__init__(given)
+        self._ledger = ledger
+        self._clock = clock
+        self.is_replayed = False
+
+    def signals(self, message: Any, reporter: Reporter) -> tuple[Signal, ...]:
+        said = super().signals(message, reporter)
+        if (replay := self._ledger.replay) is not None:
+            self.plain = None  # every message is asked for its key
+            self.is_replayed = replay.drops(message)
+            if self.is_replayed:
+                return said
+        self._ledger.note(said, self._clock())
+        return said

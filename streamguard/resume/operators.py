@@ -1,0 +1,159 @@
+"""`reconnecting_resume` and `keep_alive`: operators that want a task of their own for the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, overload
+
+from streamguard.errors import ConfigError
+from streamguard.knobs import Seconds, seconds
+from streamguard.operators import Operator
+from streamguard.plan import Plan
+from streamguard.resume.settings import CONTINUE, KeepAlive, Reconnecting
+from streamguard.retry.policy import Backoff, RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable
+
+    from streamguard.breaker.breaker import CircuitBreaker
+    from streamguard.resume.points import Opener
+    from streamguard.resume.sessions import Session
+    from streamguard.resume.settings import DedupeBy, ResumePrompt
+
+T = TypeVar("T")
+U_co = TypeVar("U_co", covariant=True)
+V = TypeVar("V")
+
+_RETRIES: Final = 2
+_BACKOFF: Final = (0.0, 5.0, 15.0)
+_MAX_RECONNECTS: Final = 50
+
+
+class HostingOperator(Operator, Generic[U_co]):
+    """An operator that makes a session of its source. It adds `U` to what the stream yields."""
+
+    if TYPE_CHECKING:
+        # What comes of it is another thing than what comes of an operator in general.
+        @overload  # type: ignore[override]
+        def __call__(self, source: Session[T], /) -> Session[T | U_co]: ...
+        @overload
+        def __call__(self, source: AsyncIterable[T], /) -> Session[T | U_co]: ...
+        def __call__(self, source: Any, /) -> Any: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+
+        @overload  # type: ignore[override]
+        def __ror__(self, source: Session[T], /) -> Session[T | U_co]: ...
+        @overload
+        def __ror__(self, source: AsyncIterable[T], /) -> Session[T | U_co]: ...
+        def __ror__(self, source: Any, /) -> Any: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+
+        @overload  # type: ignore[override]
+        def __or__(self, other: HostingOperator[V], /) -> HostingOperator[U_co | V]: ...
+        @overload
+        def __or__(self, other: Operator, /) -> HostingOperator[U_co]: ...
+        def __or__(self, other: Any, /) -> Any: ...
+
+        def replace(self, **knobs: Any) -> HostingOperator[U_co]: ...
+
+
+def reconnecting_resume(
+    open: Opener[Any] | None = None,  # noqa: A002 - the word of the contract
+    /,
+    *,
+    retries: int = _RETRIES,
+    backoff: Sequence[float] = _BACKOFF,
+    policy: RetryPolicy | None = None,
+    breaker: CircuitBreaker | None = None,
+    prompt: ResumePrompt = CONTINUE,
+    max_reconnects: int = _MAX_RECONNECTS,
+    dedupe_by: DedupeBy | None = None,
+    resume_after_unconfirmed_teardown: bool = False,
+) -> HostingOperator[Never]:
+    """Opens the stream again after a failure, when that is safe, and goes on with the session.
+
+    Decided in this order (R3): is the failure worth a retry, and is one left; is the old backend
+    certainly gone; is there a token to resume with, or has nothing been done that a fresh start
+    would do again. If not, the *original* error is raised, with `gave_up` and `attempts`.
+
+    Args:
+        open: Opens the later attempts of a stream that is piped as it is; a `session` has its own.
+
+        retries, backoff: How often a hang is retried in a row, and the seconds before each retry.
+            Other classes of failures follow the policy's defaults.
+
+        policy: All classes, with everything that may be spent on them, in place of these two.
+
+        breaker: Asked before each attempt, and told how it ended.
+
+        prompt: What a resumed session is asked: a text, a template with the activity's labels and
+            the fields of the `ResumePoint`, or a function of that.
+
+        max_reconnects: How many retries a session may have in its whole life.
+
+        dedupe_by: For backends that play their messages again: the key of a message. An int is a
+            cursor, which grows; None is never dropped. See R6 in the guide.
+
+        resume_after_unconfirmed_teardown: Go on even if the old backend may still be alive: two
+            owners of one session corrupt it.
+
+    Raises:
+        ConfigError: If a value cannot be used.
+    """
+    if open is not None and not callable(open):
+        raise ConfigError(f"reconnecting_resume({open!r}): pass a function of one ResumePoint")
+    if not (isinstance(prompt, str) or callable(prompt)):
+        raise ConfigError(f"prompt={prompt!r}: use a text, or a function of a ResumePoint")
+    if dedupe_by is not None and not callable(dedupe_by):
+        raise ConfigError(f"dedupe_by={dedupe_by!r}: use a function that gives a message's key")
+    defaults = {"retries": _RETRIES, "backoff": _BACKOFF, "max_reconnects": _MAX_RECONNECTS}
+    numbers = {"retries": retries, "backoff": tuple(backoff), "max_reconnects": max_reconnects}
+    written = {name: value for name, value in numbers.items() if value != defaults[name]}
+    settings = Reconnecting(
+        open=open,
+        policy=_policy(policy, written, numbers),
+        breaker=breaker,
+        prompt=prompt,
+        dedupe_by=dedupe_by,
+        resume_after_unconfirmed_teardown=resume_after_unconfirmed_teardown,
+    )
+    shown = {
+        "policy": policy,
+        "breaker": breaker,
+        "prompt": None if prompt == CONTINUE else prompt,
+        "dedupe_by": dedupe_by,
+        "resume_after_unconfirmed_teardown": resume_after_unconfirmed_teardown or None,
+    }
+    said = {**written, **{name: value for name, value in shown.items() if value is not None}}
+    text = [
+        *([repr(open)] if open else []),
+        *(f"{name}={value!r}" for name, value in said.items()),
+    ]
+    return HostingOperator(Plan(reconnecting=settings), f"reconnecting_resume({', '.join(text)})")
+
+
+def _policy(
+    policy: RetryPolicy | None, written: dict[str, Any], numbers: dict[str, Any]
+) -> RetryPolicy:
+    if policy is None:
+        idle = Backoff(numbers["retries"], numbers["backoff"])
+        return RetryPolicy(idle=idle, max_reconnects=numbers["max_reconnects"])
+    if "retries" in written or "backoff" in written:
+        raise ConfigError(
+            "policy= says how often hangs are retried, too: write it as "
+            "RetryPolicy(idle=Backoff(retries, delays)), and leave retries= and backoff= out"
+        )
+    return replace(policy, **written)
+
+
+def keep_alive(every: Seconds, make: Callable[[], V], /) -> HostingOperator[V]:
+    """Yields `make()` whenever the stream was silent for `every` seconds (O11).
+
+    The pull that waits is not disturbed, so the stream needs a task of its own and the result an
+    `async with`. What is yielded here is none of the backend's messages: it counts for no limit.
+    """
+    interval = seconds(every, "every")
+    if not callable(make):
+        raise ConfigError(f"keep_alive({every!r}, {make!r}): give it a function of no arguments")
+    return HostingOperator(
+        Plan(keep_alive=KeepAlive(interval, make)), f"keep_alive({every!r}, {make!r})"
+    )

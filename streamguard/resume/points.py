@@ -1,0 +1,98 @@
+"""What goes in and out of `open`: the `ResumePoint` it gets, the `Connection` it may give.
+
+Values only: nothing here runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Hashable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from streamguard.knobs import fields_of
+from streamguard.plan import Plan
+
+if TYPE_CHECKING:
+    from streamguard.knobs import Disconnect
+    from streamguard.supervision import Process
+    from streamguard.teardown import SupportsDisconnect
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumePoint:
+    """Where a session stands: what `open` gets for each attempt.
+
+    `attempt`: its number in the session, from 1.
+    `prompt`: what is to be asked now; None if the stream speaks unasked.
+    `token`: resumes the session where the backend keeps its history; None for a fresh start.
+    `cursor`: what `dedupe_by` said of the last message delivered in this turn; None if nothing.
+    `reason`: what ended the attempt before; None for the first of a turn.
+    `tools_run`, `delivered`: tool calls begun, and messages delivered, in this turn so far.
+    """
+
+    attempt: int = 1
+    prompt: str | None = None
+    token: str | None = None
+    cursor: Hashable | None = None
+    reason: BaseException | None = None
+    tools_run: int = 0
+    delivered: int = 0
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether there is a session to go on with."""
+        return self.token is not None
+
+
+@dataclass(frozen=True)
+class Connection(Generic[T_co]):
+    """What `open` may give instead of a bare stream.
+
+    `source`: the stream; or a function that sends a prompt and gives the stream of its turn, so
+    that one connection can serve many prompts.
+    `client`, `disconnect`, `interrupt`, `process`: what ends this attempt's backend, as for
+    `idle_guard`; they go before those of the pipe, which would be another attempt's.
+    """
+
+    source: AsyncIterable[T_co] | Callable[[str], AsyncIterable[T_co] | Awaitable[Any]]
+    client: SupportsDisconnect | None = None
+    disconnect: Disconnect | None = None
+    interrupt: Disconnect | None = None
+    process: Process | None = None
+
+    def __post_init__(self) -> None:
+        if not (callable(self.source) or hasattr(type(self.source), "__aiter__")):
+            raise TypeError(
+                f"Connection({self.source!r}): give a stream (an async iterable), or a function "
+                "that takes the prompt and gives the stream of its turn"
+            )
+        _ = self.plan  # what cannot be used is said here, not when it is needed
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What was given to end the backend with, as a plan."""
+        names = ("client", "disconnect", "interrupt", "process")
+        given = {name: getattr(self, name) for name in names}
+        return Plan(**fields_of({k: v for k, v in given.items() if v is not None}))
+
+    def over(self, plan: Plan) -> Plan:
+        """`plan` with this connection's handles in the place of its own."""
+        mine = self.plan
+        if not (mine.disconnects or mine.interrupts or mine.process):
+            return plan
+        return replace(
+            plan,
+            disconnects=mine.disconnects,
+            interrupts=mine.interrupts,
+            process=mine.process,
+        )
+
+
+Opener: TypeAlias = Callable[
+    [ResumePoint], AbstractAsyncContextManager["AsyncIterable[T] | Connection[T]"]
+]

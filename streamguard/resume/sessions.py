@@ -1,0 +1,342 @@
+"""`session()`, `Session` and `Chat`: a stream that may take several attempts, and several prompts.
+
+A `Session` is a value, piped through operators as a stream is. Entered, it gives a `Chat`: iterate
+it for the first prompt's messages, `ask` it for each further one. Because it owns connections and
+their tasks it wants an `async with`, at whose end none of them is left.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, overload
+
+import anyio
+
+from streamguard import events, loops
+from streamguard.activity import Activity
+from streamguard.attempt import NO_LIMITS
+from streamguard.config import mode_in_force
+from streamguard.errors import ConfigError, DeadlineExceededError, Verdict
+from streamguard.operators import Operator
+from streamguard.plan import Plan
+from streamguard.resume.hosting import Hosting
+from streamguard.resume.points import ResumePoint
+from streamguard.resume.turns import Conversation, Turn
+from streamguard.teardown import outlast
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from streamguard.loops.timekeeper import Entry
+    from streamguard.resume.operators import HostingOperator
+    from streamguard.resume.points import Opener
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+NOTHING: Final = Operator(Plan(), "")
+_LOOK: Final = 0.1
+
+
+def session(
+    open: Opener[T],  # noqa: A002 - the word of the contract
+    /,
+    *,
+    prompt: str | None = None,
+    point: ResumePoint | None = None,
+) -> Session[T]:
+    """A source that opens its own stream, and opens it again: pipe it through operators (R1).
+
+    Args:
+        open: Called with a `ResumePoint` for each attempt; gives an async context manager of a
+            stream, or of a `Connection` to a client that takes prompts and can be ended.
+
+        prompt: What is asked first.
+
+        point: Where an earlier session stood (`chat.point`), to go on from there.
+    """
+    if not callable(open):
+        raise TypeError(
+            f"session({open!r}): pass a function of one ResumePoint that opens the stream. A "
+            "stream that is open already is piped as it is: stream | idle_guard(180)"
+        )
+    start = point or ResumePoint()
+    return Session(_Opening(open=open, start=replace(start, prompt=prompt or start.prompt)))
+
+
+def session_of(stream: AsyncIterable[T], operator: Operator) -> Session[T]:
+    """A session that begins with an open stream: its operator wants a task of its own for it."""
+    return Session(_Opening(open=None, start=ResumePoint(), stream=stream), operator)
+
+
+class _Opening(Generic[T]):
+    """Where a session's streams come from: a function, or one open stream and then a function."""
+
+    def __init__(
+        self,
+        *,
+        open: Opener[T] | None,  # noqa: A002
+        start: ResumePoint,
+        stream: AsyncIterable[T] | None = None,
+    ) -> None:
+        self.open = open
+        self.start = start
+        self.stream = stream
+
+    def opener(self, attempt: int, later: Opener[T] | None) -> Opener[T]:
+        """What opens that attempt. `later`: what `reconnecting_resume` was given."""
+        if self.stream is not None and attempt == self.start.attempt:
+            return _as_it_is(self.stream)
+        if (open_ := self.open or later) is None:
+            raise TypeError(
+                f"{self.stream!r} was piped as it is, so there is no second turn to open: write "
+                "session(open) | ... to ask more than once"
+            )
+        return open_
+
+    def plan(self, plan: Plan, attempt: int) -> Plan:
+        """Handles that were written beside an open stream end that one, and no later one."""
+        if self.stream is None or attempt == self.start.attempt:
+            return plan
+        return replace(plan, disconnects=(), interrupts=(), process=None)
+
+
+def _as_it_is(stream: AsyncIterable[T]) -> Opener[T]:
+    @asynccontextmanager
+    async def opened(_point: ResumePoint) -> AsyncGenerator[AsyncIterable[T], None]:
+        yield stream
+
+    return opened
+
+
+class Session(Generic[T]):
+    """A session to be entered: `async with session(...) | idle_guard(180) as chat:`."""
+
+    def __init__(self, opening: _Opening[T], operator: Operator = NOTHING) -> None:
+        _check(opening, operator)
+        self._opening = opening
+        self._operator = operator
+        self._block: _Block[T] | None = None
+
+    def __repr__(self) -> str:
+        source = self._opening.stream or f"session({self._opening.open!r})"
+        return f"{source!r} | {self._operator!r}" if self._operator is not NOTHING else f"{source}"
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __or__(self, other: HostingOperator[U], /) -> Session[T | U]: ...
+        @overload
+        def __or__(self, other: Operator, /) -> Session[T]: ...
+
+    def __or__(self, other: Any, /) -> Any:
+        if not isinstance(other, Operator):
+            return NotImplemented
+        mine = self._operator
+        return Session(self._opening, other if mine is NOTHING else mine | other)
+
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+
+        def __aiter__(self) -> NoReturn:
+            raise TypeError(
+                f"{self!r} owns clients and tasks, and must know when you are done with them. "
+                "Write: async with ... as chat: async for message in chat: ..."
+            )
+
+    async def __aenter__(self) -> Chat[T]:
+        if self._block is not None:
+            raise RuntimeError("this session is in a block already: make another one")
+        self._block = block = _Block(self._opening, self._operator)
+        return block.enter()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> bool:
+        assert self._block is not None
+        block, self._block = self._block, None
+        return await block.leave(exc)
+
+
+def _check(opening: _Opening[Any], operator: Operator) -> None:
+    settings = operator.plan.reconnecting
+    if settings is None:
+        return
+    if opening.open is None and settings.open is None:
+        raise TypeError(
+            f"{opening.stream!r} | {operator!r}: the stream is open already, and nobody knows how "
+            "to open it again. Write reconnecting_resume(open), or session(open) | ..."
+        )
+    if opening.open is not None and settings.open is not None:
+        raise ConfigError(
+            f"{operator!r}: session(open) has an open of its own, for all attempts: give one of "
+            "the two"
+        )
+
+
+class Chat(AsyncIterable[T]):
+    """An entered session: iterate it for the first prompt, `ask` it for each further one."""
+
+    def __init__(self, conversation: Conversation[T], prompt: str | None) -> None:
+        self._conversation = conversation
+        self._first = Turn(conversation, prompt)
+
+    def __repr__(self) -> str:
+        return f"<Chat {self._conversation.hosting.activity!r}>"
+
+    def __aiter__(self) -> Turn[T]:
+        return self._first
+
+    def ask(self, prompt: str, /) -> Turn[T]:
+        """The messages of one more turn. The prompt is sent when the first one is asked for."""
+        if not isinstance(cast("object", prompt), str):
+            raise TypeError(f"ask({prompt!r}): a prompt is a string")
+        return Turn(self._conversation, prompt)
+
+    @property
+    def activity(self) -> Activity:
+        """The live state of the session, over all its attempts."""
+        return self._conversation.hosting.activity
+
+    @property
+    def point(self) -> ResumePoint:
+        """Where the session stands: kept, it lets another one go on from here."""
+        return self._conversation.latest_point()
+
+
+class _Block(Generic[T]):
+    """One `async with` of a session: its clock, its conversation, and the end of both."""
+
+    def __init__(self, opening: _Opening[T], operator: Operator) -> None:
+        self._opening = opening
+        self._operator = operator
+        self.entry: Entry | None = None
+        self.context = contextvars.copy_context()
+        self._scope: anyio.CancelScope | None = None
+        self._struck: Verdict | None = None
+
+    def enter(self) -> Chat[T]:
+        plan = self._operator.plan
+        loop = loops.current()
+        mode = mode_in_force(plan.mode)
+        activity = plan.activity or Activity()
+        limits = self._operator.limits if mode != "off" else NO_LIMITS
+        self._hosting = hosting = Hosting(
+            loop=loop,
+            activity=activity,
+            limits=limits,
+            mode=mode,
+            observers=plan.observers,
+            started=loop.clock(),
+        )
+        start = self._opening.start
+        if plan.reconnecting is not None and isinstance(plan.reconnecting.prompt, str):
+            plan.reconnecting.prompt_for(
+                start, activity.labels
+            )  # said now, if it cannot be filled
+        later = plan.reconnecting.open if plan.reconnecting is not None else None
+        attempt_plan = replace(plan, activity=activity, reconnecting=None, keep_alive=None)
+        self._conversation = Conversation(
+            hosting,
+            lambda attempt: self._opening.plan(attempt_plan, attempt),
+            lambda attempt: self._opening.opener(attempt, later),
+            plan.reconnecting,
+            plan.keep_alive,
+            start,
+        )
+        if limits.total is not None and mode == "enforce":
+            self._scope = anyio.CancelScope()
+            self._scope.__enter__()
+            loop.timekeeper.put(self, hosting.started + limits.total)
+        return Chat(self._conversation, start.prompt)
+
+    # -- `total`, which may strike while the consumer works (O5) -----------------------------
+
+    def on_time(self, now: float) -> bool:  # noqa: ARG002 - a sleeper's method
+        return True
+
+    def on_confirmed(self, now: float) -> None:
+        """Where a message is waited for, the pull sees to it; elsewhere the block is cancelled."""
+        attempt = self._attempt_under_way()
+        if attempt is not None and (attempt.in_use or attempt.verdict or attempt.candidate):
+            self._hosting.loop.timekeeper.put(self, now + _LOOK)
+            return
+        if self._conversation.is_pulled:
+            self._hosting.loop.timekeeper.put(self, now + _LOOK)
+            return
+        if attempt is not None and (verdict := attempt.overdue_total()) is not None:
+            self._struck = verdict
+            attempt.decide(verdict)
+        else:
+            self._struck = self._bare_verdict(now)
+        assert self._scope is not None
+        self._scope.cancel()
+
+    def _attempt_under_way(self) -> Any:
+        owner = self._conversation.owner
+        attempt = owner.attempt if owner is not None else None
+        return attempt if attempt is not None and not attempt.is_over else None
+
+    def _bare_verdict(self, now: float) -> Verdict:
+        hosting = self._hosting
+        return Verdict(
+            limit="total",
+            window=hosting.limits.total,
+            elapsed=now - hosting.started,
+            at=now,
+            name=hosting.activity.name,
+            labels=dict(hosting.activity.labels),
+            messages=hosting.activity.messages,
+            token=hosting.activity.token,
+        )
+
+    # -- leaving -----------------------------------------------------------------------------
+
+    async def leave(self, exc: BaseException | None) -> bool:
+        self._hosting.loop.timekeeper.drop(self)
+        failure: BaseException | None = None
+        try:
+            failure = await self._end_owner(exc)
+        finally:
+            swallowed = self._leave_scope(exc)
+        if self._struck is not None and swallowed:
+            raise self._deadline_error(failure) from exc
+        if exc is None and failure is not None:
+            raise failure
+        return False
+
+    def _leave_scope(self, exc: BaseException | None) -> bool:
+        if self._scope is None:
+            return False
+        kind, traceback = (type(exc), exc.__traceback__) if exc is not None else (None, None)
+        return bool(self._scope.__exit__(kind, exc, traceback)) and exc is not None
+
+    async def _end_owner(self, exc: BaseException | None) -> BaseException | None:
+        """Wait for the owner's end, through one cancellation: this one, or the next (D6)."""
+        owner = self._conversation.owner
+        if owner is None:
+            return None
+        known = owner.failure
+        loop = self._hosting.loop
+        owner.stop(by_error=exc is not None)
+        kept = exc if loops.consists_of(exc, loop.cancelled) and self._struck is None else None
+        try:
+            await outlast(owner.seen_off, kept)
+        except loop.cancelled as error:
+            if not owner.seen_off.is_set():
+                self._hosting.tell(events.OwnerAbandoned, attempt=owner.point.attempt)
+            if error is not kept:
+                raise
+        return None if owner.failure is known else owner.failure  # that one was raised before
+
+    def _deadline_error(self, failure: BaseException | None) -> BaseException:
+        if isinstance(failure, DeadlineExceededError):
+            return failure
+        assert self._struck is not None
+        return DeadlineExceededError(verdict=self._struck, activity=self._hosting.activity)

@@ -1,0 +1,432 @@
+"""`Turn` and `Conversation`: one prompt's messages, over as many attempts as it takes.
+
+A turn is pulled by the consumer, and in its pulls everything is decided: whether and when another
+attempt begins, and whether it is worth one. So nothing happens between turns (S0-22), backoff is
+the consumer's wait, and a pull that the consumer cancels goes on where it was with the next one.
+The decisions themselves are `retry.decide`'s; what must be done in one task is the owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+import anyio
+
+from streamguard import events, scopes
+from streamguard.errors import (
+    Attempted,
+    CircuitOpenError,
+    DeadlineExceededError,
+    ResumeDivergedError,
+    StreamGuardError,
+)
+from streamguard.resume.ledger import Ledger
+from streamguard.resume.owner import Owner
+from streamguard.resume.points import ResumePoint
+from streamguard.resume.replay import Replay
+from streamguard.retry.classes import ErrorClass
+from streamguard.retry.decision import GiveUp, Resume, State, decide
+from streamguard.retry.policy import Tally
+from streamguard.retry.pushback import retry_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from streamguard.breaker.breaker import Permit
+    from streamguard.plan import Plan
+    from streamguard.resume.hosting import Hosting
+    from streamguard.resume.points import Opener
+    from streamguard.resume.settings import KeepAlive, Reconnecting
+    from streamguard.retry.decision import Decision
+
+T = TypeVar("T")
+_ENDED: Final = StopAsyncIteration()
+
+
+class Conversation(Generic[T]):
+    """What is left of a session between its turns: the connection, the token, the counts."""
+
+    def __init__(
+        self,
+        hosting: Hosting,
+        plan_for: Callable[[int], Plan],
+        opener_for: Callable[[int], Opener[T]],
+        reconnecting: Reconnecting | None,
+        keep_alive: KeepAlive | None,
+        point: ResumePoint,
+    ) -> None:
+        self.hosting = hosting
+        self.reconnecting = reconnecting
+        self.keep_alive = keep_alive
+        self.owner: Owner[T] | None = None
+        self.turn: Turn[T] | None = None
+        self.tally = Tally()
+        self.point = point
+        self.attempts = point.attempt - 1
+        # What the connection's earlier turns have done, which a fresh start would not know.
+        self.carried: tuple[int, int] = (0, 0)
+        self._plan_for = plan_for
+        self._opener_for = opener_for
+
+    def owner_at(self, point: ResumePoint) -> Owner[T]:
+        """The task of the next attempt. It begins with its first turn."""
+        self.attempts += 1
+        self.carried = (0, 0)
+        self.point = point = replace(point, attempt=self.attempts)
+        self.owner = Owner(
+            self.hosting, self._plan_for(self.attempts), self._opener_for(self.attempts), point
+        )
+        self.hosting.tell(events.AttemptStarted, attempt=point.attempt, resumes=point.is_resumed)
+        return self.owner
+
+    @property
+    def may_resume_unconfirmed(self) -> bool:
+        """Whether the user has said so."""
+        settings = self.reconnecting
+        return settings is not None and settings.resume_after_unconfirmed_teardown
+
+    @property
+    def is_pulled(self) -> bool:
+        """Whether the consumer waits for a message now, whatever that takes."""
+        return self.turn is not None and self.turn.is_pulled
+
+    def latest_point(self) -> ResumePoint:
+        """Where the session stands now."""
+        return self.turn.point if self.turn is not None else self.point
+
+    async def make_way(self) -> None:
+        """See that no owner is left: of one session there is never a second (D5)."""
+        owner = self.owner
+        if owner is None:
+            return
+        owner.stop()
+        await owner.released.wait()
+        if not (owner.confirmed or self.may_resume_unconfirmed):
+            raise StreamGuardError(
+                f"the backend of attempt {owner.point.attempt} may still be alive, and two owners "
+                "would corrupt the session: see that it ends, then start a session with the "
+                "token. Or say reconnecting_resume(resume_after_unconfirmed_teardown=True)",
+                activity=self.hosting.activity,
+            )
+
+
+class Turn(AsyncIterator[T]):
+    """The messages of one prompt. Made by a chat; pulled by one task at a time."""
+
+    def __init__(self, conversation: Conversation[T], prompt: str | None) -> None:
+        self._conversation = conversation
+        self._prompt = prompt
+        settings = conversation.reconnecting
+        key_of = settings.dedupe_by if settings is not None else None
+        self._ledger = Ledger(
+            Replay(key_of, self._given_cursor) if key_of is not None else None,
+            conversation.point.token,
+        )
+        self._owner: Owner[T] | None = None
+        self._over: BaseException | None = None
+        self._has_begun = False
+        self.is_pulled = False
+        self._failed: list[Attempted] = []
+        self._failure: BaseException | None = None
+        # What the next attempt is to begin with, and when.
+        self._next_point: ResumePoint | None = None
+        self._not_before = -float("inf")
+
+    @property
+    def _given_cursor(self) -> Hashable | None:
+        """Where the session was said to stand, for its first turn."""
+        conversation = self._conversation
+        return conversation.point.cursor if conversation.owner is None else None
+
+    def __repr__(self) -> str:
+        state = "over" if self._over else "under way" if self._has_begun else "not begun"
+        return f"<Turn {state}>"
+
+    # -- pulling ---------------------------------------------------------------------------
+
+    async def __anext__(self) -> T:
+        keep_alive = self._conversation.keep_alive
+        if keep_alive is None:
+            return await self._next()
+        # Whatever is being waited for goes on where it was with the next pull.
+        with anyio.move_on_after(keep_alive.every):
+            return await self._next()
+        return cast("T", keep_alive.make())
+
+    async def _next(self) -> T:
+        if self.is_pulled:
+            raise RuntimeError(
+                "two pulls at once on one turn: a message would go to either. Let one task pull "
+                "and hand on"
+            )
+        self.is_pulled = True
+        try:
+            while True:
+                if self._over is not None:
+                    raise self._over
+                owner = self._owner or await self._begin_attempt()
+                if await self._is_ready(owner):
+                    return owner.slot.take()
+                self._owner = None
+                self._see_end(owner)
+        finally:
+            self.is_pulled = False
+
+    async def _is_ready(self, owner: Owner[T]) -> bool:
+        owner.waits_again()
+        try:
+            return await owner.slot.ready()
+        except BaseException:
+            owner.left_waiting()
+            raise
+
+    @property
+    def point(self) -> ResumePoint:
+        """Where the turn stands: what the next attempt would be given."""
+        ledger = self._ledger
+        return ResumePoint(
+            attempt=self._conversation.attempts + 1,
+            prompt=self._prompt,
+            token=ledger.token,
+            cursor=ledger.replay.cursor if ledger.replay is not None else None,
+            reason=self._failure,
+            tools_run=ledger.tool_calls,
+            delivered=ledger.delivered,
+        )
+
+    def supersede(self) -> None:
+        """Another prompt is asked: nothing more comes of this one."""
+        if self._over is None:
+            self._over = RuntimeError(
+                "this turn was left before its end, and another prompt was asked since: iterate a "
+                "turn to its end, or leave it for good"
+            )
+
+    # -- beginning an attempt --------------------------------------------------------------
+
+    async def _begin_attempt(self) -> Owner[T]:
+        """Begin the next attempt, or go on beginning it after a pull that was cancelled."""
+        conversation = self._conversation
+        if not self._has_begun:
+            self._take_over()
+        if self._can_reuse(conversation.owner):
+            await self._ask_breaker()
+            owner = conversation.owner
+            if self._can_reuse(owner):  # as it was before we waited
+                assert owner is not None
+                if self._ledger.token is None:
+                    self._ledger.carry(*conversation.carried)
+                return self._begun(owner, self._prompt)
+        await conversation.make_way()
+        await anyio.sleep_until(self._not_before) if self._must_wait() else None
+        await self._ask_breaker()
+        point = self._next_point or self._first_point()
+        return self._begun(conversation.owner_at(point), point.prompt)
+
+    def _take_over(self) -> None:
+        conversation = self._conversation
+        if conversation.turn is not None and conversation.turn is not self:
+            conversation.turn.supersede()
+        conversation.turn = self
+        self._has_begun = True
+        self._ledger.token = conversation.point.token
+
+    def _can_reuse(self, owner: Owner[T] | None) -> bool:
+        return owner is not None and owner.can_serve and self._next_point is None
+
+    def _must_wait(self) -> bool:
+        return self._not_before > self._conversation.hosting.loop.clock()
+
+    def _begun(self, owner: Owner[T], prompt: str | None) -> Owner[T]:
+        self._owner = owner
+        owner.begin(prompt, self._ledger)
+        return owner
+
+    def _first_point(self) -> ResumePoint:
+        token = self._conversation.point.token
+        return ResumePoint(prompt=self._prompt, token=token, cursor=self._given_cursor)
+
+    async def _ask_breaker(self) -> None:
+        settings = self._conversation.reconnecting
+        if settings is None or settings.breaker is None or self._ledger.permit is not None:
+            return
+        try:
+            self._ledger.permit = await settings.breaker.acquire(within=self._remaining())
+        except CircuitOpenError as refused:
+            if self._failure is None:
+                refused.gave_up = "circuit"
+                self._over = refused
+                raise
+            why = f"the circuit breaker lets nobody try: {refused}"
+            self._give_up(
+                self._failure,
+                GiveUp(
+                    reason="circuit", why=why, error_class=ErrorClass(self._failed[-1].error_class)
+                ),
+            )
+
+    # -- the end of an attempt -------------------------------------------------------------
+
+    def _see_end(self, owner: Owner[T]) -> None:
+        """The slot is closed: the turn is over, or another attempt follows."""
+        conversation, ledger = self._conversation, self._ledger
+        conversation.point = replace(conversation.point, token=ledger.token)
+        self._tell_of_replay(owner)
+        failure = owner.failure
+        if failure is None or self._is_done_anyway(failure):
+            self._complete()
+            return
+        settings = conversation.reconnecting
+        if settings is None or isinstance(failure, ResumeDivergedError):
+            self._fail(failure)
+        else:
+            self._weigh(owner, failure, settings)
+
+    def _is_done_anyway(self, failure: BaseException) -> bool:
+        """A turn that has ended stays completed, whatever becomes of its connection (T3)."""
+        is_loss = isinstance(failure, Exception) and not isinstance(failure, DeadlineExceededError)
+        return self._ledger.is_completed and is_loss
+
+    def _complete(self) -> None:
+        ended, permit = self._ledger.ended, self._take_permit()
+        went_well = ended is None or ended.outcome == "success"
+        if went_well:
+            self._conversation.tally = self._conversation.tally.reset()
+        if permit is not None:
+            if went_well:
+                permit.succeeded()
+            elif ended is not None and ended.outcome == "error":
+                failed = self._ledger.failed
+                permit.failed(ErrorClass(failed.error_class) if failed else ErrorClass.UNKNOWN)
+            else:
+                permit.released()
+        self._conversation.carried = (self._ledger.tool_calls, self._ledger.delivered)
+        self._over = _ENDED
+
+    def _take_permit(self) -> Permit | None:
+        permit, self._ledger.permit = self._ledger.permit, None
+        return permit
+
+    def _fail(self, failure: BaseException) -> None:
+        self._over = failure
+        if (permit := self._take_permit()) is not None:
+            permit.ended(failure)
+        raise failure
+
+    def _weigh(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> None:
+        """Decide what follows a failure; raise it if nothing does (R3)."""
+        policy, ledger = settings.policy, self._ledger
+        error_class = policy.classify(failure, failed=ledger.failed)
+        pause = retry_after(failure, failed=ledger.failed, cap=policy.cap)
+        self._failed.append(
+            Attempted(
+                attempt=owner.point.attempt,
+                error=f"{type(failure).__name__}: {failure}",
+                error_class=error_class.value,
+                lived=ledger.lived(owner.ended_at),
+                messages=ledger.messages,
+            )
+        )
+        if (permit := self._take_permit()) is not None:
+            permit.failed(error_class, retry_after=pause)
+        decision = decide(self._state(owner, error_class, pause, settings), policy)
+        if isinstance(decision, GiveUp):
+            self._give_up(failure, decision)
+        else:
+            self._schedule(failure, decision, settings)
+
+    def _state(
+        self,
+        owner: Owner[T],
+        error_class: ErrorClass,
+        pause: float | None,
+        settings: Reconnecting,
+    ) -> State:
+        ledger, breaker = self._ledger, settings.breaker
+        tally = self._conversation.tally
+        replays = settings.dedupe_by is not None
+        remaining = self._remaining()
+        is_limited = error_class is ErrorClass.RATE_LIMIT
+        return State(
+            error_class=error_class,
+            retry_after=pause,
+            tally=tally.reset() if ledger.turns_ended_well else tally,
+            token=ledger.token,
+            # What a backend plays again is not done again.
+            tool_calls=0 if replays else ledger.tool_calls,
+            delivered=0 if replays else ledger.delivered,
+            messages=ledger.messages,
+            lived=ledger.lived(owner.ended_at),
+            productive=ledger.productive,
+            teardown_confirmed=owner.confirmed,
+            unconfirmed_allowed=settings.resume_after_unconfirmed_teardown,
+            remaining=None if remaining == float("inf") else remaining,
+            circuit=breaker.retry_after if breaker is not None else 0.0,
+            circuit_waits=breaker is not None and (breaker.on_open == "wait" or is_limited),
+        )
+
+    def _remaining(self) -> float:
+        """Seconds until `total`, or a time scope around the consumer, is over."""
+        return min(self._conversation.hosting.total_left, scopes.remaining())
+
+    def _schedule(
+        self, failure: BaseException, decision: Decision, settings: Reconnecting
+    ) -> None:
+        """Another attempt is made; in the pulls that follow."""
+        assert not isinstance(decision, GiveUp)
+        conversation, ledger = self._conversation, self._ledger
+        conversation.tally = decision.tally
+        self._failure = failure
+        self._not_before = conversation.hosting.loop.clock() + decision.delay
+        point = self.point
+        if isinstance(decision, Resume) and ledger.was_heard:
+            point = replace(point, prompt=self._resume_prompt(point, settings))
+        # Else the prompt may not have come through: it is sent again, whole.
+        self._next_point = point
+        conversation.hosting.tell(
+            events.RetryScheduled,
+            error_class=decision.error_class.value,
+            retry=decision.retry,
+            delay=decision.delay,
+            why=decision.why,
+        )
+
+    def _resume_prompt(self, point: ResumePoint, settings: Reconnecting) -> str:
+        try:
+            return settings.prompt_for(point, self._conversation.hosting.activity.labels)
+        except BaseException as error:
+            self._over = error
+            raise
+
+    def _give_up(self, failure: BaseException, decision: GiveUp) -> None:
+        """Raise what ended the last attempt, as it is, and with what was decided on it."""
+        self._over = failure
+        if decision.error_class is not ErrorClass.NEVER or isinstance(failure, Exception):
+            _mark(failure, decision, tuple(self._failed))
+        self._conversation.hosting.tell(
+            events.GaveUp,
+            reason=decision.reason,
+            why=decision.why,
+            error=failure,
+            escalate=decision.escalate,
+        )
+        raise failure
+
+    def _tell_of_replay(self, owner: Owner[T]) -> None:
+        replay = self._ledger.replay
+        if replay is not None and replay.dropped:
+            self._conversation.hosting.tell(
+                events.ReplayDropped, attempt=owner.point.attempt, messages=replay.dropped
+            )
+
+
+def _mark(failure: BaseException, decision: GiveUp, attempts: tuple[Attempted, ...]) -> None:
+    """Let an error of any make carry what was decided on it."""
+    error: Any = failure
+    with suppress(AttributeError, TypeError):  # one with slots
+        error.gave_up = decision.reason
+        error.attempts = attempts
+    failure.add_note(f"streamguard gave up ({decision.reason}): {decision.why}")
