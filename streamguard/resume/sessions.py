@@ -244,11 +244,11 @@ class _Block(Generic[T]):
         attempt_plan = replace(plan, activity=activity, reconnecting=None, keep_alive=None)
         self._conversation = Conversation(
             hosting,
-            lambda attempt: self._opening.plan(attempt_plan, attempt),
-            lambda attempt: self._opening.opener(attempt, later),
-            plan.reconnecting,
-            plan.keep_alive,
             start,
+            plan_for=lambda attempt: self._opening.plan(attempt_plan, attempt),
+            opener_for=lambda attempt: self._opening.opener(attempt, later),
+            reconnecting=plan.reconnecting,
+            keep_alive=plan.keep_alive,
         )
         if limits.total is not None and mode == "enforce":
             self._scope = anyio.CancelScope()

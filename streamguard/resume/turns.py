@@ -52,11 +52,12 @@ class Conversation(Generic[T]):
     def __init__(
         self,
         hosting: Hosting,
+        point: ResumePoint,
+        *,
         plan_for: Callable[[int], Plan],
         opener_for: Callable[[int], Opener[T]],
         reconnecting: Reconnecting | None,
         keep_alive: KeepAlive | None,
-        point: ResumePoint,
     ) -> None:
         self.hosting = hosting
         self.reconnecting = reconnecting

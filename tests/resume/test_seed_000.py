@@ -12,15 +12,13 @@ from streamguard.testing import Script, done, hang, opened, say, tool_end, tool_
 from tests.resume.backend import Backend
 from tests.support import Leftovers
 
-ISSUE = Activity("issue-7", issue_id="7")
 
-
-def chat_with(loop, backend, **options):
+def chat_with(backend, **options):
     activity = Activity("issue-7", issue_id="7")
-    guard = idle_guard(loop.s(180), activity=activity)
+    guard = idle_guard(180, activity=activity)
     resume = reconnecting_resume(
         prompt="Continue on issue {issue_id}.",
-        **{"backoff": (0, loop.s(5), loop.s(15)), **options},
+        **{"backoff": (0, 5, 15), **options},
     )
     return session(backend.open, prompt="Fix it.") | guard | resume
 
@@ -35,7 +33,7 @@ def test_idle_timeout_retries_and_recovers(loop):
     async def main():
         backend = Backend([Script(opened("s-1"), hang()), Script(say("done"), done())])
         left = Leftovers()
-        async with chat_with(loop, backend) as chat:
+        async with chat_with(backend) as chat:
             assert await texts(chat) == ["done"]
         assert backend.clients[0].disconnected
         assert backend.tokens == [None, "s-1"]
@@ -52,7 +50,7 @@ def test_idle_timeout_gives_up_after_max_retries(loop):
     async def main():
         backend = Backend([Script(opened("s-1"), hang())])
         left = Leftovers()
-        async with chat_with(loop, backend) as chat:
+        async with chat_with(backend) as chat:
             with pytest.raises(IdleTimeoutError) as caught:
                 await texts(chat)
         assert caught.value.gave_up == "retries"
@@ -71,7 +69,7 @@ def test_idle_timeout_always_disconnects_even_on_final_failure(loop):
 
     async def main():
         backend = Backend([Script(hang())])
-        async with chat_with(loop, backend, retries=0) as chat:
+        async with chat_with(backend, retries=0) as chat:
             with pytest.raises(IdleTimeoutError) as caught:
                 await texts(chat)
         assert caught.value.gave_up == "class"
@@ -86,7 +84,7 @@ def test_idle_timeout_first_turn_no_side_effects_starts_fresh(loop):
 
     async def main():
         backend = Backend([Script(hang()), Script(say("done"), done())])
-        async with chat_with(loop, backend) as chat:
+        async with chat_with(backend) as chat:
             assert await texts(chat) == ["done"]
         assert backend.tokens == [None, None]
         assert backend.prompts == ["Fix it.", "Fix it."]
@@ -100,7 +98,7 @@ def test_idle_timeout_first_turn_with_tool_calls_fails_fast(loop):
 
     async def main():
         backend = Backend([Script(tool_start("t-1", "Bash"), tool_end("t-1"), hang())])
-        async with chat_with(loop, backend) as chat:
+        async with chat_with(backend) as chat:
             with pytest.raises(IdleTimeoutError) as caught:
                 await texts(chat)
         assert caught.value.gave_up == "unsafe"
@@ -116,11 +114,11 @@ def test_idle_timeout_non_query_phases_skip_query_block(loop):
 
     async def main():
         backend = Backend([(Script(opened("s-1"), done()), Script(say("again"), done()))])
-        async with chat_with(loop, backend) as chat:
-            await anyio.sleep(loop.s(1000))  # nobody asked yet
+        async with chat_with(backend) as chat:
+            await anyio.sleep(1000)  # nobody asked yet
             assert backend.points == []
             await texts(chat)
-            await anyio.sleep(loop.s(1000))  # the gate runs
+            await anyio.sleep(1000)  # the gate runs
             assert backend.prompts == ["Fix it."]
             assert await texts(chat.ask("The gate says no.")) == ["again"]
         assert backend.prompts == ["Fix it.", "The gate says no."]
@@ -140,10 +138,10 @@ def test_idle_timeout_backoff_delays(loop):
             times.append(anyio.current_time())
 
         backend = Backend([Script(opened("s-1"), hang())], opening=opening)
-        async with chat_with(loop, backend, retries=4) as chat:
+        async with chat_with(backend, retries=4) as chat:
             with pytest.raises(IdleTimeoutError):
                 await texts(chat)
         waits = [after - before for before, after in pairwise(times)]
-        assert waits == pytest.approx([loop.s(180 + delay) for delay in (0, 5, 15, 15)], abs=0.01)
+        assert waits == pytest.approx([180 + delay for delay in (0, 5, 15, 15)], abs=0.01)
 
     loop.run(main)
