@@ -28,7 +28,7 @@ from streamguard.testing.jumping import JumpingLoop
 Args = TypeVarTuple("Args")
 
 # Some steps of a transport (a close that is handed on) take a pass and are seen by nobody.
-QUIET: Final = 3
+QUIET: Final = 5
 # Whoever has called one of these may wait for the outside, and is never taken for deadlocked:
 # what uvloop still holds open it does not tell.
 OUTSIDE: Final = (

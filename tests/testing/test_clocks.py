@@ -388,13 +388,15 @@ def test_a_chain_of_protocols_is_served_before_the_clock_jumps(backend):
             onward, _ = await loop.create_connection(asyncio.Protocol, sock=near)
             relay, _ = await loop.create_connection(functools.partial(Relay, onward), sock=far)
             transports += [onward, relay]
-        with pairs[0][0] as first, pairs[-1][1] as last:
-            last.setblocking(False)
-            first.send(b"x")
-            async with asyncio.timeout(1):
-                assert await loop.sock_recv(last, 1) == b"x"
-        for transport in transports:
-            transport.close()
+        try:
+            with pairs[0][0] as first, pairs[-1][1] as last:
+                last.setblocking(False)
+                first.send(b"x")
+                async with asyncio.timeout(1):
+                    assert await loop.sock_recv(last, 1) == b"x"
+        finally:
+            for transport in transports:
+                transport.close()
         await asyncio.sleep(0.1)
         return loop.time() - 0.1
 
@@ -402,7 +404,39 @@ def test_a_chain_of_protocols_is_served_before_the_clock_jumps(backend):
 
 
 @asyncios
-def test_a_blocked_loop_asks_the_outside_before_its_late_timers(backend):
+def test_a_chain_of_closings_is_over_before_the_clock_jumps(backend):
+    """A transport's end is told in a pass of its own, which asks nobody to schedule anything."""
+
+    class ClosesOnward(asyncio.Protocol):
+        def __init__(self, onward):
+            self.onward = onward
+
+        def connection_lost(self, exc):
+            self.onward()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        closed = loop.create_future()
+        close, kept = functools.partial(closed.set_result, "closed"), []
+        for _ in range(3):
+            near, far = socket.socketpair()
+            kept.append(far)
+            protocol = functools.partial(ClosesOnward, close)
+            transport, _ = await loop.create_connection(protocol, sock=near)
+            close = transport.close
+        loop.call_later(1, close)
+        async with asyncio.timeout(1.5):
+            assert await closed == "closed"
+        for far in kept:
+            far.close()
+        return loop.time()
+
+    assert run_virtual(main, backend=backend) == START + 1
+
+
+@asyncios
+@pytest.mark.parametrize("blocks_in", ["a task", "a timer"])
+def test_a_blocked_loop_asks_the_outside_before_its_late_timers(backend, blocks_in):
     """T4: what came while the loop was blocked is found before the time that was up meanwhile."""
 
     async def main():
@@ -410,18 +444,39 @@ def test_a_blocked_loop_asks_the_outside_before_its_late_timers(backend):
         with left, right:
             loop, seen = asyncio.get_running_loop(), []
 
-            def blocked():
+            def block():
                 right.send(b"x")
                 block_loop(30)
 
             loop.add_reader(left, lambda: seen.append(left.recv(1)))
-            loop.call_later(1, blocked)
             loop.call_later(10, seen.append, "late")
+            if blocks_in == "a timer":
+                loop.call_later(1, block)
+            else:
+                await asyncio.sleep(1)
+                block()
             await asyncio.sleep(60)
             loop.remove_reader(left)
             return seen
 
     assert run_virtual(main, backend=backend) == [b"x", "late"]
+
+
+@asyncios
+def test_a_thread_that_called_in_time_leaves_no_suspicion_behind(backend):
+    async def main():
+        loop = asyncio.get_running_loop()
+        called = asyncio.Event()
+        thread = threading.Timer(0.01, lambda: loop.call_soon_threadsafe(called.set))
+        thread.start()
+        await called.wait()
+        thread.join()
+        await asyncio.to_thread(time.sleep, 2 * clocks.UNANNOUNCED_THREADS)
+        return loop.time()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clocks, "UNANNOUNCED_THREADS", 0.5)
+        assert run_virtual(main, backend=backend) == START
 
 
 def test_a_loop_on_uvloop_that_waits_for_the_outside_sleeps_in_earnest():
