@@ -59,6 +59,7 @@ class Owner(Generic[T]):
 
     `failure`: what ended it, when the slot is closed; None after a turn that just ended.
     `confirmed`: whether its backend is certainly gone, when it is `released`.
+    `failed_to_close`: whether nothing had failed before it was closed.
     `ended_at`: when it began to end, on the loop's clock.
     """
 
@@ -70,6 +71,7 @@ class Owner(Generic[T]):
         self.failure: BaseException | None = None
         self.confirmed = True
         self.is_abandoned = False
+        self.failed_to_close = False
         self.is_open = False
         self.is_pulling = False
         self.is_ending = False
@@ -347,6 +349,7 @@ class Owner(Generic[T]):
     def _worse(self, failure: BaseException | None, error: BaseException) -> BaseException:
         """What is raised of the two; the other one is reported."""
         if failure is None:
+            self.failed_to_close = True
             return error
         self._hosting.tell(events.CloseFailed, attempt=self.point.attempt, error=error)
         return failure
@@ -415,11 +418,9 @@ class Owner(Generic[T]):
     async def _see_that_it_ends(self, *, is_deaf: bool) -> None:
         attempt = self.attempt
         assert attempt is not None
-        if is_deaf:
-            await self._tear_down(attempt)
-        elif self.is_pulling and attempt.verdict is None:
+        if self.is_pulling and attempt.verdict is None:
             await self._cut_pull(attempt)
-        if not await self._within(UNWINDING, self.unwound):
+        if is_deaf or not await self._within(UNWINDING, self.unwound):
             await self._tear_down(attempt)
             if not await self._within(UNWINDING, self.unwound):
                 self._abandon(attempt)

@@ -322,7 +322,7 @@ class _Block(Generic[T]):
         owner = self._conversation.owner
         if owner is None:
             return None
-        known = owner.failure
+        was_known = owner.released.is_set()
         loop = self._hosting.loop
         owner.stop(by_error=exc is not None)
         kept = exc if loops.consists_of(exc, loop.cancelled) and self._struck is None else None
@@ -333,7 +333,9 @@ class _Block(Generic[T]):
                 self._hosting.tell(events.OwnerAbandoned, attempt=owner.point.attempt)
             if error is not kept:
                 raise
-        return None if owner.failure is known else owner.failure  # that one was raised before
+        # What had failed before was raised, or nobody asked any more (T3).
+        is_news = owner.failed_to_close and not was_known
+        return owner.failure if is_news or self._struck is not None else None
 
     def _deadline_error(self, failure: BaseException | None) -> BaseException:
         if isinstance(failure, DeadlineExceededError):
