@@ -72,7 +72,6 @@ class Owner(Generic[T]):
         self.confirmed = True
         self.is_abandoned = False
         self.failed_to_close = False
-        self.is_open = False
         self.is_pulling = False
         self.is_ending = False
         self.ended_at = 0.0
@@ -93,6 +92,7 @@ class Owner(Generic[T]):
         self._is_stopping = False
         self._was_left_by_error = False
         self._has_turn_ended = False
+        self._is_between_turns = False
         # The pull is over, and what is left is closing.
         self.unwound = anyio.Event()
 
@@ -102,9 +102,8 @@ class Owner(Generic[T]):
     def can_serve(self) -> bool:
         """Whether another prompt can be sent over the same connection."""
         return (
-            self.is_open
+            self._is_between_turns
             and not self.is_ending
-            and not self.released.is_set()
             and self._connection is not None
             and not hasattr(type(self._connection.source), "__aiter__")
         )
@@ -126,6 +125,7 @@ class Owner(Generic[T]):
         if is_first:
             self._loop.spawn(self._run, name="owner")
         else:
+            self._is_between_turns = False
             self.slot.is_closed = False
             self._turn.set()
 
@@ -208,7 +208,7 @@ class Owner(Generic[T]):
 
     async def _wait_for_turn(self) -> None:
         self._turn = anyio.Event()
-        self.failure = None
+        self._is_between_turns = True
         self.slot.close()
         await self._turn.wait()
 
@@ -261,7 +261,6 @@ class Owner(Generic[T]):
         if plan.process is not None:
             plan = replace(plan, process=partial(self._named, plan.process))
         self._plan = plan
-        self.is_open = True
         assert self.attempt is not None
         self.attempt.connected(plan)
         self._hosting.on_open(self.point)
@@ -388,9 +387,10 @@ class Owner(Generic[T]):
             error=failure,
             confirmed=confirmed,
         )
-        self.is_open = False
         self.slot.close()
         self.released.set()
+        if not self.is_abandoned:  # what was open must not live on with an error's traceback
+            self._messages = self._connection = self._manager = self._noted = None
 
     # -- the warden --------------------------------------------------------------------------
 

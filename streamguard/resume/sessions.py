@@ -300,6 +300,8 @@ class _Block(Generic[T]):
 
     async def leave(self, exc: BaseException | None) -> bool:
         self._hosting.loop.timekeeper.drop(self)
+        if self._conversation.turn is not None:
+            self._conversation.turn.leave()
         failure: BaseException | None = None
         try:
             failure = await self._end_owner(exc)

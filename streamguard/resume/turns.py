@@ -205,6 +205,12 @@ class Turn(AsyncIterator[T]):
                 "this turn was left before its end, and another prompt was asked since: iterate a "
                 "turn to its end, or leave it for good"
             )
+        self.leave()
+
+    def leave(self) -> None:
+        """The consumer has left: that says nothing about the backend."""
+        if (permit := self._take_permit()) is not None:
+            permit.released()
 
     # -- beginning an attempt --------------------------------------------------------------
 
@@ -229,8 +235,9 @@ class Turn(AsyncIterator[T]):
 
     def _take_over(self) -> None:
         conversation = self._conversation
-        if conversation.turn is not None and conversation.turn is not self:
-            conversation.turn.supersede()
+        if (left := conversation.turn) is not None and left is not self:
+            conversation.point = replace(conversation.point, token=left._ledger.token)
+            left.supersede()
         conversation.turn = self
         self._has_begun = True
         self._ledger.token = conversation.point.token

@@ -8,7 +8,7 @@ meantime is recorded, and `check()` fails.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,8 +62,9 @@ class Backend:
     def _connection(self, client: FakeClient, point: ResumePoint) -> Any:
         async def turn(prompt: str) -> AsyncIterator[Any]:
             await client.query(prompt, session_id=point.token)
-            async for message in client.receive_messages():
-                yield message
+            async with aclosing(client.receive_messages()) as messages:
+                async for message in messages:
+                    yield message
 
         source: Any = turn
         if not self.takes_prompts:
@@ -109,7 +110,7 @@ class _Client(FakeClient):
         """What leaving the client's block does: disconnect, unless that was done."""
         if not self.disconnect_called:
             await self.disconnect()
-        self._turn.end()
+        await self._turn.aclose()
         self._gone()
 
     def _gone(self) -> None:
