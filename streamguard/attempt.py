@@ -231,7 +231,10 @@ class Attempt:
         self.loop.timekeeper.drop(self)
         self._stop_interrupting()
         if self._supervision is not None:
-            self._supervision.release()
+            if self._tearing_down is None:
+                self._supervision.release()
+            else:  # it may have been left, and go on by itself (D6)
+                self._tearing_down.when_over(self._supervision.release)
         self.activity.unbind(self)
         self.tell(events.StreamEnded(activity=self.activity, at=self.loop.clock(), error=error))
 
@@ -582,9 +585,13 @@ class Attempt:
                 activity=self.activity, at=now, pid=tree.pid, exit=tree.exit_status
             )
         )
-        if self.verdict is None:
-            self.watch.exited(now)
-            self.reconsider()
+        if self.verdict is not None:
+            return
+        self.watch.exited(now)
+        self.reconsider()
+        if self._interrupting is not None and self.entry is not None:
+            # What has died says no more than it has said.
+            self.loop.timekeeper.put(self, min(self.entry[0], now + DRAIN))
 
     def tree_ended(self, tree: ProcessTree, termination: Termination) -> None:
         now = self.loop.clock() if self.loop is not None else 0.0

@@ -238,7 +238,8 @@ class Monitor:
 
     @property
     def _is_on(self) -> bool:
-        return self._attempt.loop is not None and self._attempt.verdict is None
+        attempt = self._attempt
+        return attempt.loop is not None and attempt.verdict is None and not attempt.is_over
 
 
 async def _nothing_to_close() -> bool:

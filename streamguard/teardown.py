@@ -118,6 +118,7 @@ class TearingDown:
         self._loop = loop
         self._host: anyio.CancelScope | None = None
         self._deadline: float | None = None
+        self._then: Callable[[], object] | None = None
         self._all_returned = False
         self._is_abandoned = False
         if self._disconnects or supervision is not None:
@@ -147,6 +148,13 @@ class TearingDown:
             self._let_go()
             raise
 
+    def when_over(self, then: Callable[[], object]) -> None:
+        """Call `then` at its end; now, if that was reached."""
+        if self._over is None or self._over.is_set():
+            then()
+        else:
+            self._then = then
+
     @property
     def outcome(self) -> DisconnectOutcome:
         """What became of the disconnects, as far as anybody waited for them."""
@@ -172,6 +180,8 @@ class TearingDown:
             return
         assert self._over is not None
         self._over.set()
+        if self._then is not None:
+            self._then()
 
     def _let_go(self) -> None:
         """Leave the caller's task group, if we are in one, and go on detached (D6)."""

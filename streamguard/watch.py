@@ -144,9 +144,13 @@ class Watch:
     # -- facts ---------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """The first pull was made, or the block was entered: `total` runs, a turn is open."""
+        """The first pull was made, or the block was entered: `total` runs, a turn is open.
+
+        Said again, where a source goes on after an error of its own: with which process is open.
+        """
+        self._settle(now)
+        self._exited_at = None
         if self.started is None:
-            self._settle(now)
             self.started = now
             if not self.turn_open:
                 self._open_turn()
@@ -361,7 +365,7 @@ class Watch:
     def _announce(self, signal: Waiting, now: float, wall: float) -> None:
         key = _Announced(signal.id)
         match signal.until:
-            case None if key in self._holds:
+            case None if self._holds.get(key, now) > now:
                 return  # announced again, which must not prolong it
             case None:
                 until = now + HOLD_ALLOWANCE

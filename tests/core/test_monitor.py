@@ -115,6 +115,20 @@ def test_a_message_within_waiting(loop: Loop) -> None:
     loop.run(main)
 
 
+def test_a_message_after_the_block(loop: Loop) -> None:
+    """O7, O10: whoever drains what is left may still tell of it, and nothing is watched any more."""
+
+    async def main() -> None:
+        async with idle_guard(IDLE).monitor() as monitor:
+            monitor.saw(message(say("a")))
+        monitor.saw(message(say("b")))
+        with monitor.waiting():
+            monitor.saw(message(say("c")))
+            assert not loops.current().timekeeper._heap
+
+    loop.run(main)
+
+
 def test_first_and_tools(loop: Loop) -> None:
     """O10: the other limits hold as everywhere."""
 

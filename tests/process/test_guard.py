@@ -35,6 +35,7 @@ from streamguard.events import (
 )
 from streamguard.process import ProcessTree, marked_env
 from streamguard.signals import Progress, TurnEnded
+from streamguard.watch import DRAIN
 from tests.process.backends import PATIENCE, comes_true, is_dead, open_fds
 from tests.support import Events
 
@@ -419,6 +420,58 @@ def test_a_streams_own_error_goes_its_way(loop, backends):
     assert type(error) is ConnectionError
 
 
+def test_a_source_that_goes_on_with_another_process(loop, backends):
+    """T10: after an error of its own it has begun anew, and who died before is of no account."""
+    processes = [backends.start("ready", "hang")]
+    events = Events()
+
+    class Stream:
+        pulls = 0
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            self.pulls += 1
+            if self.pulls == 1:
+                processes[-1].kill()
+                while not events.of(ProcessExited):
+                    await anyio.sleep(0.01)
+                processes.append(backends.start("ready", "hang"))
+                raise ConnectionError
+            if self.pulls == 2:
+                await anyio.sleep(2 * DRAIN)
+                return "a"
+            raise StopAsyncIteration
+
+    async def main():
+        stream = Stream() | idle_guard(60, process=lambda: processes[-1], observer=events)
+        return [await take(stream), await take(stream)]
+
+    (_, error), rest = loop.run(main)
+    assert isinstance(error, ConnectionError)
+    assert rest == (["a"], None)
+    assert not is_dead(processes[-1].pid)
+
+
+def test_a_death_under_an_interrupt_ends_the_waiting_for_it(loop, backends, monkeypatch):
+    """D1: who has died ends no turn, so the bound is not waited for."""
+    monkeypatch.setattr("streamguard.attempt.INTERRUPTING", 10 * PATIENCE)
+    backend = backends.start("ready", "hang")
+
+    async def interrupt():
+        backend.kill()
+        await anyio.sleep_forever()
+
+    async def main():
+        return await take(says("a") | idle_guard(IDLE, process=backend, interrupt=interrupt))
+
+    messages, error = loop.run(main)
+    assert messages == ["a"]
+    assert isinstance(error, IdleTimeoutError)
+    assert error.teardown.confirmed
+
+
 def test_mode_warn_only_tells(loop, backends):
     """T11: the verdict is an event, and the stream goes on as it would."""
     backend = backends.popen(["sh", "-c", "exit 3"])
@@ -530,13 +583,16 @@ def test_nothing_of_ours_is_left(loop, backends, how):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_native_cancels_while_the_tree_is_ended(backends, times):
+@pytest.mark.parametrize("during", ["disconnect", "the tree's end"])
+def test_native_cancels_during_a_teardown(backends, during, times):
     """D6: one waits for the budget; a second leaves the teardown running on its own."""
     backend = backends.start("ignore", "ready", "hang")
 
     async def main():
         events = Events()
         operator = idle_guard(IDLE, process=backend, kill_grace=0.5, observer=events)
+        if during == "disconnect":
+            operator = operator.replace(disconnect=lambda: asyncio.sleep(1))
 
         async def consume():
             async for _ in silence() | operator:

@@ -34,13 +34,9 @@ class Trio:
     # -- facts -------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The first pull or the block's entry; said again, it says nothing."""
-        if self.begun:
-            self.slow.begin(self.now)
-            self.quick.begin(self.now)
-        else:
-            self.begun = True
-            self._tell("begin")
+        """The first pull, the block's entry, or a pull after an error of the source's."""
+        self.begun = True
+        self._tell("begin")
 
     def ask(self) -> None:
         if self.waiting or not self.begun:
@@ -97,6 +93,10 @@ class Trio:
 
     def touch(self) -> None:
         self._tell("touch")
+
+    def exited(self) -> None:
+        """The process behind the stream is dead."""
+        self._tell("exited")
 
     def mark_prompt(self) -> None:
         self._tell("mark_prompt")
@@ -160,6 +160,7 @@ class Trio:
             else:
                 assert world.last_progress <= watch.last_progress <= self.now
             assert watch.waiting_since == world.asked
+            assert world.died is None or not watch.steady  # each pull's beginning counts
 
     @staticmethod
     def _plain(answer: Any) -> Any:

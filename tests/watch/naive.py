@@ -24,7 +24,8 @@ from streamguard.signals import (
     WorkStarted,
 )
 
-WIDEST_FIRST = ["total", "turn", "tools", "first", "idle", "liveness", "exit_grace"]
+WIDEST_FIRST = ["total", "exited", "turn", "tools", "first", "idle", "liveness", "exit_grace"]
+DRAIN = 0.5
 NEVER = math.inf
 
 
@@ -72,6 +73,7 @@ class World:
     last_progress: float | None = None
     work: dict[str, Entry] = field(default_factory=dict)
     holds: dict[Any, float] = field(default_factory=dict)
+    died: float | None = None  # the process behind the stream
     pings: bool = False
     silent: float = 0.0  # how long the backend has kept us waiting, work and holds aside
     lifeless: float = 0.0  # how long not even a ping came, while we waited
@@ -138,6 +140,7 @@ class Naive:
     # -- facts -------------------------------------------------------------------------------
 
     def fact_begin(self, world, _):
+        world.died = None  # T10: it begins anew with the process that is there now
         if world.started is None:
             world.started = world.now
             if not world.in_turn:
@@ -161,6 +164,9 @@ class Naive:
             world.turn_from = world.now
         world.lifeless = 0.0
         self.restart(world, "liveness")
+
+    def fact_exited(self, world, _):
+        world.died = world.now
 
     def fact_touch(self, world, _):
         self.progress(world)
@@ -281,6 +287,10 @@ class Naive:
             return
         if limits.total is not None:
             yield Limit("total", world.started + limits.total, limits.total, world.started)
+        if world.died is not None:
+            # T10: what it has left is read first, by this pull, in a turn or between two.
+            since = max(world.died, world.asked)
+            yield Limit("exited", since + DRAIN, DRAIN, since)
         if not world.in_turn:
             if limits.exit_grace is not None and world.turns:
                 since = max([world.grace_from, *(work.until for work in world.work.values())])

@@ -32,7 +32,7 @@ STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS", "20000"))
 SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED", "1"))
 STEPS_PER_ATTEMPT = 60
 
-LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total"}
+LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "exited"}
 IDS = ["a", "b", "c"]
 NAMES = ["", "Bash", "Read", "Task"]
 
@@ -104,6 +104,7 @@ class Chance:
             "hold": (3, lambda: trio.hold(source.choice([1, 2]), self.hold_end(trio.now))),
             "release": (3, lambda: trio.release(source.choice([1, 2]))),
             "touch": (1, trio.touch),
+            "exited": (0.5, trio.exited),
             "mark_prompt": (1, trio.mark_prompt),
             "judge": (6, trio.judge),
             "judge and mute": (3, lambda: (trio.judge(), trio.mute())),

@@ -280,6 +280,14 @@ def test_a_wait_announced_again_is_not_prolonged():
     assert watch.deadline() == 3605.0  # half-time of the window after the lapse
 
 
+def test_a_wait_that_was_over_when_it_was_announced_may_be_announced_again():
+    """S0: nothing is prolonged by it."""
+    watch = waiting(idle=10.0)
+    over = Waiting("limit", "rate_limit", until=0.0)
+    answer(watch, [over, Waiting("limit", "rate_limit")], 0.0)
+    assert watch.deadline() == 3605.0
+
+
 def test_a_session_that_cannot_be_resumed_leaves_no_token():
     """S0: the latest wins, also when it is none."""
     watch = waiting()
