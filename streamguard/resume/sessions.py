@@ -122,8 +122,9 @@ class Session(Generic[T]):
         self._block: _Block[T] | None = None
 
     def __repr__(self) -> str:
-        source = self._opening.stream or f"session({self._opening.open!r})"
-        return f"{source!r} | {self._operator!r}" if self._operator is not NOTHING else f"{source}"
+        stream, open_ = self._opening.stream, self._opening.open
+        source = f"session({open_!r})" if stream is None else repr(stream)
+        return source if self._operator is NOTHING else f"{source} | {self._operator!r}"
 
     if TYPE_CHECKING:
 

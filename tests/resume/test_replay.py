@@ -1,0 +1,234 @@
+"""R6: across reconnects no message is lost and none delivered twice, for every kind of backend."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamguard import (
+    IdleTimeoutError,
+    ResumeDivergedError,
+    idle_guard,
+    reconnecting_resume,
+    session,
+)
+from streamguard.events import ReplayDropped
+from streamguard.resume.replay import Replay
+from streamguard.signals import SessionOpened
+from streamguard.testing import Script, done, fail, hang, message, opened, say
+from tests.support import Events
+
+ALL = [f"m{i}" for i in range(8)]
+LOST = ConnectionError("reset")
+
+
+class Server:
+    """Has said `ALL`, and plays it from `start_of(point)` on; each attempt is cut after so many."""
+
+    def __init__(self, cuts, start_of, *, token=None, how=None):
+        self.cuts = list(cuts)
+        self.start_of = start_of
+        self.token = token
+        self.how = how or fail(LOST)
+        self.points = []
+
+    @asynccontextmanager
+    async def open(self, point):
+        self.points.append(point)
+        start = self.start_of(self, point)
+        steps = [say(text) for text in ALL[start:]]
+        if self.cuts:
+            steps = [*steps[: self.cuts.pop(0)], self.how]
+        else:
+            steps.append(done())
+        yield Script(*([opened(self.token)] if self.token else []), *steps)
+
+
+async def texts(chat):
+    return [each.text async for each in chat if hasattr(each, "text")]
+
+
+def number_of(each):
+    return int(each.text[1:]) if hasattr(each, "text") else None
+
+
+@pytest.mark.parametrize("cut", range(9))
+@pytest.mark.parametrize("how", [fail(LOST), hang()], ids=["lost", "hung"])
+def test_a_backend_that_keeps_the_session(loop, cut, how):
+    """R6: by token; it goes on where it was, and there is nothing to drop."""
+
+    async def main():
+        told = []
+
+        def start_of(server, point):
+            told.append(point.delivered)
+            return cut if point.token else 0
+
+        server = Server([cut], start_of, token="s", how=how)
+        async with session(server.open) | idle_guard(60) | reconnecting_resume() as chat:
+            assert await texts(chat) == ALL
+        assert told == [0, cut]
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("overlap", [0, 1, 3, 100])
+@pytest.mark.parametrize("cuts", [(1,), (3,), (8,), (3, 5), (2, 0, 4)])
+def test_a_backend_that_goes_on_from_a_cursor(loop, cuts, overlap):
+    """R6: ints grow; what comes again is dropped, however much of it."""
+
+    async def main():
+        def start_of(server, point):
+            return 0 if point.cursor is None else max(0, point.cursor + 1 - overlap)
+
+        server = Server(cuts, start_of)
+        resume = reconnecting_resume(dedupe_by=number_of)
+        async with session(server.open) | resume as chat:
+            assert await texts(chat) == ALL
+        assert len(server.points) == len(cuts) + 1
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("cuts", [(1,), (3,), (8,), (3, 5), (2, 7, 8), (3, 1)])
+def test_a_backend_that_plays_all_of_it_again(loop, cuts):
+    """R6: by key; a run without a token, of which much was delivered, is safe to open again."""
+
+    async def main():
+        events = Events()
+        server = Server(cuts, lambda _server, _point: 0)
+        resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
+        guard = idle_guard(60, observer=events)
+        async with session(server.open) | guard | resume as chat:
+            assert await texts(chat) == ALL
+        dropped = [event.messages for event in events.of(ReplayDropped)]
+        assert dropped[0] == min(cuts[0], (*cuts, 8)[1])
+
+    loop.run(main)
+
+
+def test_a_replay_is_no_progress(loop):
+    """R5, R6: a backend that only plays again what it had said, and hangs, is given up."""
+
+    async def main():
+        server = Server([4] * 9, lambda _server, _point: 0, how=hang())
+        resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
+        async with session(server.open) | idle_guard(60) | resume as chat:
+            got = []
+            with pytest.raises(IdleTimeoutError) as caught:
+                async for each in chat:
+                    got.append(each.text)
+        assert got == ALL[:4]
+        assert caught.value.gave_up == "retries"
+        assert len(server.points) == 3
+
+    loop.run(main)
+
+
+def test_a_replay_that_differs(loop):
+    """R6: the backend has done its work anew; that is said, and nothing is tried again."""
+
+    async def main():
+        attempts = []
+
+        @asynccontextmanager
+        async def open_(point):
+            attempts.append(point)
+            said = ["a", "b", "c"] if point.attempt == 1 else ["a", "x", "c"]
+            yield Script(*map(say, said), fail(LOST))
+
+        resume = reconnecting_resume(dedupe_by=lambda each: each.text)
+        async with session(open_) | resume as chat:
+            got = []
+            with pytest.raises(ResumeDivergedError, match="message 2 of this turn is now 'x'"):
+                async for each in chat:
+                    got.append(each.text)
+        assert got == ["a", "b", "c"]
+        assert len(attempts) == 2
+
+    loop.run(main)
+
+
+def test_a_key_that_cannot_be_told_is_the_users_error(loop):
+    """R6: it comes out as it is."""
+
+    async def main():
+        server = Server([3], lambda _server, _point: 0)
+        async with session(server.open) | reconnecting_resume(dedupe_by=lambda each: each.id) as c:
+            with pytest.raises(AttributeError):
+                await texts(c)
+
+    loop.run(main)
+
+
+def test_every_turn_counts_anew(loop):
+    """R6: many backends number the messages of each response from 0."""
+
+    async def main():
+        @asynccontextmanager
+        async def open_(point):
+            yield Script(*map(say, ALL[:3]), done())
+
+        async with session(open_, prompt="a") | reconnecting_resume(dedupe_by=number_of) as chat:
+            assert await texts(chat) == ALL[:3]
+            assert await texts(chat.ask("b")) == ALL[:3]
+
+    loop.run(main)
+
+
+def test_a_type_that_nobody_reads_is_deduplicated_too(loop):
+    """R6: such messages skip the reader, and must not skip this."""
+
+    async def main():
+        @asynccontextmanager
+        async def open_(point):
+            yield Script(
+                *(message(str(i)) for i in range(50)), *[fail(LOST)] * (point.attempt < 3)
+            )
+
+        async with session(open_) | reconnecting_resume(dedupe_by=str) as chat:
+            assert [each async for each in chat] == [str(i) for i in range(50)]
+
+    loop.run(main)
+
+
+# -- the rule alone ------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.sampled_from("abc"), max_size=30),
+    st.lists(st.integers(0, 30), max_size=4),
+)
+def test_keys_that_repeat_are_matched_in_their_order(said, cuts):
+    """R6: a message for each block may share its key with its neighbours."""
+    replay = Replay(lambda each: each)
+    got: list[str] = []
+    for cut in [*cuts, len(said)]:
+        replay.begin()
+        got.extend(each for each in said[:cut] if not replay.drops(each))
+    assert got == said
+
+
+@given(st.lists(st.integers(0, 40), max_size=6))
+def test_cursors_of_any_start(starts):
+    """R6"""
+    replay = Replay(lambda each: each)
+    got: list[int] = []
+    for start in [0, *starts]:
+        replay.begin()
+        begin = min(start, len(got))
+        got.extend(each for each in range(begin, begin + 10) if not replay.drops(each))
+    assert got == list(range(len(got)))
+
+
+def test_what_has_no_key_is_never_dropped():
+    """R6: such as the session's opening, which every attempt tells."""
+    replay = Replay(lambda _each: None)
+    replay.begin()
+    assert not replay.drops(SessionOpened("s"))
+    replay.begin()
+    assert not replay.drops(SessionOpened("s"))
+    assert replay.cursor is None
