@@ -220,6 +220,7 @@ class _Block(Generic[T]):
         self.entry: Entry | None = None
         self.context = contextvars.copy_context()
         self._scope: anyio.CancelScope | None = None
+        self._task: object = None
         self._struck: Verdict | None = None
 
     def enter(self) -> Chat[T]:
@@ -252,6 +253,7 @@ class _Block(Generic[T]):
             keep_alive=plan.keep_alive,
         )
         if limits.total is not None and mode == "enforce":
+            self._task = loop.current_task()
             self._scope = anyio.CancelScope()
             self._scope.__enter__()
             loop.timekeeper.put(self, hosting.started + limits.total)
@@ -315,7 +317,9 @@ class _Block(Generic[T]):
         return False
 
     def _leave_scope(self, exc: BaseException | None) -> bool:
-        if self._scope is None:
+        if self._scope is None or loops.current().current_task() is not self._task:
+            # A generator that is entered by one task and closed by another: that one is gone, and
+            # what is left of the scope with it.
             return False
         kind, traceback = (type(exc), exc.__traceback__) if exc is not None else (None, None)
         return bool(self._scope.__exit__(kind, exc, traceback)) and exc is not None
