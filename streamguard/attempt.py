@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from streamguard import events, loops
 from streamguard.activity import Activity
@@ -38,6 +38,7 @@ from streamguard.watch import DRAIN, Due, Half, Limits, Stalled, Watch
 
 if TYPE_CHECKING:
     from streamguard.config import Mode
+    from streamguard.errors import Limit
     from streamguard.loops.timekeeper import Entry
     from streamguard.plan import Plan
     from streamguard.process import ProcessTree, Termination
@@ -57,6 +58,10 @@ class Cuttable(Protocol):
         ...
 
 
+# A limit that was reached, when that was decided, and how late. The record of it is made when
+# somebody is to be told: of 10,000 at one instant the last must not wait for the others' records.
+Found: TypeAlias = tuple[Due, float, float]
+
 # Bound things by id, to the attempt that has them now (O1).
 _holders: weakref.WeakValueDictionary[int, Attempt] = weakref.WeakValueDictionary()
 
@@ -66,10 +71,13 @@ class Attempt:
 
     __slots__ = (
         "__weakref__",
+        "_candidate",
+        "_context",
         "_cut_at",
         "_error",
         "_interrupting",
         "_look",
+        "_noticed",
         "_noticed_at",
         "_sentence",
         "_stamps",
@@ -77,8 +85,6 @@ class Attempt:
         "_tearing_down",
         "activity",
         "block",
-        "candidate",
-        "context",
         "entry",
         "is_over",
         "loop",
@@ -103,10 +109,11 @@ class Attempt:
         self.block: Cuttable | None = None
         self.spawn: Spawn | None = None
         self.entry: Entry | None = None
-        self.candidate: Verdict | None = None
+        self._candidate: Verdict | Found | None = None
         self.verdict: Verdict | None = None
         self.struck_block = False
         self.is_over = False
+        self._noticed: Due | None = None
         self._noticed_at: float | None = None
         self._look = _FIRST_LOOK
         self._cut_at = 0.0
@@ -125,7 +132,7 @@ class Attempt:
         self._lease()
         self.is_over = False
         # What the timekeeper wakes us for happens in the context of who uses the stream.
-        self.context = contextvars.copy_context()
+        self._context = contextvars.copy_context()
         self.loop = loops.current()
         now = self.loop.clock()
         self.watch.begin(now)
@@ -183,7 +190,7 @@ class Attempt:
             watch.waiting_since = None
             return
         now = self.loop.clock()
-        if self._sentence is not None or self.candidate is not None:
+        if self._sentence is not None or self._candidate is not None:
             self._weigh(signals)
         if self._sentence is None:
             self._noticed_at = None
@@ -213,9 +220,10 @@ class Attempt:
 
     def reconsider(self) -> None:
         """See that the timekeeper wakes us in time for the next deadline."""
+        self._noticed = None  # something was said: it has to be judged anew
         if self.loop is None or self._noticed_at is not None:
             return
-        if self.candidate is not None or self._sentence is not None:
+        if self._candidate is not None or self._sentence is not None:
             return
         when = self.watch.deadline()
         if self.block is not None:
@@ -244,19 +252,31 @@ class Attempt:
         """The timekeeper's call: True asks for `on_confirmed` after the passes."""
         if self.verdict is not None:
             return False
-        if self.candidate is not None:
-            self._go_deaf(self.candidate, now)
-            return False
-        if self._interrupting is not None:
-            self._interrupt_is_over()
+        if self._candidate is not None or self._interrupting is not None:
+            self._context.run(self._lose_patience, now)
             return False
         if self._noticed_at is not None:
             return True
-        match self._judge(now):
-            case Due():
-                self._noticed_at, self._look = now, _FIRST_LOOK
-                self.watch.leave_steady()  # whoever answers now must say so
-                return True
+        judgement = self._judge(now)
+        if isinstance(judgement, Due):
+            self._noticed, self._noticed_at, self._look = judgement, now, _FIRST_LOOK
+            self.watch.leave_steady()  # whoever answers now must say so
+            return True
+        if judgement is not None:
+            self._context.run(self._tell_of, judgement, now)
+        self.reconsider()
+        if self.entry is None:
+            self.watch.leave_steady()  # nobody waits: the next pull must set the alarm
+        return False
+
+    def _lose_patience(self, now: float) -> None:
+        if self._candidate is not None:
+            self._go_deaf(now)
+        else:
+            self._interrupt_is_over()
+
+    def _tell_of(self, judgement: Half | Stalled, now: float) -> None:
+        match judgement:
             case Stalled() as stalled:
                 self.tell(
                     events.LoopStalled(
@@ -273,12 +293,6 @@ class Attempt:
                         activity=self.activity, at=now, limit=half.limit, window=half.window
                     )
                 )
-            case None:
-                pass
-        self.reconsider()
-        if self.entry is None:
-            self.watch.leave_steady()  # nobody waits: the next pull must set the alarm
-        return False
 
     def on_confirmed(self, now: float) -> None:
         """Whatever had arrived by the deadline has been handed over; it may not hold any more."""
@@ -287,39 +301,41 @@ class Attempt:
             self.reconsider()
             return
         if self._sentence is not None:
-            self._cut(self._sentence, now)
+            self._cut(self._sentence, self._sentence.limit, now)
             return
-        due = self._due(now)
+        due = self._noticed or self._due(now)
         if due is None:
             self._noticed_at = None
             self.reconsider()
         elif self.mode == "warn":
-            self._noticed_at = None
-            verdict = self._record(due, now)
-            self.watch.mute(due)  # before an observer can begin a new silence
-            self.tell(
-                events.TimedOut(activity=self.activity, at=now, verdict=verdict, enforced=False)
-            )
-            self.reconsider()
+            self._context.run(self._warn, due, now)
         elif self._is_interruptible(due):
-            self._interrupt(self._record(due, now), now)
+            self._context.run(self._interrupt, due, now)
         else:
-            self._cut(self._record(due, now), now)
+            self._cut((due, now, self.watch.lateness(due, now)), due.limit, now)
 
-    def _cut(self, verdict: Verdict, now: float) -> None:
+    def _warn(self, due: Due, now: float) -> None:
+        self._noticed_at = None
+        verdict = self._record(due, now)
+        self.watch.mute(due)  # before an observer can begin a new silence
+        self.tell(events.TimedOut(activity=self.activity, at=now, verdict=verdict, enforced=False))
+        self.reconsider()
+
+    def _cut(self, candidate: Verdict | Found, limit: Limit, now: float) -> None:
         assert self.loop is not None
         assert self._noticed_at is not None
         # `total` binds the whole block; every other limit surfaces at the pull (O5).
-        of_block = self.watch.waiting_since is None or verdict.limit == "total"
+        of_block = limit == "total" or self.watch.waiting_since is None
         target = self.block if of_block and self.block is not None else self.pull
         assert target is not None
         if target.cut() is Cut.SENT:
             self.struck_block = target is self.block
-            self.candidate = verdict
+            self._candidate = candidate
             self.loop.timekeeper.put(self, now + UNWINDING)
         elif now - self._noticed_at >= UNWINDING:
             self.struck_block = target is self.block
-            self._go_deaf(verdict, now)
+            self._candidate = candidate
+            self._context.run(self._go_deaf, now)
             target.cut(force=True)  # what comes now is too late anyway (T3)
         else:
             self.loop.timekeeper.put(self, now + self._look)
@@ -332,9 +348,10 @@ class Attempt:
         waits = self.watch.turn_open and self.watch.waiting_since is not None
         return bool(self.plan.interrupts) and waits and due.limit != "exited"
 
-    def _interrupt(self, verdict: Verdict, now: float) -> None:
+    def _interrupt(self, due: Due, now: float) -> None:
         assert self.loop is not None
-        self._sentence, self._noticed_at = verdict, None
+        self._sentence = verdict = self._record(due, now)
+        self._noticed_at = None
         self.tell(
             events.Interrupting(
                 activity=self.activity, at=now, verdict=verdict, bound=INTERRUPTING
@@ -373,9 +390,9 @@ class Attempt:
             self.decide(self._sentence)  # the message is delivered, and the next pull raises
         # Else it is what the turn still had to say: its end may follow.
 
-    def _go_deaf(self, verdict: Verdict, now: float) -> None:
-        self.candidate = verdict
-        self.tell(events.PullDeaf(activity=self.activity, at=now, verdict=verdict))
+    def _go_deaf(self, now: float) -> None:
+        assert self.candidate is not None
+        self.tell(events.PullDeaf(activity=self.activity, at=now, verdict=self.candidate))
         self.decide()
 
     def withdraw(self) -> None:
@@ -385,11 +402,23 @@ class Attempt:
         if withdrawn is None:
             return
         self._stop_interrupting()
-        self.candidate = self._sentence = self._noticed_at = None
+        self._candidate = self._sentence = self._noticed_at = None
         self.tell(
             events.CutWithdrawn(activity=self.activity, at=self.loop.clock(), verdict=withdrawn)
         )
         self.loop.timekeeper.drop(self)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something was cancelled, which nothing has taken back yet."""
+        return self._candidate is not None
+
+    @property
+    def candidate(self) -> Verdict | None:
+        """What the pull or the block was cut for."""
+        if isinstance(self._candidate, tuple):
+            self._candidate = self._record(*self._candidate)
+        return self._candidate
 
     @property
     def is_sentenced(self) -> bool:
@@ -494,20 +523,21 @@ class Attempt:
 
     def truncated(self) -> Verdict:
         """The verdict on a stream that ended before its turn did (T10)."""
-        assert self.loop is not None
-        now = self.loop.clock()
-        since = self.watch.started or now
-        verdict = self.watch.verdict(Due("idle", now, 0.0, since), now)
-        return self._signed(replace(verdict, limit="truncated", window=None))
+        return self._of_an_end("truncated")
 
     async def exited(self) -> Verdict | None:
         """The verdict on a stream that ended before its turn did, if its process failed."""
         if self._supervision is None or not await self._supervision.is_dead_within(DRAIN):
             return None
+        verdict = self._of_an_end("exited")
+        return verdict if verdict.exit else None
+
+    def _of_an_end(self, limit: Limit) -> Verdict:
+        """The verdict on what no window had to be waited for."""
         assert self.loop is not None
         now = self.loop.clock()
-        verdict = self._record(Due("exited", now, 0.0, self.watch.started or now), now)
-        return replace(verdict, window=None) if verdict.exit else None
+        due = Due(limit, now, 0.0, self.watch.started or now)
+        return replace(self._record(due, now, 0.0), window=None)
 
     def _judge(self, now: float) -> Due | Half | Stalled | None:
         judgement = self.watch.judge(now)
@@ -521,18 +551,17 @@ class Attempt:
             return self.watch.overdue_total(now)
         return due
 
-    def _record(self, due: Due, now: float) -> Verdict:
-        return self._signed(self.watch.verdict(due, now))
-
-    def _signed(self, verdict: Verdict) -> Verdict:
-        return replace(
-            verdict,
+    def _record(self, due: Due, now: float, lateness: float | None = None) -> Verdict:
+        return self.watch.verdict(
+            due,
+            now,
+            lateness,
             name=self.activity.name,
             labels=dict(self.activity.labels),
             token=self.activity.token,
             scope=scopes_in_force(),
             when=datetime.now(UTC),
-            exit=self._exit_status if verdict.limit == "exited" else None,
+            exit=self._exit_status if due.limit == "exited" else None,
         )
 
     # -- telling -------------------------------------------------------------------------

@@ -303,7 +303,7 @@ def log(event: Event) -> None:
     logger.log(level, "%s: %s", event.activity.name or "stream", text)
 
 
-def _trouble(event: Event) -> tuple[int, str] | None:
+def _trouble(event: Event) -> tuple[int, object] | None:
     """What is worth a warning, with its level."""
     match event:
         case TimedOut():
@@ -331,7 +331,7 @@ def _trouble(event: Event) -> tuple[int, str] | None:
                 "which counts as progress"
             )
         case TornDown() if not event.teardown.confirmed:
-            return logging.ERROR, str(event.teardown)
+            return logging.ERROR, event.teardown
         case _:
             return None
 
@@ -394,11 +394,11 @@ def _news_of_sessions(event: Event) -> tuple[int, str] | None:
             return None
 
 
-def _news(event: Event) -> tuple[int, str]:
+def _news(event: Event) -> tuple[int, object]:
     """What is good to know, with its level."""
     match event:
         case TornDown():
-            return logging.INFO, str(event.teardown)
+            return logging.INFO, event.teardown
         case HalfTime():
             return logging.INFO, f"half of {event.limit}={event.window:g} has passed in silence"
         case Interrupting():

@@ -305,7 +305,7 @@ class GuardedIterator(AsyncIterator[T]):
     async def _came(self, message: T) -> None:
         """A message came, and is more than plain progress or came where something is new."""
         attempt = self.attempt
-        if attempt.candidate is not None:
+        if attempt.is_cut:
             self._parking.release()
             if attempt.verdict is not None:
                 raise await self._conclude(None)  # too late: disconnect has begun (T3)
@@ -357,9 +357,7 @@ class GuardedIterator(AsyncIterator[T]):
     @property
     def _is_cut(self) -> bool:
         attempt = self.attempt
-        return attempt.verdict is not None or (
-            attempt.candidate is not None and not attempt.struck_block
-        )
+        return attempt.verdict is not None or (attempt.is_cut and not attempt.struck_block)
 
     async def _interrupted_by(self, error: BaseException) -> BaseException:
         """Somebody else's cancellation goes on, whatever we had decided."""

@@ -7,7 +7,6 @@ callbacks, a process to be ended, bounds and the loop; nothing of limits, stream
 
 from __future__ import annotations
 
-import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -19,7 +18,7 @@ from streamguard.loops import Cut, consists_of, steps_of, taken
 if TYPE_CHECKING:
     from streamguard.errors import DisconnectOutcome
     from streamguard.knobs import Disconnect
-    from streamguard.loops import Detached, Loop, Steps
+    from streamguard.loops import Detached, Loop, Parking, Steps
     from streamguard.loops.timekeeper import Entry
     from streamguard.process import ProcessTree, Termination
     from streamguard.supervision import Supervision
@@ -264,10 +263,9 @@ class Bounded:
 
     def __init__(self, loop: Loop, bound: float) -> None:
         self.entry: Entry | None = None
-        self.context = contextvars.copy_context()
         self._loop = loop
         self._bound = bound
-        self._parking = loop.parking()
+        self._parking: Parking | None = None  # most closes do not wait
         self._looks = 0
         self.was_cut = False
 
@@ -276,23 +274,26 @@ class Bounded:
         try:
             await taken(steps_of(awaitable), self._wait)
         finally:
-            self._loop.timekeeper.drop(self)
-            self._parking.release()
+            if self._parking is not None:
+                self._loop.timekeeper.drop(self)
+                self._parking.release()
 
     @property
     def is_overruled(self) -> bool:
         """Whether a cancellation that came out must go on: it was not ours alone."""
-        return not self.was_cut or self._parking.is_overruled
+        return not self.was_cut or self._parking is None or self._parking.is_overruled
 
     def _wait(self, steps: Steps, trap: Any) -> Steps:
-        self._parking.arrive()
+        self._parking = parking = self._loop.parking()
+        parking.arrive()
         self._loop.timekeeper.put(self, self._loop.clock() + self._bound)
-        return self._parking.carry_on(steps, trap)
+        return parking.carry_on(steps, trap)
 
     def on_time(self, now: float) -> bool:  # noqa: ARG002 - a sleeper's method
         return True
 
     def on_confirmed(self, now: float) -> None:
+        assert self._parking is not None
         self._looks += 1
         if self._parking.cut() is Cut.SENT:
             self.was_cut = True

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
@@ -288,13 +288,20 @@ class Watch:
         self._not_before = now + extension
         return Stalled(due.limit, lateness, extension)
 
-    def verdict(self, due: Due, now: float) -> Verdict:
-        """`due` as the record of all that was known when it was decided."""
+    def lateness(self, due: Due, now: float) -> float:
+        """How long `due` could have been decided already."""
+        return max(0.0, now - self._decidable(due))
+
+    def verdict(
+        self, due: Due, now: float, lateness: float | None = None, **known: Any
+    ) -> Verdict:
+        """`due`, decided at `now`, as a record of all that is known here, and `known` besides."""
+        known.setdefault("token", self.token)
         return Verdict(
             limit=due.limit,
             window=due.window,
             elapsed=now - due.since,
-            lateness=max(0.0, now - self._decidable(due)),
+            lateness=self.lateness(due, now) if lateness is None else lateness,
             at=now,
             messages=self.messages,
             first_seen=self.progressed or self.turns > 0,
@@ -302,7 +309,7 @@ class Watch:
             last_message_age=None if self.last_message is None else now - self.last_message,
             in_flight=tuple(entry.name or key for key, entry in self.work.items()),
             work=due.work,
-            token=self.token,
+            **known,
         )
 
     # -- what signals do -----------------------------------------------------------------
@@ -489,7 +496,7 @@ class Watch:
             dues.append(Due("liveness", _end_of(window, since), window, since))
         if (window := self.limits.turn) is not None and (began := self._turn_started) is not None:
             dues.append(Due("turn", _end_of(window, began), window, began))
-        if self.limits.gate:
+        if self.work and self.limits.gate:
             dues.extend(
                 Due("tools", entry.until, entry.allowance, entry.since, entry.name or key)
                 for key, entry in self.work.items()
@@ -516,8 +523,8 @@ class Watch:
         return max(due.deadline, self._not_before)
 
     def _reached(self, dues: list[Due], now: float) -> Due | None:
-        reached = [due for due in dues if now >= self._decidable(due)]
-        return min(reached, key=_rank, default=None)
+        reached = [due for due in dues if now >= due.deadline and now >= self._decidable(due)]
+        return min(reached, key=_rank) if len(reached) > 1 else reached[0] if reached else None
 
 
 def _end_of(window: float, since: float) -> float:

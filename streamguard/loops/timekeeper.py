@@ -14,7 +14,6 @@ import logging
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from contextvars import Context
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol, TypeAlias
 
@@ -31,11 +30,10 @@ logger = logging.getLogger("streamguard")
 class Sleeper(Protocol):
     """Who can be woken. `entry` belongs to the timekeeper.
 
-    It is called in `context`: an alarm is everybody's, what follows from it is not.
+    It is called in nobody's context: an alarm is everybody's, and what follows from it is not.
     """
 
     entry: Entry | None
-    context: Context
 
     def on_time(self, now: float) -> bool:
         """The time has come. True: call `on_confirmed` after the passes."""
@@ -75,48 +73,61 @@ class Timekeeper(ABC):
         self._forgotten += 1
         if self._forgotten > max(_MANY, len(self._heap) // 2):
             # Many short streams with a long window: their entries would pile up until then.
-            self._heap = [entry for entry in self._heap if _is_valid(entry)]
+            self._heap = [entry for entry in self._heap if _sleeper_of(entry) is not None]
             heapify(self._heap)
             self._forgotten = 0
-        while self._heap and not _is_valid(self._heap[0]):
-            self._pop()
+        while self._heap and _sleeper_of(self._heap[0]) is None:
+            heappop(self._heap)
+            self._forgotten = max(0, self._forgotten - 1)
         if not self._heap:
             self.set_alarm(None)
 
     def ring(self) -> None:
         """The alarm went off: wake all whose time has come."""
         now = self._clock()
-        curious = [s for s in list(self._due(now)) if self._call(s, s.on_time, now)]
+        curious = [sleeper for sleeper in self._due(now) if self._wakes(sleeper, now)]
         if curious:
             self.after_passes(lambda: self._confirm(curious))
         self.set_alarm(self._heap[0][0] if self._heap else None)
 
-    def _due(self, now: float) -> Iterable[Sleeper]:
-        while self._heap and self._heap[0][0] <= now:
-            if (sleeper := self._pop()) is not None:
-                sleeper.entry = None
-                yield sleeper
+    def _due(self, now: float) -> list[Sleeper]:
+        """Take those off the heap whose time has come, in the order of their times."""
+        heap, entries = self._heap, list[Entry]()
+        while heap and heap[0][0] <= now:
+            if len(entries) > len(heap) // _MANY:
+                # Many at once: to look through the rest is cheaper than to pop them one by one.
+                entries += sorted(entry for entry in heap if entry[0] <= now)
+                self._heap = [entry for entry in heap if entry[0] > now]
+                heapify(self._heap)
+                break
+            entries.append(heappop(heap))
+        sleepers = [sleeper for entry in entries if (sleeper := _sleeper_of(entry)) is not None]
+        self._forgotten = max(0, self._forgotten - len(entries) + len(sleepers))
+        for sleeper in sleepers:
+            sleeper.entry = None
+        return sleepers
 
-    def _pop(self) -> Sleeper | None:
-        """Take the first entry off the heap: its sleeper, unless it was forgotten."""
-        entry = heappop(self._heap)
-        if _is_valid(entry):
-            return entry[2]()
-        self._forgotten = max(0, self._forgotten - 1)
-        return None
+    def _wakes(self, sleeper: Sleeper, now: float) -> bool:
+        try:
+            return sleeper.on_time(now)
+        except Exception as error:  # noqa: BLE001 - the others are waiting
+            self._failed(sleeper, error, now)
+            return False
 
     def _confirm(self, sleepers: Iterable[Sleeper]) -> None:
         for sleeper in sleepers:
-            self._call(sleeper, sleeper.on_confirmed, self._clock())
+            now = self._clock()
+            try:
+                sleeper.on_confirmed(now)
+            except Exception as error:  # noqa: BLE001 - the others are waiting
+                self._failed(sleeper, error, now)
 
-    def _call(self, sleeper: Sleeper, method: Callable[[float], object], now: float) -> bool:
-        try:
-            return bool(sleeper.context.run(method, now))
-        except Exception:
-            logger.exception("%r failed when its time had come; it is asked again", sleeper)
-            if sleeper.entry is None:
-                self.put(sleeper, now + _RETRY)
-            return False
+    def _failed(self, sleeper: Sleeper, error: Exception, now: float) -> None:
+        logger.error(
+            "%r failed when its time had come; it is asked again", sleeper, exc_info=error
+        )
+        if sleeper.entry is None:
+            self.put(sleeper, now + _RETRY)
 
     @abstractmethod
     def set_alarm(self, when: float | None) -> None:
@@ -127,6 +138,7 @@ class Timekeeper(ABC):
         """Call `function` when the loop has run everything now ready, `PASSES` times over."""
 
 
-def _is_valid(entry: Entry) -> bool:
+def _sleeper_of(entry: Entry) -> Sleeper | None:
+    """Whom `entry` is to wake; None if it was forgotten."""
     sleeper = entry[2]()
-    return sleeper is not None and sleeper.entry is entry
+    return sleeper if sleeper is not None and sleeper.entry is entry else None
