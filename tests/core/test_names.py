@@ -35,4 +35,4 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_the_package_imports_no_event_loop():
     """Section 12: who imports the library for one name pays for that name."""
     code = "import sys, streamguard; assert not {'anyio', 'asyncio', 'trio'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

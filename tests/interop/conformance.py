@@ -110,7 +110,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 
@@ -122,7 +122,7 @@ def fetch(folder: Path) -> Path:
     options = ["--no-deps", "--no-binary", "aiostream", "--dest", str(folder), wanted]
     try:
         done = subprocess.run(
-            [*pip, *options], capture_output=True, text=True, timeout=60, check=False
+            [*pip, *options], capture_output=True, text=True, timeout=90, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"pip download {wanted} took more than {error.timeout} s") from None

@@ -7,7 +7,6 @@ import pytest
 from tests.interop import conformance
 
 
-@pytest.mark.timeout(180)
 def test_what_aiostream_tests_of_its_timeout_holds_for_ours(tmp_path):
     """O3: iterated and awaited, at exact times, with one wakeup, everything closed, no warning."""
     try:

@@ -352,7 +352,7 @@ def test_trio_is_imported_only_when_it_is_asked_for():
         "import sys, anyio; from streamguard.testing import clocks;"
         "clocks.run_virtual(anyio.sleep, 60); assert 'trio' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 @asyncios
@@ -530,4 +530,4 @@ def test_uvloop_is_imported_only_when_it_is_asked_for():
         "import sys, anyio; from streamguard.testing import clocks;"
         "clocks.run_virtual(anyio.sleep, 60); assert 'uvloop' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
