@@ -12,7 +12,8 @@
 
 Scripts and their steps are in `script`, what they yield in `messages`, sources that behave
 badly in `misbehaving` and `relays`, one that can be pulled again in `channel`, clients in
-`clients`, a witness in `tap`, virtual time in `clocks`. The pytest plugin gives `virtual_time`.
+`clients`, a witness in `tap`, virtual time in `clocks` and, for uvloop, `uvloop_clock`. The pytest
+plugin gives `virtual_time`.
 May import anyio and `streamguard.signals`; nothing of streamguard imports it.
 """
 
