@@ -72,8 +72,11 @@ class FakeClient:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._disconnecting:
-            await self.disconnect()
+        try:
+            if not self._disconnecting:
+                await self.disconnect()
+        finally:
+            await self._turn.aclose()  # nobody will take what is left
 
     async def connect(self, prompt: str | None = None) -> None:
         """Start a new connection, with the first turn if there is a prompt."""
