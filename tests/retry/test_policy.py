@@ -78,6 +78,14 @@ def test_the_cap_bounds_all_of_it():
     assert delays_of(low, limited, 1, random=1.0, retry_after=59.0) == [60]
 
 
+def test_the_jitter_is_spread_over_the_room_there_is():
+    """P2, R8: cut to the cap or to the time left, not piled up at its end."""
+    limited = ErrorClass.RATE_LIMIT
+    assert delays_of(RetryPolicy(), limited, 1, random=0.5, retry_after=298.0) == [299]
+    policy = RetryPolicy(random=lambda: 0.5)
+    assert policy.jittered(ErrorClass.SERVER, 2.0, room=2.5) == 2.25
+
+
 @pytest.mark.parametrize("error_class", RETRIED)
 def test_any_error_may_ask_for_more_time_and_none_for_less(error_class):
     """P2: a 503 may carry Retry-After, too."""
@@ -158,6 +166,7 @@ def test_a_low_cap_bounds_the_delays_that_nobody_wrote():
 def test_edges_that_can_be_used():
     """T12: none of these is a mistake."""
     assert Backoff(0).delay(7) == 0
+    assert RetryPolicy(idle=Backoff(1, (300,))).base_delay(ErrorClass.IDLE, 0) == 300
     assert RetryPolicy(productive_span=math.inf, min_attempt=0, max_reconnects=0, instant=0)
 
 
