@@ -1,6 +1,6 @@
 """Values of unknown making: what every reader needs so that no garbage makes it raise (S2).
 
-Total functions over whatever a backend sent. Imports nothing of the package.
+Total functions over whatever a backend sent. Imports only the names of error classes.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
+
+from streamguard.retry import classes
 
 Fields: TypeAlias = Mapping[str, Any]
 
@@ -39,16 +41,4 @@ def number_in(value: object) -> float | None:
 
 def class_of_status(status: float) -> str:
     """The error class (P1) of an HTTP status."""
-    match status:
-        case 401 | 403:
-            return "auth"
-        case 402 | 404:
-            return "permanent"
-        case 408:
-            return "network"
-        case 429:
-            return "rate_limit"
-        case _ if 400 <= status < 500:
-            return "validation"
-        case _:
-            return "server" if 500 <= status < 600 else "unknown"
+    return classes.class_of_status(int(status)) or "unknown"
