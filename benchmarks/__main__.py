@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks import (
     fleet,
+    hand_over,
     host_death,
     lateness,
     machine,
@@ -52,6 +53,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
     return {
         "start": lambda: start.measure(s["rounds"]),
         "message": lambda: per_message.measure(s["rounds"], s["messages"]),
+        "hand-over": lambda: hand_over.measure(s["rounds"], s["messages"]),
         "fleet": lambda: fleet.measure(s["streams"], s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),

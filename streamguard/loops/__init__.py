@@ -72,6 +72,18 @@ class Host(Protocol):
         ...
 
 
+class Bell(Protocol):
+    """Wakes the one task that waits here. A ring that nobody waits for is forgotten."""
+
+    async def wait(self) -> None:
+        """Wait for the next ring."""
+        ...
+
+    def ring(self) -> None:
+        """Wake who waits; from its loop's thread."""
+        ...
+
+
 class Detached(Protocol):
     """A task that nobody waits for."""
 
@@ -97,6 +109,10 @@ class Loop(Protocol):
 
     def parking(self) -> Parking:
         """A fresh `Parking` for one stream."""
+        ...
+
+    def bell(self) -> Bell:
+        """A fresh `Bell`: what an event is, cheap enough for every message."""
         ...
 
     def host(self) -> Host:

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import anyio
 
-from streamguard.loops import Cut, Detached, Host, Parking, Steps
+from streamguard.loops import Bell, Cut, Detached, Host, Parking, Steps
 from streamguard.loops.timekeeper import PASSES, Timekeeper
 
 # A coroutine that is stepped by hand has no task; this one equals no current one.
@@ -155,6 +155,27 @@ class AsyncioParking:
         return self.task is _NO_TASK or _is_overruled(self.task, self.cancels)
 
 
+class AsyncioBell:
+    """A future for each wait."""
+
+    __slots__ = ("_loop", "_waiter")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def ring(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
 class AsyncioHost:
     """A block's task, and its cancel count before the block."""
 
@@ -224,6 +245,9 @@ class AsyncioLoop:
 
     def parking(self) -> Parking:
         return AsyncioParking(self._loop)
+
+    def bell(self) -> Bell:
+        return AsyncioBell(self._loop)
 
     def host(self) -> Host:
         return AsyncioHost(self._loop)

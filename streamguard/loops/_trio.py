@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from streamguard.loops import Cut, Detached, Host, Parking, Steps
+from streamguard.loops import Bell, Cut, Detached, Host, Parking, Steps
 from streamguard.loops.timekeeper import PASSES, Timekeeper
 
 _ours: trio.lowlevel.RunVar[TrioLoop] = trio.lowlevel.RunVar("streamguard")
@@ -151,6 +151,28 @@ class TrioParking:
         return False
 
 
+class TrioBell:
+    """The task that waits, rescheduled."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+
+    async def wait(self) -> None:
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def ring(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+
 class TrioHost:
     """What is around a block: scopes that may be cancelled before the block's own."""
 
@@ -197,6 +219,9 @@ class TrioLoop:
 
     def parking(self) -> Parking:
         return TrioParking(self._token)
+
+    def bell(self) -> Bell:
+        return TrioBell()
 
     def host(self) -> Host:
         return TrioHost()

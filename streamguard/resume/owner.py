@@ -67,7 +67,7 @@ class Owner(Generic[T]):
         self, hosting: Hosting, plan: Plan, opener: Opener[T], point: ResumePoint
     ) -> None:
         self.point = point
-        self.slot = Slot[T]()
+        self.slot = Slot[T](hosting.loop)
         self.failure: BaseException | None = None
         self.confirmed = True
         self.is_abandoned = False

@@ -2,16 +2,17 @@
 
 Nothing is read ahead: the owner asks its backend only while the consumer waits, so that silence is
 counted as if both were one task (T1). An item stays in the slot until it is taken: one that is on
-its way in a future is lost with the task that waited for it (R2). Knows anyio's events and nothing
-of streams.
+its way in a future is lost with the task that waited for it (R2). Knows the loop's bells and
+nothing of streams.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-import anyio
+if TYPE_CHECKING:
+    from streamguard.loops import Loop
 
 T = TypeVar("T")
 
@@ -32,13 +33,11 @@ class Slot(Generic[T]):
 
     __slots__ = ("_asked", "_came", "_item", "is_closed", "is_waited_for")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop) -> None:
         self.is_waited_for = False
         self.is_closed = False
         self._item: T | _Empty = _EMPTY
-        # Whoever waits makes the event that wakes it; none is made where nobody has to wait.
-        self._asked: anyio.Event | None = None
-        self._came: anyio.Event | None = None
+        self._asked, self._came = loop.bell(), loop.bell()
 
     # -- the consumer's side ---------------------------------------------------------------
 
@@ -46,14 +45,11 @@ class Slot(Generic[T]):
         """Wait for an item: True. False if none comes any more. Cancelled, it loses nothing."""
         if self._item is _EMPTY and not self.is_closed:
             self.is_waited_for = True
-            self._came = came = anyio.Event()
-            if self._asked is not None:
-                self._asked.set()
+            self._asked.ring()
             try:
-                await came.wait()
+                await self._came.wait()
             finally:
                 self.is_waited_for = False
-                self._came = None
         return self._item is not _EMPTY
 
     def take(self) -> T:
@@ -66,20 +62,16 @@ class Slot(Generic[T]):
     async def asked(self) -> bool:
         """Wait until the consumer waits: True. False as soon as the slot is closed."""
         while not (self.is_waited_for and self._item is _EMPTY) and not self.is_closed:
-            self._asked = anyio.Event()
             await self._asked.wait()
-        self._asked = None
         return not self.is_closed
 
     def put(self, item: T) -> None:
         """Give the consumer an item."""
         self._item = item
-        if self._came is not None:
-            self._came.set()
+        self._came.ring()
 
     def close(self) -> None:
         """No further item comes; from either side. What is in the slot can still be taken."""
         self.is_closed = True
-        for waiter in (self._asked, self._came):
-            if waiter is not None:
-                waiter.set()
+        self._asked.ring()
+        self._came.ring()

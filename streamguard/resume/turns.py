@@ -149,7 +149,19 @@ class Turn(AsyncIterator[T]):
     # -- pulling ---------------------------------------------------------------------------
 
     async def __anext__(self) -> T:
-        keep_alive = self._conversation.keep_alive
+        owner, keep_alive = self._owner, self._conversation.keep_alive
+        if owner is None or keep_alive is not None or self.is_pulled:
+            return await self._next_or_kept_alive(keep_alive)
+        # What `_next` comes to while messages flow, without its hops.
+        self.is_pulled = True
+        try:
+            if await self._is_ready(owner):
+                return owner.slot.take()
+        finally:
+            self.is_pulled = False
+        return await self._next()
+
+    async def _next_or_kept_alive(self, keep_alive: KeepAlive | None) -> T:
         if keep_alive is None:
             return await self._next()
         # Whatever is being waited for goes on where it was with the next pull.
@@ -177,7 +189,8 @@ class Turn(AsyncIterator[T]):
             self.is_pulled = False
 
     async def _is_ready(self, owner: Owner[T]) -> bool:
-        owner.waits_again()
+        if owner.is_pulling:  # on behalf of a pull that was cancelled
+            owner.waits_again()
         try:
             return await owner.slot.ready()
         except BaseException:
