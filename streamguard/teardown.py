@@ -171,12 +171,17 @@ class TearingDown:
     async def _run(self) -> None:
         """See all of it through; in a task that may have to be left (D6)."""
         self._host = anyio.CancelScope(shield=True)
-        with self._host:
-            await self._disconnect()
-            await self._end_tree()
-        if self._host.cancelled_caught:
-            self._loop.spawn(self._run)  # which goes on where this one was
-            return
+        try:
+            with self._host:
+                await self._disconnect()
+                await self._end_tree()
+        finally:
+            if self._host.cancelled_caught:
+                self._loop.spawn(self._run)  # which goes on where this one was
+            else:  # also when the program exits: nobody may wait for this for ever
+                self._end()
+
+    def _end(self) -> None:
         assert self._over is not None
         self._over.set()
         if self._then is not None:
@@ -224,11 +229,13 @@ async def _failure_of(callback: Disconnect, loop: Loop) -> BaseException | None:
         result = callback()
         if inspect.isawaitable(result):
             await result
-    except (KeyboardInterrupt, GeneratorExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:
         if consists_of(error, loop.cancelled) and loop.is_cancelling():
             raise  # the loop is closing
+        if isinstance(error, GeneratorExit) and not loop.is_running_here():
+            raise  # this is being collected, after the loop
         # Not even a stray CancelledError goes on: a close that awaits a task which it has
         # cancelled itself often ends like that.
         return error

@@ -262,11 +262,13 @@ def test_a_disconnect_that_raises(loop: Loop, form: str, kind: str) -> None:
     loop.run(main)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(3), GeneratorExit(), BaseExceptionGroup("closing", [GeneratorExit()])],
+    ids=repr,
+)
 def test_a_disconnect_that_would_end_the_program(loop: Loop, form: str, error: Any) -> None:
     """D3: also what is no Exception stays in the disconnect's task."""
-    if isinstance(error, GeneratorExit):
-        error = BaseExceptionGroup("closing", [error])
 
     async def main() -> None:
         taken = await take(silent(hanging(), disconnect=Disconnect(error=error)), form)
@@ -275,6 +277,26 @@ def test_a_disconnect_that_would_end_the_program(loop: Loop, form: str, error: A
         assert taken.error.teardown.disconnect == "raised"
 
     loop.run(main)
+
+
+@pytest.mark.parametrize("form", ["bare", "hosted"])
+def test_a_program_that_exits_during_a_teardown_is_not_held_up(native: Loop, form: str) -> None:
+    """D6: asyncio then cancels every task once, ours too: nobody may wait for them for ever."""
+
+    async def main() -> None:
+        async def leave() -> None:
+            raise SystemExit(7)
+
+        leaving: list[asyncio.Task[None]] = []
+
+        async def disconnect() -> None:
+            leaving.append(asyncio.create_task(leave()))
+            await asyncio.sleep(10)
+
+        await take(silent(hanging(), disconnect=disconnect), form)
+
+    with pytest.raises(SystemExit):
+        native.run(main)
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
