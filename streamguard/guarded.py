@@ -208,6 +208,7 @@ class GuardedIterator(AsyncIterator[T]):
             finally:
                 self._pulling = False
             if outcome is error:
+                del outcome  # or it and this frame keep each other, and the stream with them (O7)
                 raise
             raise outcome from outcome.__cause__
         return message
@@ -227,7 +228,9 @@ class GuardedIterator(AsyncIterator[T]):
             message: T = await taken(self._ask(), self._wait)
             await self._came(message)
         except BaseException as error:
-            if (outcome := await self._outcome(error)) is error:
+            outcome = await self._outcome(error)
+            if outcome is error:
+                del outcome
                 raise
             raise outcome from outcome.__cause__
         finally:
@@ -393,13 +396,14 @@ class GuardedIterator(AsyncIterator[T]):
         return end
 
     async def _finish(self, end: BaseException) -> None:
-        self._stop(end)
+        is_normal = isinstance(end, StopAsyncIteration)
+        self._stop(StopAsyncIteration() if is_normal else end)  # its traceback leads back to us
         if self.attempt.block is not None:
             return  # leaving the block does the rest
         try:
             await self.close()
         finally:
-            self.attempt.end(None if isinstance(end, StopAsyncIteration) else end)
+            self.attempt.end(None if is_normal else end)
 
     async def _conclude(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -60,12 +60,18 @@ def taken(steps: Steps, carry_on: Callable[[Steps, Any], Steps]) -> Steps:
     return result
 
 
-def steps_of(awaitable: Awaitable[Any]) -> Steps:
+def steps_of(awaitable: Any) -> Steps:
     """The steps of `awaitable`, to be sent and thrown into whatever they are."""
-    # A generator-based coroutine has no `__await__`: it is its own steps.
-    is_awaited = hasattr(awaitable, "__await__")
-    steps = cast("Steps", awaitable.__await__() if is_awaited else awaitable)
-    return steps if hasattr(steps, "throw") else _wrapped(steps)
+    if hasattr(awaitable, "__await__"):
+        steps = awaitable.__await__()
+    elif inspect.isawaitable(awaitable):
+        steps = cast("Any", awaitable)  # a generator-based coroutine: it is its own steps
+    else:
+        raise TypeError(
+            "the stream's __anext__ must be `async def`, or return an awaitable: what it returned "
+            f"is of the type {type(awaitable).__name__}"
+        )
+    return steps if hasattr(steps, "send") and hasattr(steps, "throw") else _wrapped(steps)
 
 
 def _wrapped(iterator: Iterator[Any]) -> Steps:

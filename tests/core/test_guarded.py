@@ -27,6 +27,7 @@ from streamguard.testing import (
     done,
     hang,
     holds_task_group,
+    run_virtual,
     say,
     silence,
 )
@@ -1076,6 +1077,89 @@ def test_dropping_a_stream_leaves_nothing_behind(loop):
         assert ghost() is None
 
     loop.run(main)
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="counts references")
+def test_a_stream_that_has_ended_needs_no_collector(loop, form):
+    """O7: neither it nor its source waits for the collector when nobody has it any more."""
+    import gc
+    import weakref
+
+    async def main():
+        source = WithAsyncNext("end")
+        ghost = weakref.ref(source)
+        gc.disable()
+        try:
+            taken = await take(source | idle_guard(180), form)
+            del source
+            assert taken.messages == [1, 2]
+            assert ghost() is None
+        finally:
+            gc.enable()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("gives", [7, None, [1], (m for m in "ab")], ids=lambda it: str(type(it)))
+def test_a_source_that_gives_nothing_to_await(loop, form, gives):
+    """O1: `def __anext__` for `async def` is a mistake, and is no stream of None without end."""
+
+    class Source:
+        def __aiter__(self):
+            return self
+
+        def __anext__(self):
+            return gives
+
+    def leave(_message):
+        raise EOFError
+
+    async def main():
+        taken = await take(Source() | idle_guard(180), form, leave)
+        assert isinstance(taken.error, TypeError)
+        assert str(taken.error).endswith(f"returned is of the type {type(gives).__name__}")
+
+    loop.run(main)
+
+
+def test_steps_that_cannot_be_sent_into(form):
+    """O1: `__await__` may give any iterator, such as one that can be thrown into at most."""
+
+    class Steps:
+        def __init__(self, coroutine):
+            self._steps = coroutine.__await__()
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return next(self._steps)
+
+        def throw(self, *error):
+            return self._steps.throw(*error)
+
+    class Answer:
+        def __await__(self):
+            return Steps(asyncio.sleep(1, "answer"))
+
+    class Source:
+        left = 3
+
+        def __aiter__(self):
+            return self
+
+        def __anext__(self):
+            if not self.left:
+                raise StopAsyncIteration
+            self.left -= 1
+            return Answer()
+
+    async def main():
+        taken = await take(Source() | idle_guard(180), form)
+        assert taken.error is None
+        assert taken.messages == ["answer"] * 3
+
+    run_virtual(main)
 
 
 def test_partials_and_methods_make_sources_too(loop):
