@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
@@ -100,6 +101,8 @@ class Activity:
     )
 
     def __init__(self, name: str = "", **labels: object) -> None:
+        if not isinstance(cast("object", name), str):
+            raise ConfigError(f"Activity({name!r}): give it a name that people will read")
         self.name = name
         self.labels: Mapping[str, object] = MappingProxyType(labels) if labels else _NONE
         self._weak_bound: weakref.ref[Bound] | None = None
@@ -213,6 +216,11 @@ class Activity:
         `allowance`, or at the wall-clock time `until` (an aware datetime or an epoch); if both
         are written, at whichever comes first.
         """
+        if not isinstance(cast("object", reason), str):
+            raise ConfigError(
+                f"hold({reason!r}): the reason is a string that people will read; as a decorator, "
+                '@activity.hold("permission")'
+            )
         longest = seconds(allowance, "allowance")
         if until is None:
             return Hold(self, reason, longest)
@@ -306,6 +314,8 @@ class Hold:
 
     def __call__(self, callback: F, /) -> F:
         """`callback`, holding while it runs; a coroutine function stays one."""
+        if not callable(cast("object", callback)):
+            raise TypeError(f"hold cannot decorate {callback!r}: it is no function")
         if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
             raise TypeError(
                 f"hold cannot decorate {callback!r}: a generator does its work when it is "
@@ -348,7 +358,7 @@ def _epoch(until: datetime | float) -> float:
             )
         return until.timestamp()
     is_number = isinstance(cast("object", until), int | float) and not isinstance(until, bool)
-    if not is_number or not math.isfinite(until):
+    if not is_number or not abs(until) <= sys.float_info.max:  # NaN is not; an int may be beyond
         raise ConfigError(
             f"hold(until={until!r}): use an aware datetime or the seconds since the epoch "
             "(or allowance= for how long)"

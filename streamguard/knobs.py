@@ -72,31 +72,32 @@ def fields_of(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _off_or(name: str, value: Any) -> Mapping[str, Any]:
-    # None is off for every knob; it is written in `replace`, to take away what there is.
+    # None is off, or the default; it is written in `replace`, to take away what there is.
     if value is None and name in _OFF:
         return _OFF[name]
     return _OTHERS[name](value)
 
 
-def seconds(value: Seconds, name: str, *, none: str = "off") -> float:
+def seconds(value: Seconds, name: str, *, none: str = "") -> float:
     """`value` in seconds; a ConfigError that names the knob unless it is a positive number.
 
     `none` is what None means, where it may be written.
     """
+    otherwise = f" (None = {none})" if none else ""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     # bool is an int, and idle=True is a mistake.
     if isinstance(number, bool) or not isinstance(cast("object", number), int | float):
         raise ConfigError(
-            f"{name}={value!r}: use seconds or a timedelta, such as {name}=180 (None = {none})"
+            f"{name}={value!r}: use seconds or a timedelta, such as {name}=180{otherwise}"
         )
     if not 0 < number <= sys.float_info.max:  # NaN is neither; an int may be beyond
-        raise ConfigError(f"{name}={value!r}: use a positive number of seconds (None = {none})")
+        raise ConfigError(f"{name}={value!r}: use a positive number of seconds{otherwise}")
     return number
 
 
 def optional_seconds(value: Seconds | None, name: str) -> float | None:
     """As `seconds`, with None for off."""
-    return None if value is None else seconds(value, name)
+    return None if value is None else seconds(value, name, none="off")
 
 
 def seconds_or_default(value: Seconds | None, name: str) -> float | None:
@@ -118,8 +119,16 @@ def _idle(value: Seconds | str | Configured | None) -> Mapping[str, float | None
 def _tools(tools: Seconds | Mapping[str, Seconds | None] | None) -> dict[str, Any]:
     if not isinstance(tools, Mapping):
         return {"gate": True, "tools": {"*": optional_seconds(tools, "tools")}}
-    by_name = {name: optional_seconds(value, f"tools[{name!r}]") for name, value in tools.items()}
+    by_name = {_tool(name): optional_seconds(w, f"tools[{name!r}]") for name, w in tools.items()}
     return {"gate": True, "tools": {"*": DEFAULT_TOOLS, **by_name}}
+
+
+def _tool(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"tools={{{name!r}: ...}}: use the names of tools, or '*' for the others"
+        )
+    return name
 
 
 def _client(client: Any) -> dict[str, Any]:
@@ -132,13 +141,31 @@ def _client(client: Any) -> dict[str, Any]:
     return {"disconnects": (disconnect,)}
 
 
-def _callable(name: str, field: str) -> Callable[[Any], dict[str, Any]]:
+def _callable(name: str, field: str, *arguments: str) -> Callable[[Any], dict[str, Any]]:
     def check(value: Any) -> dict[str, Any]:
-        if not callable(value):
-            raise ConfigError(f"{name}={value!r} cannot be called: pass the function itself")
+        check_callable(name, value, *arguments)
         return {field: (value,)}
 
     return check
+
+
+def check_callable(name: str, value: Any, *arguments: str) -> None:
+    """A ConfigError unless `value` can be called with as many arguments, as far as it tells."""
+    if not callable(value):
+        raise ConfigError(f"{name}={value!r} cannot be called: pass the function itself")
+    try:
+        # A wrapper may take what the function that it wraps does not.
+        signature = inspect.signature(value, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # many that are written in C do not tell
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        given = f"one argument, the {arguments[0]}" if arguments else "no arguments"
+        raise ConfigError(
+            f"{name}={value!r} is called with {given}, and cannot be: {error}. "
+            "Pass the method of an object, or bind the rest with functools.partial"
+        ) from None
 
 
 def _process(value: Any) -> dict[str, Any]:
@@ -151,6 +178,8 @@ def _process(value: Any) -> dict[str, Any]:
             f"process={value!r}: pass a pid, a process object (with .pid), or a plain function "
             "that gives either, or None for as long as there is none"
         )
+    else:
+        check_callable("process", value)
     return {"process": value}
 
 
@@ -184,7 +213,7 @@ _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType
         "disconnect_timeout": lambda v: {"disconnect_timeout": seconds(v, "disconnect_timeout")},
         "activity": _activity,
         "read": lambda value: {"backend": backends.resolve(value)},
-        "observer": _callable("observer", "observers"),
+        "observer": _callable("observer", "observers", "event"),
         "mode": _mode,
     }
 )
@@ -195,6 +224,8 @@ _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "disconnect": {"disconnects": ()},
         "interrupt": {"interrupts": ()},
         "process": {"process": None},
+        "disconnect_timeout": {"disconnect_timeout": DEFAULT_DISCONNECT_TIMEOUT},
+        "kill_grace": {"kill_grace": DEFAULT_KILL_GRACE},
         "activity": {"activity": None},
         "observer": {"observers": ()},
     }

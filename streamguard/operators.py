@@ -28,6 +28,7 @@ from streamguard.knobs import (
     Disconnect,
     Pace,
     Seconds,
+    check_callable,
     fields_of,
     seconds,
 )
@@ -249,6 +250,7 @@ def activity_stamp(
         return _operator("activity_stamp", {"activity": into})
     if not callable(into):
         raise ConfigError(f"activity_stamp({into!r}): give it an Activity or a function of one")
+    check_callable("into", into, "activity")
     spaced = f", every={every!r}" if every else ""
     return Operator(Plan(stamps=((into, interval),)), f"activity_stamp({into!r}{spaced})")
 

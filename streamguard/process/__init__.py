@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # How long the owner of a dead process is given to say its exit status, in seconds.
 _STATUS_GRACE: Final = 0.1
+# What a `pid_t` can hold. Asking the system for more is an OverflowError.
+_LARGEST_PID: Final = 2**31 - 1
 
 
 class SupportsPid(Protocol):
@@ -199,6 +201,8 @@ def check_adoptable(target: Any) -> int:
         raise ConfigError(f"{target!r} is no process: pass a pid, or an object with a .pid")
     if pid <= 0:
         raise ConfigError(f"pid {pid} is no process: it would mean a whole group, or everybody")
+    if pid > _LARGEST_PID:
+        raise ConfigError(f"pid {pid} is no process: no system has pids as large")
     if pid in untouchable():
         raise ConfigError(
             f"pid {pid} is this process, one that it descends from, or init: ending it would end "

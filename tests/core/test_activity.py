@@ -470,6 +470,21 @@ def test_a_generator_cannot_be_held_by_its_call():
             activity.hold()(generator)
 
 
+def test_a_hold_that_was_not_called():
+    """T6, T12: `@activity.hold` without its parentheses would replace the callback."""
+    activity = Activity()
+    with pytest.raises(ConfigError, match=r'as a decorator, @activity.hold\("permission"\)'):
+        activity.hold(lambda: None)
+    with pytest.raises(TypeError, match="hold cannot decorate 7"):
+        activity.hold()(7)
+
+
+def test_a_name_is_a_string():
+    """O8, T12"""
+    with pytest.raises(ConfigError, match=r"Activity\(7\): give it a name"):
+        Activity(7)
+
+
 def test_concurrent_calls_of_one_decorated_callback(loop):
     """T6: each call is its own hold, ended in any order."""
 
@@ -635,6 +650,7 @@ def test_until_that_is_past_holds_nothing(loop, wall):
         pytest.param(datetime(2030, 1, 1), id="naive"),  # noqa: DTZ001 - naive on purpose
         pytest.param(float("nan"), id="nan"),
         pytest.param(float("inf"), id="inf"),
+        pytest.param(10**400, id="beyond all floats"),
         pytest.param("2030-01-01", id="str"),
         pytest.param(True, id="bool"),
         pytest.param(timedelta(5), id="timedelta"),

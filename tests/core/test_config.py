@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import math
 import os
@@ -27,6 +28,11 @@ from streamguard.testing import FakeClient, Script, hang, run_virtual, say
 from tests.support import Disconnect, Events, take
 
 KNOBS = ["first", "liveness", "turn", "exit_grace", "total", "tools", "disconnect_timeout"]
+
+
+def off(knob):
+    """What an error says of None: a disconnect is always bounded."""
+    return "" if knob == "disconnect_timeout" else " (None = off)"
 
 
 def limits_of(operator):
@@ -55,9 +61,7 @@ def test_a_limit_is_a_positive_number(knob, value):
     """T12: refused where it is written, by its name, with what to write instead."""
     with pytest.raises(ConfigError) as refused:
         idle_guard(180, **{knob: value})
-    assert str(refused.value) == (
-        f"{knob}={value!r}: use a positive number of seconds (None = off)"
-    )
+    assert str(refused.value) == f"{knob}={value!r}: use a positive number of seconds{off(knob)}"
 
 
 @pytest.mark.parametrize("value", [True, False, "180", "3m", b"180", [180], Fraction(1, 2), 1j])
@@ -67,7 +71,7 @@ def test_a_limit_is_a_number_at_all(knob, value):
     with pytest.raises(ConfigError) as refused:
         idle_guard(180, **{knob: value})
     assert str(refused.value) == (
-        f"{knob}={value!r}: use seconds or a timedelta, such as {knob}=180 (None = off)"
+        f"{knob}={value!r}: use seconds or a timedelta, such as {knob}=180{off(knob)}"
     )
 
 
@@ -199,6 +203,10 @@ def test_nothing_is_derived_from_nothing():
         ({"read": math}, r"module math has no function read\(message\)"),
         ({"mode": "enforced"}, "mode='enforced': use 'enforce', 'warn' or 'off'"),
         ({"mode": False}, "mode=False: use 'enforce', 'warn' or 'off'"),
+        ({"tools": {7: 30}}, r"tools=\{7: \.\.\.\}: use the names of tools"),
+        ({"disconnect": FakeClient.disconnect}, "called with no arguments, .* argument: 'self'"),
+        ({"interrupt": no_observer}, "interrupt=.* is called with no arguments"),
+        ({"observer": lambda: None}, "observer=.* is called with one argument, the event"),
     ],
 )
 def test_values_of_the_wrong_kind(written, hint):
@@ -223,7 +231,9 @@ async def find_process():
         ({"process": os.getpid()}, "is this process, one that it descends from"),
         ({"process": os.getppid()}, "is this process, one that it descends from"),
         ({"process": SimpleNamespace(pid=None)}, "has no pid yet: start it before"),
-        ({"kill_grace": -1}, "kill_grace=-1: use a positive number"),
+        ({"process": 2**31}, "pid 2147483648 is no process: no system has pids as large"),
+        ({"process": no_observer}, "process=.* is called with no arguments"),
+        ({"kill_grace": -1}, "kill_grace=-1: use a positive number of seconds$"),
     ],
 )
 def test_processes_that_cannot_be_ended_are_refused_where_they_are_written(written, hint):
@@ -236,6 +246,21 @@ def test_a_stamp_needs_something_to_fill():
     """T12"""
     with pytest.raises(ConfigError, match="give it an Activity or a function of one"):
         activity_stamp("issue-7")
+    with pytest.raises(ConfigError, match="is called with one argument, the activity"):
+        activity_stamp(lambda: None)
+
+
+def test_what_does_not_tell_how_it_is_called_is_called():
+    """T12: a wrapper takes what it takes, and many a function written in C says nothing."""
+
+    def with_client(function):
+        return functools.wraps(function)(lambda: function(FakeClient()))
+
+    async def disconnect(client):
+        await client.disconnect()
+
+    for callback in (with_client(disconnect), functools.partial(disconnect, FakeClient()), dict):
+        assert idle_guard(180, disconnect=callback).plan.disconnects == (callback,)
 
 
 @pytest.mark.parametrize(
@@ -339,7 +364,7 @@ def test_the_weaker_mode_wins_in_a_pipe():
 
 def test_replace_overrides():
     """T12: whatever was written, tighter or wider."""
-    guard = idle_guard(60, total=3000, tools=30, disconnect=no_observer, observer=no_observer)
+    guard = idle_guard(60, total=3000, tools=30, disconnect=dict, observer=no_observer)
     assert limits_of(guard.replace(idle=180)) == {"idle": 180, "total": 3000}
     assert limits_of(guard.replace(total=None)) == {"idle": 60}
     assert guard.replace(tools={"Bash": 90}).limits.allowance("Bash") == 90
@@ -350,7 +375,7 @@ def test_replace_overrides():
 
 
 def test_replace_takes_away():
-    """T12: None is off, for every knob."""
+    """T12: None is off, or the default, for every knob."""
     guard = idle_guard(
         60,
         client=FakeClient(),
@@ -362,6 +387,8 @@ def test_replace_takes_away():
     bare = guard.replace(client=None, activity=None, observer=None, mode=None, read="auto")
     assert bare.plan == idle_guard(60).plan
     assert guard.replace(disconnect=None).plan.disconnects == ()
+    bounds = idle_guard(60, disconnect_timeout=7, kill_grace=0)
+    assert bounds.replace(disconnect_timeout=None, kill_grace=None).plan == idle_guard(60).plan
 
 
 def test_replace_validates():
