@@ -133,8 +133,8 @@ class ProcessTree:
     async def terminate(self, grace: float = 5.0, *, budget: float | None = None) -> Termination:
         """End the process and its tree: TERM and CONT, `grace` seconds, KILL until none is left.
 
-        Takes at most `budget` seconds (2 x grace + 5). The grace ends as soon as all are dead; a
-        grace of 0 kills at once. What is left then is in `survivors`. Who calls it again
+        Takes at most `budget` seconds (2 x grace + 5), of which the grace at most half. It ends as
+        soon as all are dead; a grace of 0 kills at once. What is left then is in `survivors`. Who calls it again
         meanwhile waits for the same end. A cancellation waits for it, too; a second one (asyncio
         only) leaves it running on its own, and `termination` has the result.
         """

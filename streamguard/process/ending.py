@@ -111,7 +111,8 @@ class Ending:
         if await self._is_empty():
             return
         await self._survey(self._began + self._budget / 2)
-        grace_ends = min(self._ground.now() + self._grace, deadline)
+        now = self._ground.now()
+        grace_ends = min(now + self._grace, (now + deadline) / 2)  # the rest is for KILL to work
         if self._grace > 0 and await self._empties_when_asked(grace_ends):
             return
         rounds = 0

@@ -257,6 +257,16 @@ def test_an_untouchable_is_no_member_even_if_all_the_signs_say_so(backends):
         assert [handle.pid for handle in tree._members.living] == [backend.pid]
 
 
+def test_a_group_that_an_ancestor_of_ours_is_in_is_not_used(backends):
+    """D4: nobody of it is taken for a member, and it is not signalled."""
+    backend = backends.start("ready", "hang", start_new_session=True)
+    stats = {pid: procfs.read_stat(pid) for pid in (backend.pid, os.getpid(), os.getppid())}
+    parent = stats[os.getppid()]._replace(group=backend.pid)
+    with ProcessTree.adopt(backend) as tree:
+        assert tree._members.send_to_group(0, Table(stats))
+        assert not tree._members.send_to_group(0, Table({**stats, parent.pid: parent}))
+
+
 def test_nothing_is_signalled_that_was_only_adopted(loop, backends):
     """O7: adopting, looking, waiting and letting go end nothing."""
     backend = backends.start("child", "ready", "hang", ";", "ready", "hang", env=marked_env())

@@ -310,6 +310,42 @@ def test_once_there_are_descriptors_again_the_end_is_proven(loop, backends, monk
     assert backends.living() == set()
 
 
+def test_once_there_are_descriptors_again_an_empty_tree_is_proven_to_be(loop, backends):
+    """D5: none known to live is not enough, until it could be looked for them."""
+    backend = backends.start("ready", "exit", "0")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree:
+            await tree.wait_dead()
+            async with anyio.create_task_group() as tasks:
+                with no_descriptor_to_spare():
+                    tasks.start_soon(tree.terminate)
+                    await anyio.wait_all_tasks_blocked()
+            return tree.termination
+
+    assert loop.run(main).cause == "exited"
+
+
+def test_who_cannot_be_held_ends_with_its_group(loop, backends, monkeypatch):
+    """D4: the group is signalled as one, whoever of it is known."""
+    words = ["child", "ignore", "orphan", "ready", "hang", ";", "ignore", "ready", "hang"]
+    backend = backends.start(*words, start_new_session=True)
+
+    def only_the_root(pid, own=identity.open_handle):
+        if pid != backend.pid:
+            raise ProcessLookupError
+        return own(pid)
+
+    monkeypatch.setattr(identity, "open_handle", only_the_root)
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree:
+            return await tree.terminate(grace=0)
+
+    assert loop.run(main).cause == "killed"
+    assert comes_true(lambda: backends.living() == set())
+
+
 def test_what_goes_wrong_inside_still_ends_the_process(loop, backends, monkeypatch, caplog):
     """D4: a fault of ours is logged, and the tree is killed all the same."""
 
