@@ -87,6 +87,7 @@ class Attempt:
         "block",
         "entry",
         "is_over",
+        "is_spared",
         "loop",
         "mode",
         "plan",
@@ -124,6 +125,7 @@ class Attempt:
         self._tearing_down: TearingDown | None = None
         self._error: StreamGuardError | None = None
         self._stamps: list[float] | None = None
+        self.is_spared = False
 
     # -- facts ---------------------------------------------------------------------------
 
@@ -387,8 +389,18 @@ class Attempt:
             self.withdraw()
         elif ended is not None or self._interrupting is None:
             self._stop_interrupting()
+            if ended is not None and self.plan.outlives_interrupt:
+                self._spare()
             self.decide(self._sentence)  # the message is delivered, and the next pull raises
         # Else it is what the turn still had to say: its end may follow.
+
+    def _spare(self) -> None:
+        """The interrupt has ended the turn, and the same client can go on: nothing is torn down."""
+        self.is_spared = True
+        self.plan = replace(self.plan, disconnects=(), process=None)
+        if self._supervision is not None:
+            self._supervision.release()
+            self._supervision = None
 
     def _go_deaf(self, now: float) -> None:
         assert self.candidate is not None

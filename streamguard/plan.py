@@ -57,6 +57,8 @@ class Plan:
     disconnects: tuple[Disconnect, ...] = ()
     disconnect_timeout: float = DEFAULT_DISCONNECT_TIMEOUT
     interrupts: tuple[Disconnect, ...] = ()
+    # Whether a turn that an interrupt has ended leaves the client as good as it was (D1).
+    outlives_interrupt: bool = False
     process: Process | None = None
     kill_grace: float = DEFAULT_KILL_GRACE
     activity: Activity | None = None
@@ -85,6 +87,7 @@ class Plan:
             disconnects=_added(self.disconnects, other.disconnects),
             disconnect_timeout=_tighter(self.disconnect_timeout, other.disconnect_timeout),
             interrupts=_added(self.interrupts, other.interrupts),
+            outlives_interrupt=self.outlives_interrupt or other.outlives_interrupt,
             process=_only("process", self.process, other.process),
             kill_grace=_tighter(self.kill_grace, other.kill_grace),
             activity=_only("activity", self.activity, other.activity),

@@ -118,6 +118,7 @@ class Owner(Generic[T]):
         attempt.watch.mark_prompt(now)
         ledger.begin(attempt, now)
         is_first = self.attempt is None
+        self.failure = None
         self.attempt = attempt
         self._messages = GuardedIterator(_Feed(self, prompt), attempt)
         self._has_turn_ended = False
@@ -201,6 +202,11 @@ class Owner(Generic[T]):
             except StopAsyncIteration:
                 self._has_turn_ended = True
                 break
+            except StreamGuardError as error:
+                if not self._is_spared:
+                    raise
+                self.failure = error  # and the connection is as good as it was
+                break
             self.is_pulling = False
             if not noted.is_replayed:
                 slot.put(message)
@@ -219,7 +225,16 @@ class Owner(Generic[T]):
     @property
     def _is_spent(self) -> bool:
         """Whether the turn's normal end was made by disconnecting."""
-        return self.attempt is not None and self.attempt.verdict is not None
+        return (
+            self.attempt is not None
+            and self.attempt.verdict is not None
+            and not self.attempt.is_spared
+        )
+
+    @property
+    def _is_spared(self) -> bool:
+        """Whether the turn's verdict leaves the connection alone."""
+        return self.attempt is not None and self.attempt.is_spared and not self._is_stopping
 
     def _is_of_our_cut(self, error: BaseException) -> bool:
         return self._is_stopping and loops.consists_of(error, self._loop.cancelled)
@@ -398,7 +413,7 @@ class Owner(Generic[T]):
         match event:
             case events.PullDeaf():
                 self._begin_ending(is_deaf=True)
-            case events.TimedOut(enforced=True):
+            case events.TimedOut(enforced=True) if not self._is_spared:
                 self._begin_ending()
             case _:
                 pass

@@ -57,6 +57,8 @@ class Connection(Generic[T_co]):
     that one connection can serve many prompts.
     `client`, `disconnect`, `interrupt`, `process`: what ends this attempt's backend, as for
     `idle_guard`; they go before those of the pipe, which would be another attempt's.
+    `outlives_interrupt`: a turn that `interrupt` has ended leaves the client as good as it was, so
+    that nothing is torn down and the next prompt goes to the same one.
     """
 
     source: AsyncIterable[T_co] | Callable[[str], AsyncIterable[T_co] | Awaitable[Any]]
@@ -64,6 +66,7 @@ class Connection(Generic[T_co]):
     disconnect: Disconnect | None = None
     interrupt: Disconnect | None = None
     process: Process | None = None
+    outlives_interrupt: bool = False
 
     def __post_init__(self) -> None:
         if not (callable(self.source) or hasattr(type(self.source), "__aiter__")):
@@ -78,7 +81,8 @@ class Connection(Generic[T_co]):
         """What was given to end the backend with, as a plan."""
         names = ("client", "disconnect", "interrupt", "process")
         given = {name: getattr(self, name) for name in names}
-        return Plan(**fields_of({k: v for k, v in given.items() if v is not None}))
+        fields = fields_of({k: v for k, v in given.items() if v is not None})
+        return Plan(**fields, outlives_interrupt=self.outlives_interrupt)
 
     def over(self, plan: Plan) -> Plan:
         """`plan` with this connection's handles in the place of its own."""
@@ -89,6 +93,7 @@ class Connection(Generic[T_co]):
             plan,
             disconnects=mine.disconnects,
             interrupts=mine.interrupts,
+            outlives_interrupt=mine.outlives_interrupt,
             process=mine.process,
         )
 

@@ -19,7 +19,6 @@ from streamguard import events, scopes
 from streamguard.errors import (
     Attempted,
     CircuitOpenError,
-    DeadlineExceededError,
     ResumeDivergedError,
     StreamGuardError,
 )
@@ -232,17 +231,14 @@ class Turn(AsyncIterator[T]):
         conversation = self._conversation
         if not self._has_begun:
             self._take_over()
-        if self._can_reuse(conversation.owner):
-            await self._ask_breaker()
-            owner = conversation.owner
-            if self._can_reuse(owner):  # as it was before we waited
-                assert owner is not None
-                if self._ledger.token is None:
-                    self._ledger.carry(*conversation.carried)
-                return self._begun(owner, self._prompt)
-        await conversation.make_way()
-        await anyio.sleep_until(self._not_before) if self._must_wait() else None
+        if not self._can_reuse():
+            await conversation.make_way()
+        if self._not_before > conversation.hosting.loop.clock():
+            await anyio.sleep_until(self._not_before)
         await self._ask_breaker()
+        if self._can_reuse():
+            return self._reuse()
+        await conversation.make_way()  # it may have been there when we began to wait
         point = self._next_point or self._first_point()
         return self._begun(conversation.owner_at(point), point.prompt)
 
@@ -255,11 +251,21 @@ class Turn(AsyncIterator[T]):
         self._has_begun = True
         self._ledger.token = conversation.point.token
 
-    def _can_reuse(self, owner: Owner[T] | None) -> bool:
-        return owner is not None and owner.can_serve and self._next_point is None
+    def _can_reuse(self) -> bool:
+        owner = self._conversation.owner
+        return owner is not None and owner.can_serve
 
-    def _must_wait(self) -> bool:
-        return self._not_before > self._conversation.hosting.loop.clock()
+    def _reuse(self) -> Owner[T]:
+        """Send the prompt over the connection that is there."""
+        conversation, point = self._conversation, self._next_point
+        assert conversation.owner is not None
+        if point is None:
+            if self._ledger.token is None:
+                self._ledger.carry(*conversation.carried)
+            return self._begun(conversation.owner, self._prompt)
+        # After an interrupt: another attempt, though by the same client.
+        conversation.hosting.on_open(replace(point, attempt=conversation.owner.point.attempt))
+        return self._begun(conversation.owner, point.prompt)
 
     def _begun(self, owner: Owner[T], prompt: str | None) -> Owner[T]:
         self._owner = owner
@@ -308,8 +314,9 @@ class Turn(AsyncIterator[T]):
 
     def _is_done_anyway(self, failure: BaseException) -> bool:
         """A turn that has ended stays completed, whatever becomes of its connection (T3)."""
-        is_loss = isinstance(failure, Exception) and not isinstance(failure, DeadlineExceededError)
-        return self._ledger.is_completed and is_loss
+        # Verdicts know what had ended; one on a turn that an interrupt ended stays one.
+        is_verdict = isinstance(failure, StreamGuardError) and failure.verdict is not None
+        return self._ledger.is_completed and isinstance(failure, Exception) and not is_verdict
 
     def _complete(self) -> None:
         ended, permit = self._ledger.ended, self._take_permit()

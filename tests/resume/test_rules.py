@@ -883,3 +883,44 @@ def test_a_consumer_that_leaves_says_nothing_about_the_backend(loop):
         backend.check()
 
     loop.run(main)
+
+
+# -- the interrupt, which spares the client ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("outlives", [True, False])
+def test_a_turn_that_an_interrupt_ended(loop, outlives):
+    """D1: the same client goes on, where it says that it can; else it is disconnected as ever."""
+
+    async def main():
+        events = Events()
+        left = Leftovers()
+        rest = (Script(opened("s"), say("a"), hang()), Script(say("b"), done()))
+        scripts = [rest, Script(say("b"), done())]
+        backend = Backend(scripts, client_options={"on_interrupt": Script(done("error"))})
+
+        @asynccontextmanager
+        async def open_(point):
+            async with backend.open(point) as connection:
+                client = backend.clients[-1]
+                yield Connection(
+                    connection.source,
+                    client=client,
+                    interrupt=client.interrupt,
+                    outlives_interrupt=outlives,
+                )
+
+        guard = idle_guard(60, observer=events)
+        start = anyio.current_time()
+        async with session(open_, prompt="go") | guard | reconnecting_resume() as chat:
+            assert await texts(chat) == ["a", "b"]
+            assert backend.clients[0].disconnect_called is not outlives
+            assert await texts(chat.ask("more")) == ["b"]
+        assert loop.took(anyio.current_time() - start, 60)
+        assert len(backend.clients) == (1 if outlives else 2)
+        assert backend.prompts == ["go", "Continue.", "more"]
+        assert [event.attempt for event in events.of(Reconnected)] == [1 if outlives else 2]
+        backend.check()
+        left.check()
+
+    loop.run(main)
