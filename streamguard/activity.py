@@ -171,8 +171,9 @@ class Activity:
     @property
     def in_flight(self) -> Mapping[str, str]:
         """Work in flight: names by id."""
-        work = self._watch.work if self._watch else {}
-        return {id_: entry.name for id_, entry in list(work.items())}
+        if self._watch is None:
+            return {}
+        return {id_: entry.name for id_, entry in self._watch.work.items()}
 
     @property
     def token(self) -> str | None:

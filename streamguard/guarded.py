@@ -17,7 +17,7 @@ from streamguard import loops
 from streamguard.attempt import NO_LIMITS, Attempt
 from streamguard.config import mode_in_force
 from streamguard.errors import StreamInterruptedError, Verdict
-from streamguard.loops import Suspended, by_hand, stepped, suspend, taken
+from streamguard.loops import Suspended, by_hand, stepped, suspend
 from streamguard.monitor import Block
 from streamguard.operators import Operator
 from streamguard.sources import Source
@@ -146,7 +146,7 @@ class GuardedIterator(AsyncIterator[T]):
         self._reading = attempt.reading
         self._ready = False
         self._total: float | None = None  # when a bare `total` is spent (T1)
-        self._waited = False
+        self._waited = True  # a guess: the last pull found nothing ready
         self._pulling = False
         self._interrupted = False
         self._broken = False
@@ -175,8 +175,7 @@ class GuardedIterator(AsyncIterator[T]):
             or watch.waiting_since is not None
             or (self._total is not None and self._clock() >= self._total)
         ):
-            return (yield from self._pull().__await__())
-        # Nothing is new: what `_pull` comes to, without its hops.
+            yield from self._get_ready().__await__()
         try:
             steps = self._ask()
             if self._waited:  # it will wait again: cheaper like this, and dearer if it does not
@@ -213,29 +212,20 @@ class GuardedIterator(AsyncIterator[T]):
             raise outcome from outcome.__cause__
         return message
 
-    async def _pull(self) -> T:
-        """A pull that takes nothing for granted: the first, and where something is new."""
+    async def _get_ready(self) -> None:
+        """Before a pull that can take nothing for granted: the first, and where something is new."""
         if self.ag_running:
             raise RuntimeError(
                 "two pulls at once on one guarded stream: a message would go to either. "
                 "Give each consumer a stream of its own, or let one task pull and hand on"
             )
-        self._pulling = True
-        try:
-            if not self._ready or self.attempt.verdict is not None:
+        if not self._ready or self.attempt.verdict is not None:
+            self._pulling = True
+            try:
                 await self._prepare()
-            self._arrive()
-            message: T = await taken(self._ask(), self._wait)
-            await self._came(message)
-        except BaseException as error:
-            outcome = await self._outcome(error)
-            if outcome is error:
-                del outcome
-                raise
-            raise outcome from outcome.__cause__
-        finally:
-            self._pulling = False
-        return message
+            finally:
+                self._pulling = False
+        self._arrive()
 
     @property
     def ag_running(self) -> bool:

@@ -29,11 +29,11 @@ values it takes and gives) and the standard library.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
@@ -63,6 +63,9 @@ __all__ = [
     "Work",
 ]
 
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
 HOLD_ALLOWANCE: Final = 3600.0
 # What a dead process has left in its pipes comes at once: silence longer than this is the end.
 DRAIN: Final = 0.5
@@ -89,7 +92,10 @@ _OF_A_TURN: Final[frozenset[Limit]] = frozenset({"turn", "tools", "exit_grace"})
 # Their clocks run on through the consumer's time, in which nobody judges them (T1).
 _UNATTENDED: Final = _OF_A_TURN
 
+# Mappings are replaced, never changed: most streams need none, and any thread may read them.
 _NO_USAGE: Final[Mapping[str, float]] = MappingProxyType({})
+_NO_WORK: Final[Mapping[str, Work]] = MappingProxyType({})
+_NO_HOLDS: Final[Mapping[object, float]] = MappingProxyType({})
 _NOTHING: Final[frozenset[Limit]] = frozenset()
 
 
@@ -112,7 +118,7 @@ class Watch:
     last_signal: str | None = None
     token: str | None = None
     usage: Mapping[str, float] = field(default_factory=lambda: _NO_USAGE)
-    work: dict[str, Work] = field(default_factory=dict[str, Work])
+    work: Mapping[str, Work] = field(default_factory=lambda: _NO_WORK)
     started: float | None = None
     waiting_since: float | None = None
     turn_open: bool = False
@@ -128,7 +134,7 @@ class Watch:
     _lifeless: float = 0.0
     _last_message: float | None = None
     _last_progress: float | None = None
-    _holds: dict[object, float] = field(default_factory=dict[object, float])
+    _holds: Mapping[object, float] = field(default_factory=lambda: _NO_HOLDS)
     _armed: bool = False
     _turn_started: float | None = None  # with its first pull or message
     _exit_from: float = 0.0
@@ -196,7 +202,7 @@ class Watch:
     def release(self, key: object, now: float) -> None:
         """A hold is over. Unknown ones, and those that have lapsed, are ignored."""
         self._settle(now)
-        self._holds.pop(key, None)
+        self._holds = _but(self._holds, (key,))
 
     def touch(self, now: float) -> None:
         """Outside evidence of progress: as good as a message, but opens no turn."""
@@ -244,7 +250,7 @@ class Watch:
 
     def is_held(self, now: float) -> bool:
         """Whether a hold is in force. May be asked from any thread."""
-        return any(until > now for until in list(self._holds.values()))
+        return any(until > now for until in self._holds.values())
 
     def deadline(self) -> float:
         """The next instant at which `judge` has something to say; inf if never."""
@@ -360,11 +366,13 @@ class Watch:
         else:
             allowance = self.limits.allowance(signal.name)
             allowance = math.inf if allowance is None else allowance
-            self.work[signal.id] = Work(signal.name, now, allowance, signal.background)
+            work = Work(signal.name, now, allowance, signal.background)
+            self.work = {**self.work, signal.id: work}
 
     def _close_work(self, signal: WorkFinished, now: float) -> None:
-        if self.work.pop(signal.id, None) is None:
+        if signal.id not in self.work:
             return
+        self.work = _but(self.work, (signal.id,))
         self._restart(_TOOLS)
         if not self.turn_open:
             self._exit_from = now  # T14: the grace begins when background work is done
@@ -386,7 +394,7 @@ class Watch:
         # Whichever way the last hold ends, a fresh window follows (T6). So what was before is
         # forgotten now, and nobody has to be told when a hold lapses.
         self._fresh_window()
-        self._holds[key] = max(until, now)
+        self._holds = {**self._holds, key: max(until, now)}
 
     # -- turns and silences --------------------------------------------------------------
 
@@ -403,10 +411,12 @@ class Watch:
         self._exit_from = now
         self._more_expected = more_expected
         self._restart(_OF_A_TURN)
-        for id_ in [id_ for id_, entry in self.work.items() if not entry.background]:
-            del self.work[id_]
-        for key in [key for key in self._holds if isinstance(key, _Announced)]:
-            del self._holds[key]
+        self.work = _but(
+            self.work, [id_ for id_, entry in self.work.items() if not entry.background]
+        )
+        self._holds = _but(
+            self._holds, [key for key in self._holds if isinstance(key, _Announced)]
+        )
 
     def _progress(self, now: float) -> None:
         self.progressed = True
@@ -439,8 +449,9 @@ class Watch:
         quiet_from = since
         if self._holds:
             quiet_from = max(self._holds.values())
-            for key in [key for key, until in self._holds.items() if until <= now]:
-                del self._holds[key]
+            self._holds = _but(
+                self._holds, [key for key, until in self._holds.items() if until <= now]
+            )
         if self.waiting_since is None or not self.turn_open:
             return
         self._lifeless += now - since
@@ -525,6 +536,13 @@ class Watch:
     def _reached(self, dues: list[Due], now: float) -> Due | None:
         reached = [due for due in dues if now >= due.deadline and now >= self._decidable(due)]
         return min(reached, key=_rank) if len(reached) > 1 else reached[0] if reached else None
+
+
+def _but(mapping: Mapping[_K, _V], keys: Collection[_K]) -> Mapping[_K, _V]:
+    """`mapping` without `keys`."""
+    if mapping.keys().isdisjoint(keys):
+        return mapping
+    return {key: value for key, value in mapping.items() if key not in keys}
 
 
 def _end_of(window: float, since: float) -> float:
