@@ -131,7 +131,7 @@ class Attempt:
 
     def begin(self) -> None:
         """The first pull, the block's entry, or a pull after an error of the source's."""
-        self._lease()
+        self.lease()
         self.is_over = False
         # What the timekeeper wakes us for happens in the context of who uses the stream.
         self._context = contextvars.copy_context()
@@ -151,7 +151,7 @@ class Attempt:
     def connected(self, plan: Plan) -> None:
         """The backend was opened within the attempt, and `plan` has the handles it came with."""
         self.plan = plan
-        self._lease()
+        self.lease()
         self._supervise()
 
     def _supervise(self) -> None:
@@ -688,7 +688,7 @@ class Attempt:
 
     # -- bound things --------------------------------------------------------------------
 
-    def _lease(self) -> None:
+    def lease(self) -> None:
         """Take what is bound to the operator, unless another stream has it now (O1)."""
         for thing in self.plan.bound:
             holder = _holders.get(id(thing))

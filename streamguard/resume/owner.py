@@ -112,6 +112,7 @@ class Owner(Generic[T]):
         """One more turn: its messages come through the slot."""
         now = self._loop.clock()
         attempt = Attempt(self._plan, self._hosting.limits, self._hosting.mode)
+        attempt.lease()  # said to the consumer at once, since another attempt would not help
         attempt.reading = self._noted = Noted(self._plan.backend, ledger, self._loop.clock)
         # `total` has run since the session's block was entered, and a prompt opens a turn.
         attempt.watch.started = self._hosting.started

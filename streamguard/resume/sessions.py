@@ -64,7 +64,11 @@ def session(
             "stream that is open already is piped as it is: stream | idle_guard(180)"
         )
     start = point or ResumePoint()
-    return Session(_Opening(open=open, start=replace(start, prompt=prompt or start.prompt)))
+    return Session(
+        _Opening(
+            open=open, start=replace(start, prompt=start.prompt if prompt is None else prompt)
+        )
+    )
 
 
 def session_of(stream: AsyncIterable[T], operator: Operator) -> Session[T]:
@@ -303,8 +307,7 @@ class _Block(Generic[T]):
 
     async def leave(self, exc: BaseException | None) -> bool:
         self._hosting.loop.timekeeper.drop(self)
-        if self._conversation.turn is not None:
-            self._conversation.turn.leave()
+        self._conversation.close()
         failure: BaseException | None = None
         try:
             failure = await self._end_owner(exc)

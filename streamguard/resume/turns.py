@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ENDED: Final = StopAsyncIteration()
+_ASKED_SINCE: Final = (
+    "this turn was left before its end, and another prompt was asked since: iterate a turn to its "
+    "end, or leave it for good"
+)
 
 
 class Conversation(Generic[T]):
@@ -67,6 +71,7 @@ class Conversation(Generic[T]):
         self.point = point
         self.attempts = point.attempt - 1
         # What the connection's earlier turns have done, which a fresh start would not know.
+        self.is_closed = False
         self.carried: tuple[int, int] = (0, 0)
         self._plan_for = plan_for
         self._opener_for = opener_for
@@ -92,6 +97,12 @@ class Conversation(Generic[T]):
     def is_pulled(self) -> bool:
         """Whether the consumer waits for a message now, whatever that takes."""
         return self.turn is not None and self.turn.is_pulled
+
+    def close(self) -> None:
+        """The block is left: nothing is begun any more."""
+        self.is_closed = True
+        if self.turn is not None:
+            self.turn.supersede("the session's block was left: iterate its turns inside of it")
 
     def latest_point(self) -> ResumePoint:
         """Where the session stands now."""
@@ -210,17 +221,10 @@ class Turn(AsyncIterator[T]):
             delivered=ledger.delivered,
         )
 
-    def supersede(self) -> None:
-        """Another prompt is asked: nothing more comes of this one."""
+    def supersede(self, why: str = _ASKED_SINCE) -> None:
+        """Nothing more comes of this turn. If it had not ended, that says nothing of the backend."""
         if self._over is None:
-            self._over = RuntimeError(
-                "this turn was left before its end, and another prompt was asked since: iterate a "
-                "turn to its end, or leave it for good"
-            )
-        self.leave()
-
-    def leave(self) -> None:
-        """The consumer has left: that says nothing about the backend."""
+            self._over = RuntimeError(why)
         if (permit := self._take_permit()) is not None:
             permit.released()
 
@@ -244,9 +248,13 @@ class Turn(AsyncIterator[T]):
 
     def _take_over(self) -> None:
         conversation = self._conversation
+        if conversation.is_closed:
+            self._over = RuntimeError("the session's block was left: ask inside of it")
+            raise self._over
         if (left := conversation.turn) is not None and left is not self:
             conversation.point = replace(conversation.point, token=left._ledger.token)
             left.supersede()
+            conversation.tally = conversation.tally.reset()  # a prompt has its own retries (S0-13)
         conversation.turn = self
         self._has_begun = True
         self._ledger.token = conversation.point.token
@@ -281,7 +289,9 @@ class Turn(AsyncIterator[T]):
         if settings is None or settings.breaker is None or self._ledger.permit is not None:
             return
         try:
-            self._ledger.permit = await settings.breaker.acquire(within=self._remaining())
+            self._ledger.permit = await settings.breaker.acquire(
+                within=max(0.0, self._remaining())
+            )
         except CircuitOpenError as refused:
             if self._failure is None:
                 refused.gave_up = "circuit"

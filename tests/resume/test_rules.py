@@ -30,6 +30,7 @@ from streamguard import (
 from streamguard.events import (
     AttemptEnded,
     AttemptStarted,
+    CloseFailed,
     GaveUp,
     Reconnected,
     RetryScheduled,
@@ -922,5 +923,111 @@ def test_a_turn_that_an_interrupt_ended(loop, outlives):
         assert [event.attempt for event in events.of(Reconnected)] == [1 if outlives else 2]
         backend.check()
         left.check()
+
+    loop.run(main)
+
+
+# -- around it ------------------------------------------------------------------------------------
+
+
+def test_a_new_prompt_has_retries_of_its_own(loop):
+    """S0-13: after giving up on one, too."""
+
+    async def main():
+        backend = Backend([Script(opened("s"), hang())] * 5 + [Script(say("b"), done())])
+        async with (
+            session(backend.open, prompt="one") | idle_guard(60) | reconnecting_resume() as c
+        ):
+            with pytest.raises(IdleTimeoutError):
+                await texts(c)
+            assert len(backend.points) == 3
+            assert await texts(c.ask("two")) == ["b"]
+        assert backend.prompts == [
+            "one",
+            "Continue.",
+            "Continue.",
+            "two",
+            "Continue.",
+            "Continue.",
+        ]
+        backend.check()
+
+    loop.run(main)
+
+
+def test_a_chat_outside_of_its_block(loop):
+    """R1: nothing is opened that nobody would close."""
+
+    async def main():
+        backend = Backend([Script(opened("s"), say("a"), done())])
+        async with session(backend.open, prompt="one") as chat:
+            await anext(aiter(chat))
+        for turn in (aiter(chat), chat.ask("two")):
+            with pytest.raises(RuntimeError, match="block was left"):
+                await anext(turn)
+        assert len(backend.points) == 1
+        backend.check()
+
+    loop.run(main)
+
+
+def test_an_activity_that_is_in_use(loop):
+    """O1: said at once, and not tried again."""
+
+    async def main():
+        guard = idle_guard(60, activity=Activity("one")) | reconnecting_resume()
+        start = anyio.current_time()
+        async with session(Backend([Script(hang())]).open, prompt="a") | guard as busy:
+            with anyio.move_on_after(1):
+                await texts(busy)
+            async with anyio.create_task_group() as tg:
+                tg.start_soon(texts, busy)
+                await anyio.sleep(1)
+                backend = Backend([Script(done())])
+                async with session(backend.open, prompt="b") | guard as chat:
+                    with pytest.raises(RuntimeError, match="bound to an operator"):
+                        await texts(chat)
+                assert backend.points == []
+                tg.cancel_scope.cancel()
+        assert loop.took(anyio.current_time() - start, 2)
+
+    loop.run(main)
+
+
+def test_switched_off_it_still_resumes(loop):
+    """T11: `off` takes away the limits."""
+
+    async def main():
+        steps = (opened("s"), silence(1000), fail(LOST))
+        backend = Backend([Script(*steps), Script(say("b"), done())])
+        guard = idle_guard(60, mode="off")
+        async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+            assert await texts(chat) == ["b"]
+        backend.check()
+
+    loop.run(main)
+
+
+def test_what_closing_raises_after_a_good_end_is_told(loop):
+    """D3: nothing went before it, so it comes out; after a failure it is only reported."""
+
+    async def main():
+        events = Events()
+
+        async def closing(_point):
+            raise OSError("cannot close")
+
+        backend = Backend([Script(opened("s"), say("a"), done())], closing=closing)
+        with pytest.raises(OSError, match="cannot close"):
+            async with session(backend.open, prompt="go") | idle_guard(60) as chat:
+                await texts(chat)
+        backend = Backend([Script(opened("s"), hang())], closing=closing)
+        guard = idle_guard(60, observer=events)
+        async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+            with pytest.raises(IdleTimeoutError) as caught:
+                await texts(chat)
+        assert caught.value.gave_up == "unsafe"  # who knows whether it is closed
+        [told] = events.of(CloseFailed)
+        assert str(told.error) == "cannot close"
 
     loop.run(main)
