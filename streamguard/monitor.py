@@ -8,6 +8,7 @@ the scope (O10). Verdicts surface at the `async with`, as themselves and never i
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import anyio
@@ -56,8 +57,15 @@ class Block:
             raise
 
     def _spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        assert self._group is not None
-        self._group.start_soon(function)
+        # By way of a task: under a plain `asyncio.run`, anyio knows its loop only inside of one,
+        # and a deaf pull's teardown is started by a timer.
+        loops.current().spawn(partial(self._start, function))
+
+    async def _start(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._group is not None:
+            self._group.start_soon(function)
+        else:
+            await function()  # the block was left meanwhile
 
     def cut(self, *, force: bool = False) -> Cut:
         """Cancel the block. anyio and trio never cancel what has been answered (T9)."""
