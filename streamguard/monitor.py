@@ -102,7 +102,7 @@ class Block:
         if attempt.verdict is not None and not attempt.is_over:
             try:
                 await attempt.torn_down()
-            except self._cancelled as error:
+            except BaseException as error:  # noqa: BLE001 - it is raised when all is left
                 outcome = error
         attempt.spawn = None
         swallowed = await self._leave_group(outcome)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import anyio
@@ -117,6 +118,7 @@ class TearingDown:
         self._loop = loop
         self._host: anyio.CancelScope | None = None
         self._deadline: float | None = None
+        self._tree_ended: anyio.Event | None = None
         self._then: Callable[[], object] | None = None
         self._all_returned = False
         self._is_abandoned = False
@@ -143,7 +145,7 @@ class TearingDown:
             return
         try:
             await outlast(self._over, cancellation)
-        except self._loop.cancelled:
+        except BaseException:  # KeyboardInterrupt, too: nobody waits any more
             self._let_go()
             raise
 
@@ -175,6 +177,9 @@ class TearingDown:
             with self._host:
                 await self._disconnect()
                 await self._end_tree()
+        except self._loop.cancelled:  # the loop ends first
+            self._kill_tree()
+            raise
         finally:
             if self._host.cancelled_caught:
                 self._loop.spawn(self._run)  # which goes on where this one was
@@ -208,9 +213,25 @@ class TearingDown:
 
     async def _end_tree(self) -> None:
         tree = self._supervision.tree if self._supervision is not None else None
-        if tree is not None and self.termination is None:
+        if tree is None:
+            return
+        if self._tree_ended is None:
+            self._tree_ended = anyio.Event()
+            # It shields off what would leave this task, so it has one of its own, too.
+            self._loop.spawn(partial(self._terminate, tree, self._tree_ended), name="tree's end")
+        await self._tree_ended.wait()
+
+    async def _terminate(self, tree: ProcessTree, ended: anyio.Event) -> None:
+        try:
             self.termination = await tree.terminate(self._kill_grace)
             self._reporter.tree_ended(tree, self.termination)
+        finally:
+            ended.set()
+
+    def _kill_tree(self) -> None:
+        tree = self._supervision.tree if self._supervision is not None else None
+        if tree is not None and self.termination is None:
+            tree.kill()
 
     async def _call_all(self) -> None:
         try:

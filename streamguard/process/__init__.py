@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _STATUS_GRACE: Final = 0.1
 # What a `pid_t` can hold. Asking the system for more is an OverflowError.
 _LARGEST_PID: Final = 2**31 - 1
+# How long a tree may take to be killed where that blocks, in seconds.
+_KILLING: Final = 1.0
 
 
 class SupportsPid(Protocol):
@@ -148,6 +150,17 @@ class ProcessTree:
             self._ending = HostedEnding(self._members, grace, budget, self._status_when_known)
             loops.current().spawn(self._run)
         return await self._ending.outcome()
+
+    def kill(self) -> None:
+        """Kill the process and its tree where nothing can be waited for: in a loop that ends.
+
+        Blocks for a second at most. What is just being terminated sees to its end by itself.
+        """
+        self._check_open()
+        if self._ending is None:
+            from streamguard.process import blocking
+
+            blocking.end(self._members, 0, _KILLING)
 
     def close(self) -> None:
         """Give back what is held; if it is just being terminated, when that is over."""

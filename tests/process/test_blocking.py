@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import streamguard
-from streamguard.process import blocking, identity, marked_env, procfs
+from streamguard.process import ProcessTree, blocking, identity, marked_env, procfs
 from streamguard.process.forest import Forest
 from streamguard.process.identity import PidfdHandle, StatHandle
 from streamguard.process.members import Members
@@ -49,6 +49,18 @@ TREES = {
         *(";", "ready", "hang"),
     ],
 }
+
+
+def test_a_tree_is_killed_where_no_loop_is_left(backends, way):
+    """D4: deaf or not, nobody is asked; a tree that was let go kills nobody."""
+    backend = backends.start(
+        *("child", "ignore", "detach", "ready", "hang", ";", "ignore", "ready", "hang"),
+    )
+    with ProcessTree.adopt(backend) as tree:
+        tree.kill()
+        assert backends.living() == set()
+    with pytest.raises(RuntimeError, match="is closed"):
+        tree.kill()
 
 
 @pytest.mark.parametrize("case", TREES)

@@ -584,31 +584,46 @@ def test_nothing_of_ours_is_left(loop, backends, how):
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("during", ["disconnect", "the tree's end"])
-def test_native_cancels_during_a_teardown(backends, during, times):
+@pytest.mark.parametrize("form", ["bare", "hosted"])
+def test_native_cancels_during_a_teardown(backends, form, during, times):
     """D6: one waits for the budget; a second leaves the teardown running on its own."""
     backend = backends.start("ignore", "ready", "hang")
 
+    async def consume(operator):
+        if form == "bare":
+            return await take(silence() | operator)
+        async with silence() | operator as messages:
+            return await take(messages)
+
     async def main():
-        events = Events()
-        operator = idle_guard(IDLE, process=backend, kill_grace=0.5, observer=events)
+        events, may_return = Events(), asyncio.Event()
+
+        def let_it_end():
+            if during == "disconnect":
+                may_return.set()
+            else:
+                backend.kill()
+
+        operator = idle_guard(IDLE, process=backend, kill_grace=10 * PATIENCE, observer=events)
         if during == "disconnect":
-            operator = operator.replace(disconnect=lambda: asyncio.sleep(1))
-
-        async def consume():
-            async for _ in silence() | operator:
-                pass
-
-        task = asyncio.create_task(consume())
+            operator = operator.replace(kill_grace=0, disconnect=may_return.wait)
+        task = asyncio.create_task(consume(operator))
         while not events.of(TimedOut):
             await asyncio.sleep(0.01)
         for _ in range(times):
             await asyncio.sleep(0.1)
             task.cancel()
+        if times == 1:
+            await asyncio.sleep(0.1)
+            assert not task.done()
+            let_it_end()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert is_dead(backend.pid) == (times == 1)
-        while backends.living():
+        let_it_end()
+        while not events.of(ProcessKilled):
             await asyncio.sleep(0.01)
+        assert backends.living() == set()
 
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
@@ -670,6 +685,60 @@ def test_a_guarded_process_ends_with_its_program_if_a_sentinel_is_in_force(loop,
         assert comes_true(lambda: is_dead(int(pid)))
     else:
         assert not is_dead(int(pid))
+
+
+# -- an impatient user ---------------------------------------------------------------------------
+
+IMPATIENT = """
+import signal, subprocess, sys
+import anyio
+from streamguard import idle_guard, loops
+from streamguard.events import TimedOut
+
+async def silence():
+    await anyio.sleep_forever()
+    yield
+
+def observe(event):
+    if isinstance(event, TimedOut):
+        loops.current().spawn(press_twice)
+
+async def press_twice():
+    for _ in range(2):
+        await anyio.sleep(0.1)
+        signal.raise_signal(signal.SIGINT)
+    await anyio.sleep_forever()
+
+async def use(operator):
+    if sys.argv[1] == "bare":
+        async for _ in silence() | operator:
+            pass
+    else:
+        async with silence() | operator as messages:
+            async for _ in messages:
+                pass
+
+if __name__ == "__main__":
+    backend = subprocess.Popen(["sh", "-c", "trap '' TERM; setsid sleep 1000 & sleep 1000"])
+    where = {"disconnect": {"disconnect": lambda: anyio.sleep(1000)}, "tree": {}}[sys.argv[2]]
+    operator = idle_guard(0.5, process=backend, observer=observe, kill_grace=1000, **where)
+    options = {"use_uvloop": True} if sys.argv[3] == "uvloop" else {}
+    loop = "trio" if sys.argv[3] == "trio" else "asyncio"
+    anyio.run(use, operator, backend=loop, backend_options=options)
+"""
+
+
+@pytest.mark.parametrize("where", ["disconnect", "tree"])
+@pytest.mark.parametrize("form", ["bare", "hosted"])
+def test_a_program_that_is_interrupted_twice_leaves_nothing(loop, backends, tmp_path, form, where):
+    """D4, D6: the loop ends before the teardown does, and what cannot be waited for is killed."""
+    said = tmp_path / "said"
+    with said.open("wb") as stderr:
+        command = [sys.executable, "-c", IMPATIENT, form, where, loop.name]
+        program = backends.popen(command, stderr=stderr)
+        program.wait(PATIENCE)
+    assert said.read_text().splitlines()[-1] == "KeyboardInterrupt"
+    assert backends.living() == set()
 
 
 # -- a backend's own lines -----------------------------------------------------------------------
