@@ -67,7 +67,8 @@ class Supervision:
     def seek(self) -> None:
         """Adopt the process, unless it was or cannot be named yet.
 
-        ConfigError for what must not, or cannot, be ended. A callable that raises is reported.
+        ConfigError for what must not, or cannot, be ended, RuntimeError for a tree that is closed.
+        A callable that raises is reported.
         """
         if self.tree is not None or (target := self._named()) is None:
             return
@@ -76,6 +77,7 @@ class Supervision:
 
         is_theirs = isinstance(target, ProcessTree)
         tree = target if isinstance(target, ProcessTree) else ProcessTree.adopt(target)
+        tree.check_open()
         self.tree = tree
         watching = self._loop.spawn(partial(_watch, tree, self._reporter), name="process watch")
         # An attempt that is only forgotten must not leave a task and a descriptor behind (O7).

@@ -115,10 +115,10 @@ class ProcessTree:
     async def wait_dead(self) -> None:
         """Return when the process itself is dead. Any number of tasks may wait."""
         if self._members.root is not None and not self.is_dead:
-            self._check_open()
+            self.check_open()
             await self._members.root.wait_dead()
             if not self.is_dead:  # it was closed, with no descriptor left to wait with otherwise
-                self._check_open()
+                self.check_open()
 
     async def look(self) -> tuple[int, ...]:
         """Take note of who belongs to the tree now, and give their pids.
@@ -142,7 +142,7 @@ class ProcessTree:
         """
         grace = _seconds(grace, "grace")
         budget = 2 * grace + 5 if budget is None else _seconds(budget, "budget")
-        self._check_open()
+        self.check_open()
         if self._ending is None or self._ending.is_over.is_set():
             from streamguard import loops
             from streamguard.process.hosted import HostedEnding
@@ -156,7 +156,7 @@ class ProcessTree:
 
         Blocks for a second at most. What is just being terminated sees to its end by itself.
         """
-        self._check_open()
+        self.check_open()
         if self._ending is None:
             from streamguard.process import blocking
 
@@ -167,6 +167,11 @@ class ProcessTree:
         self._is_closed = True
         if self._ending is None or self._ending.is_over.is_set():
             self._members.close()
+
+    def check_open(self) -> None:
+        """RuntimeError if it is closed."""
+        if self._is_closed:
+            raise RuntimeError(f"the tree of pid {self.pid} is closed: close it when it is over")
 
     def __enter__(self) -> Self:
         return self
@@ -182,10 +187,6 @@ class ProcessTree:
     def __repr__(self) -> str:
         state = "dead" if self.is_dead else "alive"
         return f"<ProcessTree of pid {self.pid}: {state}, {self.proof}>"
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise RuntimeError(f"the tree of pid {self.pid} is closed: close it when it is over")
 
     async def _run(self) -> None:
         assert self._ending is not None

@@ -136,7 +136,7 @@ def adopted(tree: ProcessTree, kill_grace: float) -> Callable[[], None]:
 
 
 def _hold(tree: ProcessTree, kill_grace: float) -> int | None:
-    tree._check_open()
+    tree.check_open()
     members = tree._members
     # Of one that was gone when it was adopted, nothing is known that could be ended.
     return None if members.root is None else _link.hold(members, kill_grace)

@@ -238,6 +238,20 @@ def test_a_tree_that_is_handed_in_stays_its_owners(loop, backends):
     assert backends.living() == set()
 
 
+def test_a_tree_that_its_owner_has_closed(loop, backends):
+    """D4: it cannot be watched any more, which is said at the first pull."""
+    backend = backends.start("ready", "hang")
+    with ProcessTree.adopt(backend) as tree:
+        operator = idle_guard(60, process=tree)
+
+    async def main():
+        return await take(silence() | operator)
+
+    _, error = loop.run(main)
+    assert isinstance(error, RuntimeError)
+    assert "is closed" in str(error)
+
+
 def test_a_survivor_is_reported(loop, backends, monkeypatch):
     """D4, D5: what cannot be signalled is named, and nothing is confirmed."""
     backend = backends.start("ready", "hang")
