@@ -446,12 +446,6 @@ class Attempt:
         assert self.verdict is not None
         self._cut_at = self.loop.clock()
         self.loop.timekeeper.drop(self)
-        self.tell(
-            events.TimedOut(
-                activity=self.activity, at=self._cut_at, verdict=self.verdict, enforced=True
-            )
-        )
-        self._stop_interrupting()
         self._tearing_down = TearingDown(
             self,
             self.loop,
@@ -460,7 +454,15 @@ class Attempt:
             supervision=self._supervision,
             kill_grace=self.plan.kill_grace,
         )
-        self._tearing_down.start(self.spawn or self.loop.spawn)
+        try:
+            self.tell(
+                events.TimedOut(
+                    activity=self.activity, at=self._cut_at, verdict=self.verdict, enforced=True
+                )
+            )
+        finally:  # also if an observer ends the program
+            self._stop_interrupting()
+            self._tearing_down.start(self.spawn or self.loop.spawn)
 
     async def torn_down(self, cancellation: BaseException | None = None) -> None:
         """Wait for the teardown's end, through one cancellation: this one, or the next (D6)."""
@@ -683,7 +685,9 @@ class Attempt:
                 self._stamps[i] = now
                 try:
                     stamp(self.activity)
-                except Exception:  # noqa: BLE001 - a stamp never disturbs the stream
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException:  # noqa: BLE001 - a stamp never disturbs the stream
                     events.logger.exception("activity_stamp callback %r raised", stamp)
 
     # -- bound things --------------------------------------------------------------------

@@ -433,5 +433,7 @@ def tell(observers: Iterable[Callable[[_E], None]], event: _E) -> None:
     for observer in observers:
         try:
             observer(event)
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # nothing is awaited here, so a cancellation is nobody's
             logger.exception("observer %r raised on %r", observer, type(event).__name__)

@@ -141,27 +141,34 @@ def _client(client: Any) -> dict[str, Any]:
     return {"disconnects": (disconnect,)}
 
 
-def _callable(name: str, field: str, *arguments: str) -> Callable[[Any], dict[str, Any]]:
+def _callable(name: str, field: str, *told: str) -> Callable[[Any], dict[str, Any]]:
     def check(value: Any) -> dict[str, Any]:
-        check_callable(name, value, *arguments)
+        check_callable(name, value, *told)
         return {field: (value,)}
 
     return check
 
 
-def check_callable(name: str, value: Any, *arguments: str) -> None:
-    """A ConfigError unless `value` can be called with as many arguments, as far as it tells."""
+def check_callable(name: str, value: Any, *told: str) -> None:
+    """A ConfigError unless `value` can be called, as far as it shows.
+
+    What is `told` something is called with that, where nobody can await what it gives.
+    """
     if not callable(value):
         raise ConfigError(f"{name}={value!r} cannot be called: pass the function itself")
+    if told and inspect.iscoroutinefunction(value):
+        raise ConfigError(
+            f"{name}={value!r} is called where nothing can be awaited: no `async def`"
+        )
     try:
         # A wrapper may take what the function that it wraps does not.
         signature = inspect.signature(value, follow_wrapped=False)
     except (TypeError, ValueError):
         return  # many that are written in C do not tell
     try:
-        signature.bind(*arguments)
+        signature.bind(*told)
     except TypeError as error:
-        given = f"one argument, the {arguments[0]}" if arguments else "no arguments"
+        given = f"one argument, the {told[0]}" if told else "no arguments"
         raise ConfigError(
             f"{name}={value!r} is called with {given}, and cannot be: {error}. "
             "Pass the method of an object, or bind the rest with functools.partial"

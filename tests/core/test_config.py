@@ -207,6 +207,7 @@ def test_nothing_is_derived_from_nothing():
         ({"disconnect": FakeClient.disconnect}, "called with no arguments, .* argument: 'self'"),
         ({"interrupt": no_observer}, "interrupt=.* is called with no arguments"),
         ({"observer": lambda: None}, "observer=.* is called with one argument, the event"),
+        ({"observer": Disconnect().__call__}, "observer=.* where nothing can be awaited"),
     ],
 )
 def test_values_of_the_wrong_kind(written, hint):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
+import sys
 from types import SimpleNamespace
 
 import anyio
@@ -237,12 +239,13 @@ def test_each_event_is_a_frozen_value():
 # -- observers -----------------------------------------------------------------------------------
 
 
-def test_an_observer_that_raises_is_reported_and_the_rest_are_told(loop, form, caplog):
-    """E6: reported, never propagated."""
+@pytest.mark.parametrize("kind", [ZeroDivisionError, asyncio.CancelledError, GeneratorExit])
+def test_an_observer_that_raises_is_reported_and_the_rest_are_told(loop, form, caplog, kind):
+    """E6: reported, never propagated, nor taken for a cancellation."""
 
     async def main():
         def broken(event):
-            raise ZeroDivisionError("in an observer")
+            raise kind("in an observer")
 
         events = Events()
         guard = idle_guard(60, observer=broken) | idle_guard(None, observer=events)
@@ -254,7 +257,7 @@ def test_an_observer_that_raises_is_reported_and_the_rest_are_told(loop, form, c
     loop.run(main)
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 5
-    assert all("ZeroDivisionError" in record.exc_text for record in errors)
+    assert all(kind.__name__ in record.exc_text for record in errors)
     assert "raised on 'TimedOut'" in caplog.text
 
 
@@ -266,6 +269,23 @@ def test_what_stops_the_program_passes_an_observer():
 
     with pytest.raises(KeyboardInterrupt):
         tell([stopped], StreamStarted(activity=Activity(), at=0.0))
+
+
+def test_an_observer_that_ends_the_program_does_not_keep_the_backend_alive(loop, form):
+    """E6, D1: the verdict was final when it was told; its teardown begins all the same."""
+    disconnect = Disconnect()
+
+    def ends(event):
+        if isinstance(event, TimedOut):
+            sys.exit(3)
+
+    async def main():
+        with pytest.raises(SystemExit):
+            await take(Script(hang()) | idle_guard(60, disconnect=disconnect, observer=ends), form)
+        await anyio.sleep(1)  # on asyncio a bare stream's disconnect is in a task of its own
+        assert disconnect.finished == 1
+
+    loop.run(main)
 
 
 # -- log lines -----------------------------------------------------------------------------------
