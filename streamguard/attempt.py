@@ -253,6 +253,7 @@ class Attempt:
     def on_time(self, now: float) -> bool:
         """The timekeeper's call: True asks for `on_confirmed` after the passes."""
         if self.verdict is not None:
+            self._strike_block()
             return False
         if self._candidate is not None or self._interrupting is not None:
             self._context.run(self._lose_patience, now)
@@ -373,7 +374,7 @@ class Attempt:
         assert self.loop is not None
         self._stop_interrupting()
         if self.watch.waiting_since is None:
-            self.decide(self._sentence)  # the consumer learns of it at its next pull
+            self._decide_unasked()
         else:
             self._noticed_at, self._look = self.loop.clock(), _FIRST_LOOK
             self.loop.timekeeper.put(self, self._noticed_at)
@@ -391,8 +392,22 @@ class Attempt:
             self._stop_interrupting()
             if ended is not None and self.plan.outlives_interrupt:
                 self._spare()
-            self.decide(self._sentence)  # the message is delivered, and the next pull raises
+            self._decide_unasked()  # but the message is delivered
         # Else it is what the turn still had to say: its end may follow.
+
+    def _decide_unasked(self) -> None:
+        """The sentence is final while no pull waits: the next one raises it."""
+        self.decide(self._sentence)
+        assert self.loop is not None
+        if self.pull is self.block:
+            self._strike_block()  # a monitor has no pulls
+        elif self.block is not None and (when := self.watch.total_deadline()) != float("inf"):
+            self.loop.timekeeper.put(self, when)  # nor may the consumer work on beyond that
+
+    def _strike_block(self) -> None:
+        """Let the block learn of a verdict that is final."""
+        if self.block is not None and self.block.cut() is Cut.SENT:
+            self.struck_block = True
 
     def _spare(self) -> None:
         """The interrupt has ended the turn, and the same client can go on: nothing is torn down."""

@@ -205,6 +205,8 @@ class Monitor:
         return self._attempt.activity
 
     async def __aenter__(self) -> Self:
+        if self._attempt.loop is not None:
+            raise RuntimeError("a monitor guards one block: make another with operator.monitor()")
         await self._block.enter()
         self._attempt.pull = self._block
         if self._is_on:

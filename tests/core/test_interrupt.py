@@ -7,7 +7,7 @@ end with success takes the verdict back; whatever else follows, the sentence sta
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Any
 
 import anyio
@@ -285,6 +285,49 @@ def test_a_monitor_interrupts_too(backend: str) -> None:
         return True
 
     assert run_virtual(main, backend=backend)
+
+
+@pytest.mark.parametrize("answer", [say("b"), done("error")], ids=["goes on", "ends badly"])
+@pytest.mark.parametrize("marks", [True, False], ids=["waiting", "unmarked"])
+def test_a_monitor_s_block_learns_of_a_verdict_that_stands(
+    backend: str, answer: Any, marks: bool
+) -> None:
+    """O10: it has no next pull that could raise it, and must not wait for ever."""
+    events, disconnect = Events(), Disconnect()
+
+    async def main() -> None:
+        heard = anyio.Event()
+        guard = idle_guard(IDLE, interrupt=heard.set, disconnect=disconnect, observer=events)
+        async with guard.monitor() as monitor:
+            with monitor.waiting() if marks else nullcontext():
+                await heard.wait()
+            monitor.saw(answer.message)
+            await anyio.sleep(2 * INTERRUPTING)  # the bound is over while nobody waits
+            with monitor.waiting() if marks else nullcontext():
+                await anyio.sleep_forever()
+
+    with pytest.raises(IdleTimeoutError) as raised:
+        run_virtual(main, backend=backend)
+    assert raised.value.teardown is not None
+    assert raised.value.teardown.confirmed
+    assert len(disconnect.calls) == 1
+
+
+def test_total_binds_a_block_that_has_not_heard_of_its_verdict(backend: str) -> None:
+    """O5, D6: a consumer that works on for ever pulls no more; `total` stops it all the same."""
+    client = Interruptible(say("b"))
+
+    async def work(message: Any) -> None:
+        if message.text == "b":
+            await anyio.sleep_forever()
+
+    async def main() -> Any:
+        operator = idle_guard(IDLE, total=IDLE + 30, interrupt=client.interrupt)
+        return await take(client.stream() | operator, "hosted", work)
+
+    taken = run_virtual(main, backend=backend)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.elapsed == IDLE + 30
 
 
 def test_the_next_silence_is_interrupted_anew(backend: str, form: str) -> None:

@@ -129,6 +129,20 @@ def test_a_message_after_the_block(loop: Loop) -> None:
     loop.run(main)
 
 
+def test_a_monitor_guards_one_block(loop: Loop) -> None:
+    """O10: neither two at once nor one after another, which nothing would watch."""
+
+    async def main() -> None:
+        monitor = idle_guard(60).monitor()
+        async with monitor:
+            with pytest.raises(RuntimeError, match=r"make another with operator.monitor\(\)"):
+                await monitor.__aenter__()
+        with pytest.raises(RuntimeError, match="a monitor guards one block"):
+            await monitor.__aenter__()
+
+    loop.run(main)
+
+
 def test_first_and_tools(loop: Loop) -> None:
     """O10: the other limits hold as everywhere."""
 
