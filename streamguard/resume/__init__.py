@@ -5,6 +5,6 @@
                                                └── retry.decide <── failure ─┘ through a GuardedIterator
 
 `points` are the values a user gives and gets, `sessions` the block, `turns` what is decided in the
-consumer's pulls, `owner` the task that has a connection, `slot` the hand-over between the two,
-`ledger` and `replay` what was done and delivered so far.
+consumer's pulls, `owner` the task that has a connection (a `link`) and `warden` what sees that it ends,
+`slot` the hand-over between consumer and owner, `ledger` and `replay` what was done and delivered so far.
 """

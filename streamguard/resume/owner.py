@@ -20,38 +20,32 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import anyio
 
 from streamguard import events, loops
 from streamguard.attempt import Attempt
-from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
+from streamguard.errors import StreamGuardError
 from streamguard.guarded import GuardedIterator
-from streamguard.loops import Cut, by_hand
+from streamguard.loops import by_hand
 from streamguard.resume.ledger import Noted
-from streamguard.resume.points import Connection
+from streamguard.resume.link import Link
 from streamguard.resume.slot import Slot
-from streamguard.sources import Source
-from streamguard.teardown import UNWINDING, Bounded, TearingDown
+from streamguard.resume.warden import Warden
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
 
     from streamguard.events import AttemptOutcome
     from streamguard.loops import Loop
     from streamguard.plan import Plan
-    from streamguard.process import ProcessTree
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.ledger import Ledger
     from streamguard.resume.points import Opener, ResumePoint
+    from streamguard.sources import Source
 
 T = TypeVar("T")
-
-# Between looks at a pull that cannot be cut yet.
-_LOOK: Final = 0.1
 
 
 class Owner(Generic[T]):
@@ -59,7 +53,6 @@ class Owner(Generic[T]):
 
     `failure`: what ended it, when the slot is closed; None after a turn that just ended.
     `confirmed`: whether its backend is certainly gone, when it is `released`.
-    `failed_to_close`: whether nothing had failed before it was closed.
     `ended_at`: when it began to end, on the loop's clock.
     """
 
@@ -71,7 +64,6 @@ class Owner(Generic[T]):
         self.failure: BaseException | None = None
         self.confirmed = True
         self.is_abandoned = False
-        self.failed_to_close = False
         self.is_pulling = False
         self.is_ending = False
         self.ended_at = 0.0
@@ -80,14 +72,11 @@ class Owner(Generic[T]):
         self.released = anyio.Event()
         self.seen_off = anyio.Event()
         self._hosting = hosting
-        self._plan = replace(plan, observers=(*plan.observers, self._on_event))
-        self._opener = opener
+        observed = replace(plan, observers=(*plan.observers, self._on_event))
+        self.link = Link(hosting, observed, opener, point)
         self._loop: Loop = hosting.loop
-        self._manager: AbstractAsyncContextManager[Any] | None = None
-        self._connection: Connection[T] | None = None
         self._messages: GuardedIterator[T] | None = None
         self._noted: Noted | None = None
-        self._tree: ProcessTree | None = None
         self._turn = anyio.Event()
         self._is_stopping = False
         self._was_left_by_error = False
@@ -101,19 +90,14 @@ class Owner(Generic[T]):
     @property
     def can_serve(self) -> bool:
         """Whether another prompt can be sent over the same connection."""
-        return (
-            self._is_between_turns
-            and not self.is_ending
-            and self._connection is not None
-            and not hasattr(type(self._connection.source), "__aiter__")
-        )
+        return self._is_between_turns and not self.is_ending and self.link.takes_prompts
 
     def begin(self, prompt: str | None, ledger: Ledger) -> None:
         """One more turn: its messages come through the slot."""
         now = self._loop.clock()
-        attempt = Attempt(self._plan, self._hosting.limits, self._hosting.mode)
+        attempt = Attempt(self.link.plan, self._hosting.limits, self._hosting.mode)
         attempt.lease()  # said to the consumer at once, since another attempt would not help
-        attempt.reading = self._noted = Noted(self._plan.backend, ledger, self._loop.clock)
+        attempt.reading = self._noted = Noted(self.link.plan.backend, ledger, self._loop.clock)
         # `total` has run since the session's block was entered, and a prompt opens a turn.
         attempt.watch.started = self._hosting.started
         attempt.watch.mark_prompt(now)
@@ -188,7 +172,7 @@ class Owner(Generic[T]):
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - it is the consumer's, too
-            failure = self._worse(failure, error)
+            failure = self.link.worse(failure, error)
         self._release(failure, confirmed=confirmed)
 
     async def _play(self) -> None:
@@ -240,61 +224,6 @@ class Owner(Generic[T]):
     def _is_of_our_cut(self, error: BaseException) -> bool:
         return self._is_stopping and loops.consists_of(error, self._loop.cancelled)
 
-    # -- opening -----------------------------------------------------------------------------
-
-    async def source_of(self, prompt: str | None) -> Source:
-        """The source of a turn, in the connection that is opened for it if there is none."""
-        if self._connection is None:
-            await self._connect()
-        assert self._connection is not None
-        origin: Any = self._connection.source
-        if not hasattr(cast("object", type(origin)), "__aiter__"):
-            if prompt is None:
-                raise TypeError(
-                    "there is no prompt to send: give one to session(open, prompt=...), or ask it "
-                    "with chat.ask(...) instead of iterating the chat itself"
-                )
-            origin = origin(prompt)
-            if inspect.isawaitable(origin):
-                origin = await origin
-        return Source(origin, aiter(origin))
-
-    async def _connect(self) -> None:
-        manager: Any = self._opener(self.point)
-        if not hasattr(cast("object", type(manager)), "__aenter__"):
-            if inspect.iscoroutine(manager):
-                manager.close()
-            raise TypeError(
-                f"open(point) gave {manager!r}, which is no async context manager: write "
-                "@contextlib.asynccontextmanager over `async def open(point)`, and yield the stream "
-                "or the Connection"
-            )
-        opened: Any = await manager.__aenter__()
-        self._manager = manager
-        is_packed = isinstance(opened, Connection)
-        self._connection = cast("Connection[T]", opened) if is_packed else Connection(opened)
-        plan = self._connection.over(self._plan)
-        if plan.process is not None:
-            plan = replace(plan, process=partial(self._named, plan.process))
-        self._plan = plan
-        assert self.attempt is not None
-        self.attempt.connected(plan)
-        self._hosting.on_open(self.point)
-
-    def _named(self, process: Any) -> ProcessTree | None:
-        """The tree of the connection's process: adopted once, for all of its turns."""
-        if self._tree is None:
-            from streamguard.process import ProcessTree
-
-            is_function = callable(process) and not hasattr(process, "pid")
-            target: Any = process() if is_function else process
-            if target is not None:
-                is_theirs = isinstance(target, ProcessTree)
-                self._tree = target if is_theirs else ProcessTree.adopt(target)
-        return self._tree
-
-    # -- closing -----------------------------------------------------------------------------
-
     async def _leave(self, failure: BaseException | None) -> tuple[BaseException | None, bool]:
         """Close the turn's source, then the connection: what ended it, and whether it is gone."""
         closed = True
@@ -302,90 +231,12 @@ class Owner(Generic[T]):
             try:
                 closed = await self._messages.close()
             except Exception as error:  # noqa: BLE001 - what came before it goes first
-                failure, closed = self._worse(failure, error), False
-        if self._manager is not None:
-            failure, left = await self._leave_connection(self._manager, failure)
-            closed = closed and left
-        confirmed = await self._is_gone(failure, closed=closed)
+                failure, closed = self.link.worse(failure, error), False
+        failure, left = await self.link.leave(failure, was_left_by_error=self._was_left_by_error)
+        confirmed = await self.link.is_gone(failure, closed=closed and left)
         if self.attempt is not None:
             self.attempt.end(failure)
         return failure, confirmed
-
-    async def _leave_connection(
-        self, manager: AbstractAsyncContextManager[Any], failure: BaseException | None
-    ) -> tuple[BaseException | None, bool]:
-        """Leave what `open` gave, as an `async with` around the loop would."""
-        seen = failure or (self._interruption() if self._was_left_by_error else None)
-        swallowed: list[object] = []
-        closing = Bounded(self._loop, self._plan.disconnect_timeout)
-
-        async def leave() -> None:
-            exit_ = type(manager).__aexit__
-            traceback = seen.__traceback__ if seen is not None else None
-            swallowed.append(await exit_(manager, type(seen) if seen else None, seen, traceback))
-
-        is_cancel = loops.consists_of(failure, self._loop.cancelled)
-        try:
-            await closing.run(leave())
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it is the consumer's, or was before
-            if _is_of(error, seen):
-                pass
-            elif loops.consists_of(error, self._loop.cancelled) and not closing.is_overruled:
-                pass  # it took too long
-            elif is_cancel:
-                return error, True  # what had cancelled us from within
-            elif error.__cause__ is seen is not None:
-                return self._translated(failure, error), True
-            else:
-                return self._worse(failure, error), False
-        else:
-            if is_cancel and swallowed[0]:
-                return StreamTruncatedError(
-                    "the stream was cut by a scope that open() holds around it, and that let it "
-                    "end in silence: what it had yet to say is missing",
-                    activity=self._plan.activity,
-                ), True
-        return failure, not closing.was_cut
-
-    def _translated(
-        self, failure: BaseException | None, error: BaseException
-    ) -> BaseException | None:
-        """`open` says what ended it in its own words; a verdict keeps its type."""
-        return failure if isinstance(failure, StreamGuardError) or failure is None else error
-
-    def _interruption(self) -> StreamInterruptedError:
-        return StreamInterruptedError(
-            "the session's block was left by an error or a cancellation",
-            activity=self._plan.activity,
-        )
-
-    def _worse(self, failure: BaseException | None, error: BaseException) -> BaseException:
-        """What is raised of the two; the other one is reported."""
-        if failure is None:
-            self.failed_to_close = True
-            return error
-        self._hosting.tell(events.CloseFailed, attempt=self.point.attempt, error=error)
-        return failure
-
-    async def _is_gone(self, failure: BaseException | None, *, closed: bool) -> bool:
-        """Whether the backend has certainly ended (D5)."""
-        verdict_error = failure if isinstance(failure, StreamGuardError) else None
-        teardown = verdict_error.teardown if verdict_error is not None else None
-        tree = self._tree
-        try:
-            if teardown is not None and verdict_error is not None:
-                if teardown.tree is None and not closed:
-                    teardown = verdict_error.teardown = replace(teardown, confirmed=False)
-                return teardown.confirmed
-            if tree is None or failure is None:
-                return closed
-            ended = await tree.terminate(self._plan.kill_grace)
-            return ended.confirmed
-        finally:
-            if tree is not None:
-                tree.close()
 
     def _release(self, failure: BaseException | None, *, confirmed: bool) -> None:
         if self.released.is_set():
@@ -406,7 +257,8 @@ class Owner(Generic[T]):
         self.slot.close()
         self.released.set()
         if not self.is_abandoned:  # what was open must not live on with an error's traceback
-            self._messages = self._connection = self._manager = self._noted = None
+            self._messages = self._noted = None
+            self.link.forget()
 
     # -- the warden --------------------------------------------------------------------------
 
@@ -422,61 +274,14 @@ class Owner(Generic[T]):
     def _begin_ending(self, *, is_deaf: bool = False) -> None:
         if not self.is_ending:
             self.is_ending, self.ended_at = True, self._loop.clock()
-            self._loop.spawn(partial(self._see_off, is_deaf=is_deaf), name="warden")
+            assert self.attempt is not None
+            warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf)
+            self._loop.spawn(warden.see_off, name="warden")
 
-    async def _see_off(self, *, is_deaf: bool) -> None:
-        """See that the owner ends; leave it behind if it does not."""
-        try:
-            await self._see_that_it_ends(is_deaf=is_deaf)
-        finally:
-            self.seen_off.set()
-
-    async def _see_that_it_ends(self, *, is_deaf: bool) -> None:
+    def abandon(self) -> None:
+        """Leave the task behind; whoever waits for it is free."""
         attempt = self.attempt
-        assert attempt is not None
-        if self.is_pulling and attempt.verdict is None:
-            await self._cut_pull(attempt)
-        if is_deaf or not await self._within(UNWINDING, self.unwound):
-            await self._tear_down(attempt)
-            if not await self._within(UNWINDING, self.unwound):
-                self._abandon(attempt)
-                return
-        # The source, then the connection; both are cut when they take too long.
-        bound = 3 * self._plan.disconnect_timeout + 4 * (self._plan.kill_grace + UNWINDING)
-        if not await self._within(bound, self.released):
-            self._abandon(attempt)
-
-    async def _cut_pull(self, attempt: Attempt) -> None:
-        """Cancel the pull, as soon as that loses nothing; for as long as unwinding may take."""
-        with anyio.move_on_after(UNWINDING):
-            while not self.unwound.is_set() and attempt.verdict is None:
-                if attempt.pull is not None and attempt.pull.cut() is Cut.SENT:
-                    return
-                await self._within(_LOOK, self.unwound)
-
-    async def _tear_down(self, attempt: Attempt) -> None:
-        """What ends a deaf stream (O6)."""
-        if attempt.verdict is not None:
-            await attempt.torn_down()
-            return
-        tearing_down = TearingDown(
-            attempt,
-            self._loop,
-            disconnects=self._plan.disconnects,
-            disconnect_timeout=self._plan.disconnect_timeout,
-            supervision=attempt._supervision,
-            kill_grace=self._plan.kill_grace,
-        )
-        tearing_down.start(self._loop.spawn)
-        await tearing_down.finish()
-
-    async def _within(self, bound: float, event: anyio.Event) -> bool:
-        with anyio.move_on_after(bound):
-            await event.wait()
-        return event.is_set()
-
-    def _abandon(self, attempt: Attempt) -> None:
-        if self.released.is_set():
+        if attempt is None or self.released.is_set():
             return
         self.is_abandoned = True
         self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
@@ -494,7 +299,7 @@ class Owner(Generic[T]):
 class _Feed:
     """One turn of a connection as a source. Its first pull opens what is not open yet."""
 
-    __slots__ = ("_ask", "_owner", "_prompt", "_source")
+    __slots__ = ("_owner", "_prompt", "_source")
 
     def __init__(self, owner: Owner[Any], prompt: str | None) -> None:
         self._owner = owner
@@ -508,7 +313,7 @@ class _Feed:
     def __anext__(self) -> Generator[Any, Any, Any]:
         try:
             if self._source is None:
-                self._source = yield from self._owner.source_of(self._prompt).__await__()
+                self._source = yield from self._open().__await__()
             message = yield from self._source.ask()
         except BaseException:
             self._owner.unwound.set()
@@ -517,6 +322,11 @@ class _Feed:
             self._owner.unwound.set()
         return message
 
+    async def _open(self) -> Source:
+        attempt = self._owner.attempt
+        assert attempt is not None
+        return await self._owner.link.source_of(self._prompt, attempt)
+
     async def aclose(self) -> None:
         if self._source is None:
             return
@@ -524,13 +334,3 @@ class _Feed:
             result = close()
             if inspect.isawaitable(result):
                 await result
-
-
-def _is_of(error: BaseException, seen: BaseException | None) -> bool:
-    """Whether `error` is `seen`, or only wraps it, as a task group does."""
-    if seen is None:
-        return False
-    if isinstance(error, BaseExceptionGroup):
-        parts = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        return all(_is_of(part, seen) for part in parts)
-    return error is seen

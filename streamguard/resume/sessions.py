@@ -344,7 +344,7 @@ class _Block(Generic[T]):
             if error is not kept:
                 raise
         # What had failed before was raised, or nobody asked any more (T3).
-        is_news = owner.failed_to_close and not was_known
+        is_news = owner.link.failed_to_close and not was_known
         return owner.failure if is_news or self._struck is not None else None
 
     def _deadline_error(self, failure: BaseException | None) -> BaseException:

@@ -1031,3 +1031,50 @@ def test_what_closing_raises_after_a_good_end_is_told(loop):
         assert str(told.error) == "cannot close"
 
     loop.run(main)
+
+
+@pytest.mark.parametrize("how", ["timeout", "silent"])
+def test_a_scope_that_open_holds_around_the_stream(loop, how):
+    """R2, T7: its timeout comes out as itself; one that says nothing leaves a stream cut short."""
+
+    async def main():
+        attempts = []
+
+        @asynccontextmanager
+        async def open_(point):
+            attempts.append(point)
+            limit = 10 if point.attempt == 1 else 1000
+            with anyio.fail_after(limit) if how == "timeout" else anyio.move_on_after(limit):
+                yield Script(opened("s"), say("a"), silence(100), say("b"), done())
+
+        async with session(open_) | idle_guard(600) | reconnecting_resume() as chat:
+            assert await texts(chat) == ["a", "a", "b"]
+        kind = TimeoutError if how == "timeout" else StreamTruncatedError
+        assert type(attempts[1].reason) is kind
+
+    loop.run(main)
+
+
+def test_open_says_what_ended_it_in_its_own_words(loop):
+    """R2: raised from the error it was given; a verdict stays what it is."""
+
+    class OwnError(ConnectionError):
+        pass
+
+    async def main():
+        reasons = []
+
+        @asynccontextmanager
+        async def open_(point):
+            reasons.append(type(point.reason))
+            how = [fail(LOST), hang(), done()][len(reasons) - 1]
+            try:
+                yield Script(opened("s"), how)
+            except Exception as error:
+                raise OwnError from error
+
+        async with session(open_) | idle_guard(60) | reconnecting_resume() as chat:
+            await texts(chat)
+        assert reasons == [type(None), OwnError, IdleTimeoutError]
+
+    loop.run(main)

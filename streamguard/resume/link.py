@@ -1,0 +1,207 @@
+"""`Link`: what `open` gave for one attempt, entered and left in one task.
+
+It is left as an `async with` around the loop would leave it, and within a bound. What that raises is
+told from what had ended the attempt before. Knows points, sources and bounds; the task in which all
+of this happens is the owner's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from streamguard import events, loops
+from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
+from streamguard.resume.points import Connection
+from streamguard.sources import Source
+from streamguard.teardown import Bounded
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from streamguard.attempt import Attempt
+    from streamguard.plan import Plan
+    from streamguard.process import ProcessTree
+    from streamguard.resume.hosting import Hosting
+    from streamguard.resume.points import Opener, ResumePoint
+
+T = TypeVar("T")
+
+
+class Link(Generic[T]):
+    """A connection that is opened when it is first needed.
+
+    `plan`: the attempt's, with the connection's own handles once it is open.
+    `failed_to_close`: whether nothing had failed before it was closed.
+    """
+
+    def __init__(
+        self, hosting: Hosting, plan: Plan, opener: Opener[T], point: ResumePoint
+    ) -> None:
+        self.plan = plan
+        self.failed_to_close = False
+        self._hosting = hosting
+        self._opener = opener
+        self._point = point
+        self._manager: AbstractAsyncContextManager[Any] | None = None
+        self._connection: Connection[T] | None = None
+        self._tree: ProcessTree | None = None
+        self._owns_tree = False
+
+    @property
+    def takes_prompts(self) -> bool:
+        """Whether it is open, and another prompt can be sent over it."""
+        connection = self._connection
+        return connection is not None and not hasattr(type(connection.source), "__aiter__")
+
+    def forget(self) -> None:
+        """Let go of what was open: it must not live on with an error's traceback."""
+        self._manager = self._connection = None
+
+    # -- opening ---------------------------------------------------------------------------
+
+    async def source_of(self, prompt: str | None, attempt: Attempt) -> Source:
+        """The source of a turn, in the connection that is opened for it if there is none."""
+        if self._connection is None:
+            await self._connect(attempt)
+        assert self._connection is not None
+        origin: Any = self._connection.source
+        if not hasattr(cast("object", type(origin)), "__aiter__"):
+            if prompt is None:
+                raise TypeError(
+                    "there is no prompt to send: give one to session(open, prompt=...), or ask it "
+                    "with chat.ask(...) instead of iterating the chat itself"
+                )
+            origin = origin(prompt)
+            if inspect.isawaitable(origin):
+                origin = await origin
+        return Source(origin, aiter(origin))
+
+    async def _connect(self, attempt: Attempt) -> None:
+        manager: Any = self._opener(self._point)
+        if not hasattr(cast("object", type(manager)), "__aenter__"):
+            if inspect.iscoroutine(manager):
+                manager.close()
+            raise TypeError(
+                f"open(point) gave {manager!r}, which is no async context manager: write "
+                "@contextlib.asynccontextmanager over `async def open(point)`, and yield the stream "
+                "or the Connection"
+            )
+        opened: Any = await manager.__aenter__()
+        self._manager = manager
+        is_packed = isinstance(opened, Connection)
+        self._connection = cast("Connection[T]", opened) if is_packed else Connection(opened)
+        plan = self._connection.over(self.plan)
+        if plan.process is not None:
+            plan = replace(plan, process=partial(self._named, plan.process))
+        self.plan = plan
+        attempt.connected(plan)
+        self._hosting.on_open(self._point)
+
+    def _named(self, process: Any) -> ProcessTree | None:
+        """The tree of the connection's process: adopted once, for all of its turns."""
+        if self._tree is None:
+            from streamguard.process import ProcessTree
+
+            is_function = callable(process) and not hasattr(process, "pid")
+            target: Any = process() if is_function else process
+            if target is not None:
+                is_theirs = isinstance(target, ProcessTree)
+                self._tree = target if is_theirs else ProcessTree.adopt(target)
+                self._owns_tree = not is_theirs
+        return self._tree
+
+    # -- leaving ---------------------------------------------------------------------------
+
+    async def leave(
+        self, failure: BaseException | None, *, was_left_by_error: bool
+    ) -> tuple[BaseException | None, bool]:
+        """Leave what `open` gave, as an `async with` around the loop would."""
+        if (manager := self._manager) is None:
+            return failure, True
+        seen = failure or (self._interruption() if was_left_by_error else None)
+        closing = Bounded(self._hosting.loop, self.plan.disconnect_timeout)
+        is_swallowed: list[object] = []
+
+        async def leave() -> None:
+            kind, traceback = (type(seen), seen.__traceback__) if seen else (None, None)
+            is_swallowed.append(await type(manager).__aexit__(manager, kind, seen, traceback))
+
+        try:
+            await closing.run(leave())
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is the consumer's, or was before
+            is_cut = self._is_cancel(error) and not closing.is_overruled
+            if not is_cut and not _is_of(error, seen):
+                return self._left_by(error, failure, seen)
+        if self._is_cancel(failure) and any(is_swallowed):
+            failure = StreamTruncatedError(
+                "the stream was cut by a scope that open() holds around it, and that let it end in "
+                "silence: what it had yet to say is missing",
+                activity=self.plan.activity,
+            )
+        return failure, not closing.was_cut
+
+    def _is_cancel(self, error: BaseException | None) -> bool:
+        return loops.consists_of(error, self._hosting.loop.cancelled)
+
+    def _left_by(
+        self, error: BaseException, failure: BaseException | None, seen: BaseException | None
+    ) -> tuple[BaseException | None, bool]:
+        """What an error that leaving has raised makes of what had ended the attempt."""
+        if self._is_cancel(failure):
+            return error, True  # it is what had cancelled us, from within
+        if error.__cause__ is seen is not None:
+            return self._translated(failure, error), True
+        return self.worse(failure, error), False
+
+    def _translated(
+        self, failure: BaseException | None, error: BaseException
+    ) -> BaseException | None:
+        """`open` says what ended it in its own words; a verdict keeps its type."""
+        return failure if isinstance(failure, StreamGuardError) or failure is None else error
+
+    def _interruption(self) -> StreamInterruptedError:
+        return StreamInterruptedError(
+            "the session's block was left by an error or a cancellation",
+            activity=self.plan.activity,
+        )
+
+    def worse(self, failure: BaseException | None, error: BaseException) -> BaseException:
+        """What is raised of the two; the other one is reported."""
+        if failure is None:
+            self.failed_to_close = True
+            return error
+        self._hosting.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
+        return failure
+
+    async def is_gone(self, failure: BaseException | None, *, closed: bool) -> bool:
+        """Whether the backend has certainly ended (D5)."""
+        verdict_error = failure if isinstance(failure, StreamGuardError) else None
+        teardown = verdict_error.teardown if verdict_error is not None else None
+        tree = self._tree
+        try:
+            if teardown is not None and verdict_error is not None:
+                if teardown.tree is None and not closed:
+                    teardown = verdict_error.teardown = replace(teardown, confirmed=False)
+                return teardown.confirmed
+            if tree is None or failure is None:
+                return closed
+            ended = await tree.terminate(self.plan.kill_grace)
+            return ended.confirmed
+        finally:
+            if tree is not None and self._owns_tree:
+                tree.close()
+
+
+def _is_of(error: BaseException, seen: BaseException | None) -> bool:
+    """Whether `error` is `seen`, or only wraps it, as a task group does."""
+    if seen is None:
+        return False
+    if isinstance(error, BaseExceptionGroup):
+        parts = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        return all(_is_of(part, seen) for part in parts)
+    return error is seen
