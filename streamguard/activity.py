@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streamguard.loops import Loop
 
 _NONE: Mapping[str, object] = MappingProxyType({})
+_FAR: Final = 366 * 86400.0
 _DEFAULT_ALLOWANCE: Final = Default(HOLD_ALLOWANCE)
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -357,14 +358,24 @@ def _epoch(until: datetime | float) -> float:
                 f"hold(until={until!r}): a naive datetime has no certain instant; "
                 "pass an aware one, such as datetime.now(timezone.utc) + timedelta(minutes=5)"
             )
-        return until.timestamp()
+        return _plausible(until.timestamp(), until)
     is_number = isinstance(cast("object", until), int | float) and not isinstance(until, bool)
     if not is_number or not abs(until) <= sys.float_info.max:  # NaN is not; an int may be beyond
         raise ConfigError(
             f"hold(until={until!r}): use an aware datetime or the seconds since the epoch "
             "(or allowance= for how long)"
         )
-    return until
+    return _plausible(until, until)
+
+
+def _plausible(epoch: float, until: object) -> float:
+    """`epoch`, unless it is no instant that somebody would wait for."""
+    if abs(epoch - time.time()) > _FAR:
+        raise ConfigError(
+            f"hold(until={until!r}) is more than a year from now: use seconds since the epoch, not "
+            "milliseconds and not a duration (allowance= says for how long)"
+        )
+    return epoch
 
 
 _live: weakref.WeakValueDictionary[int, Activity] = weakref.WeakValueDictionary()

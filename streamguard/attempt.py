@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from streamguard import events, loops
 from streamguard.activity import Activity
-from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
+from streamguard.errors import ERRORS, StreamGuardError, Tail, Teardown, Verdict
 from streamguard.loops import Cut, Loop
 from streamguard.reading import PROGRESS, Reading
 from streamguard.scopes import path as scopes_in_force
@@ -90,6 +90,7 @@ class Attempt:
         "is_spared",
         "loop",
         "mode",
+        "origin",
         "plan",
         "pull",
         "reading",
@@ -102,6 +103,7 @@ class Attempt:
     def __init__(self, plan: Plan, limits: Limits, mode: Mode) -> None:
         self.plan = plan
         self.mode = mode
+        self.origin: object = None  # what is iterated, where it is known
         self.watch = Watch(limits)
         self.activity = plan.activity or Activity()
         self.reading = Reading(plan.backend)
@@ -500,6 +502,8 @@ class Attempt:
         if (kind := self._kind_of(self.verdict)) is not None:
             self._error = kind(verdict=self.verdict, activity=self.activity)
             self._error.teardown = teardown
+            tail = getattr(self.origin, "tail", None)
+            self._error.tail = tail if isinstance(tail, Tail) else None
             self._error.__cause__ = cause
         self.end(self._error)
         return self._error

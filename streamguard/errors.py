@@ -11,6 +11,7 @@
     │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
     ├── StreamTruncatedError         the stream ended before its turn did
     ├── StreamInterruptedError       it ended after the consumer had cancelled a pull
+    ├── NotASignalError              a reader returned something else (also TypeError); reported only
     ├── ProcessExitedError           the backend's process died under the stream
     ├── ResumeDivergedError          a backend played again what it had said, but otherwise
     ├── LineError                    a line of a process cannot be given; .number .tail
@@ -181,7 +182,7 @@ class Teardown:
 
     def __str__(self) -> str:
         how = {
-            "none": "no disconnect given",
+            "none": f"the source {'was' if self.confirmed else 'was NOT'} closed, no disconnect given",
             "returned": "disconnect returned",
             "raised": "disconnect raised",
             "abandoned": "disconnect hung and was abandoned",
@@ -228,7 +229,8 @@ class StreamGuardError(Exception):
 
     `gave_up` says why a session made no further attempt ("retries", "unsafe", "deadline",
     "circuit" or "class"), and `attempts` which ones it made for this prompt: see
-    `reconnecting_resume`.
+    `reconnecting_resume`. `tail` is the last of what the process wrote, where the stream was
+    `lines` or `json_lines`; it is never part of the text.
     """
 
     verdict: Verdict | None = None
@@ -236,6 +238,7 @@ class StreamGuardError(Exception):
     teardown: Teardown | None = None
     gave_up: str | None = None
     attempts: tuple[Attempted, ...] = ()
+    tail: Tail | None = None
 
     def __init__(
         self,
@@ -259,6 +262,10 @@ class StreamGuardError(Exception):
 
 class ConfigError(StreamGuardError, ValueError):
     """A limit, a keyword or an environment variable has a value that cannot be used."""
+
+
+class NotASignalError(StreamGuardError, TypeError):
+    """A reader returned something else. Reported, never raised into the stream (S2)."""
 
 
 class StreamTimeoutError(StreamGuardError, TimeoutError):
@@ -317,10 +324,12 @@ class LineError(StreamGuardError):
     `number` counts from 1. What the process wrote is in `tail`, never in the error's text (E3).
     """
 
+    tail: Tail  # always there
+
     def __init__(self, message: str = "", *, number: int = 0, tail: Tail | None = None) -> None:
         super().__init__(message)
         self.number = number
-        self.tail = tail or Tail()
+        self.tail = tail or Tail()  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class LineTooLongError(LineError):

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from streamguard.errors import Limit, Teardown, Verdict, seconds
+from streamguard.errors import Limit, NotASignalError, Teardown, Verdict, seconds
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
@@ -421,6 +421,8 @@ def _news(event: Event) -> tuple[int, object]:
 def _named(error: BaseException) -> str:
     """An error's type, and where it was raised: its text may quote a message (E3)."""
     name, traceback = type(error).__name__, error.__traceback__
+    if isinstance(error, NotASignalError):
+        return f"{name}: {error}"  # our own words
     if traceback is None:
         return name
     while traceback.tb_next is not None:

@@ -10,6 +10,7 @@ to the consumer is decided here, in `_outcome`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -109,7 +110,12 @@ class Guarded(Generic[T]):
             mode = mode_in_force(plan.mode)
             # Off, and pulled by hand: still nothing is limited (T11).
             limits = self._operator.limits if mode != "off" else NO_LIMITS
+            # A source that reads a process knows it: `lines`, `json_lines`.
+            process = getattr(self._source, "guarded_process", None)
+            if plan.process is None and process is not None:
+                plan = replace(plan, process=process)
             attempt = Attempt(plan, limits, mode)
+            attempt.origin = self._source
             self._messages = GuardedIterator(self._source, attempt)
         return self._messages
 

@@ -139,7 +139,6 @@ class Operator:
 
 def idle_guard(
     idle: Seconds | Pace | Configured | None = CONFIGURED,
-    /,
     *,
     first: Seconds | None = None,
     liveness: Seconds | None = None,
@@ -226,7 +225,7 @@ def idle_guard(
     return _operator("idle_guard", written)
 
 
-def idle_timeout(idle: Seconds | None, /) -> Operator:
+def idle_timeout(idle: Seconds | None) -> Operator:
     """Raises `IdleTimeoutError` when the backend keeps us waiting for `idle` seconds.
 
     By itself it knows no work in flight: add `inflight_tool_gate()`, or take `idle_guard`.

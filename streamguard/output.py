@@ -4,7 +4,7 @@ A source for guards, for those who start a command line themselves: its stdout, 
 every loop and for every kind of process object. Lines are bounded, stderr is emptied meanwhile, the
 end of both is remembered for the error. stdout is read only when a line is asked for, so a slow
 consumer slows the process. The process itself stays its owner's: it is neither waited for nor
-ended here. (No module may be called `lines`: it would hide the function in the package.)
+ended here; a guard around the stream supervises it. (No module may be called `lines`: it would hide the function in the package.)
 May import `pipes`, `splitter` and `errors`; knows nothing of limits in time.
 """
 
@@ -99,6 +99,11 @@ class LineSource(AsyncIterator[T]):
     """How many lines were passed over as invalid."""
 
     def __init__(self, process: HasPipes, max_line: int, tail: int, *, close_stdin: bool) -> None:
+        if not hasattr(process, "pid"):
+            raise ConfigError(
+                f"{process!r} is no process: start it first, with stdout=PIPE, and pass the "
+                "process object itself, of asyncio, anyio, trio or subprocess"
+            )
         _check_size("max_line", max_line, 1)
         _check_size("tail", tail, 0)
         self._process = process  # asyncio kills one that nobody holds
@@ -121,6 +126,11 @@ class LineSource(AsyncIterator[T]):
     @abstractmethod
     def _message(self, line: bytes) -> T | None:
         """What the consumer gets for `line`; None is nothing."""
+
+    @property
+    def guarded_process(self) -> HasPipes:
+        """The process: what a guard watches, and ends on a verdict, unless it is given another."""
+        return self._process
 
     @property
     def tail(self) -> Tail:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from streamguard import backends
+from streamguard.errors import NotASignalError
 from streamguard.signals import SIGNALS, Progress, Signal
 
 if TYPE_CHECKING:
@@ -83,14 +84,15 @@ class Reading:
 
 
 def _signals_in(said: object) -> tuple[Signal, ...]:
-    """What a reader returned as a tuple of signals; a TypeError for anything else."""
+    """What a reader returned as a tuple of signals; a NotASignalError for anything else."""
     if isinstance(said, SIGNALS):
         return (said,)
     signals = tuple(cast("Iterable[object]", said)) if _are_several(said) else (said,)
     for signal in signals:
         if not isinstance(signal, SIGNALS):
-            raise TypeError(
-                f"a reader must return a signal, several or None, not {_named(signal)}"
+            raise NotASignalError(
+                f"a reader must return a signal (Progress(), TurnEnded(), ...), several or None, "
+                f"not {_named(signal)}"
             )
     return cast("tuple[Signal, ...]", signals)
 

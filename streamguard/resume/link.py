@@ -77,6 +77,7 @@ class Link(Generic[T]):
             origin = origin(prompt)
             if inspect.isawaitable(origin):
                 origin = await origin
+        attempt.origin = origin
         return Source(origin, aiter(origin))
 
     async def _connect(self, attempt: Attempt) -> None:

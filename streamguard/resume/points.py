@@ -81,6 +81,7 @@ class Connection(Generic[T_co]):
         """What was given to end the backend with, as a plan."""
         names = ("client", "disconnect", "interrupt", "process")
         given = {name: getattr(self, name) for name in names}
+        given["process"] = given["process"] or getattr(self.source, "guarded_process", None)
         fields = fields_of({k: v for k, v in given.items() if v is not None})
         return Plan(**fields, outlives_interrupt=self.outlives_interrupt)
 

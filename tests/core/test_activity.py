@@ -903,3 +903,12 @@ def test_live_is_read_while_other_threads_begin_streams(loop):
         stop.set()
         reader.join()
     assert errors == []
+
+
+@pytest.mark.parametrize("until", [30, 0, 1_763_000_000_000, datetime(1970, 1, 2, tzinfo=UTC)])
+def test_an_instant_that_is_none(until):
+    """T6: a duration, or milliseconds, would hold for ever or not at all."""
+    with pytest.raises(
+        ConfigError, match="more than a year from now: use seconds since the epoch"
+    ):
+        Activity().hold(until=until)

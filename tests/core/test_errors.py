@@ -204,6 +204,12 @@ def test_an_error_without_a_verdict_says_what_it_was_told():
     assert ConfigError("x").verdict is None
 
 
+CLOSED = "said. Teardown confirmed after 0 s: the source was closed, no disconnect given"
+NOT_CLOSED = (
+    "said. Teardown NOT confirmed after 0 s: the source was NOT closed, no disconnect given"
+)
+
+
 @pytest.mark.parametrize(
     ("teardown", "text"),
     [
@@ -219,7 +225,8 @@ def test_an_error_without_a_verdict_says_what_it_was_told():
             Teardown(confirmed=False, disconnect="raised"),
             "said. Teardown NOT confirmed after 0 s: disconnect raised",
         ),
-        (Teardown(confirmed=True), "said. Teardown confirmed after 0 s: no disconnect given"),
+        (Teardown(confirmed=True), CLOSED),
+        (Teardown(confirmed=False), NOT_CLOSED),
     ],
 )
 def test_an_error_says_how_the_teardown_went(teardown, text):

@@ -532,6 +532,18 @@ def test_an_error_is_logged_by_its_type_and_place(caplog):
     assert SECRET not in caplog.text
 
 
+def test_a_reader_that_returns_something_else_is_told_what_it_may_return(caplog):
+    """S2: our own words, so nothing of the message is in them (E3)."""
+    caplog.set_level(logging.WARNING)
+
+    async def main():
+        await take(Script(say("x")) | idle_guard(60, read=lambda _: "progress"))
+
+    run_virtual(main)
+    assert "NotASignalError: a reader must return a signal (Progress(), " in caplog.text
+    assert "not str" in caplog.text
+
+
 def test_every_event_has_a_line(caplog):
     """E6: none is forgotten in the table above."""
     covered = {case[0] for case in test_each_event_as_a_log_line.pytestmark[0].args[1]}

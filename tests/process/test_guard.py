@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from streamguard import (
+    ConfigError,
     IdleTimeoutError,
     ProcessExitedError,
     StreamTruncatedError,
@@ -806,3 +807,28 @@ def test_a_child_that_leaves_its_pipe_to_another(loop, backends):
     assert isinstance(error, ProcessExitedError)
     assert error.verdict.exit == 3
     assert backends.living() == set()
+
+
+def test_a_guard_around_a_processs_lines_has_the_process(loop, backends):
+    """D4: the stream knows whose it is; nobody has to say it twice. Its last words are kept."""
+    script = "echo a; echo trouble >&2; sleep 1000"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    child = backends.popen(["sh", "-c", script], **pipes)
+
+    async def main():
+        return await take(lines(child) | idle_guard(IDLE))
+
+    messages, error = loop.run(main)
+    assert messages == ["a"]
+    assert isinstance(error, IdleTimeoutError)
+    assert error.teardown.tree == "terminated"
+    assert (error.tail.stdout, error.tail.stderr) == ("a\n", "trouble\n")
+    assert "trouble" not in str(error)
+    assert backends.living() == set()
+
+
+@pytest.mark.parametrize("given", ["claude -p hello", None, 4711])
+def test_lines_of_what_is_no_process(given):
+    """One clear error, where it was written."""
+    with pytest.raises(ConfigError, match="is no process: start it first, with stdout=PIPE"):
+        lines(given)

@@ -133,6 +133,7 @@ def every_knob(client: Client, activity: Activity) -> None:
     idle_guard()
     idle_guard(None, first=None, tools=None)
     idle_guard("tokens")
+    idle_guard(idle=180) | idle_timeout(idle=60)
     idle_guard(180, disconnect=lambda: None)
 
 
@@ -236,5 +237,4 @@ def mistakes(client: NoClient, sync: SyncClient) -> None:
     idle_guard("fast")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, mode="strict")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, idel=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    idle_timeout(idle=180)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     live().append(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
