@@ -179,16 +179,24 @@ class Link(Generic[T]):
         self._hosting.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
         return failure
 
+    def is_confirmed(self, failure: BaseException | None, *, closed: bool) -> bool | None:
+        """What the teardown of a verdict says now that the rest is known; None if there is none.
+
+        Only a process tree that is proven dead makes up for a connection that is not closed.
+        """
+        teardown = failure.teardown if isinstance(failure, StreamGuardError) else None
+        if teardown is None or not isinstance(failure, StreamGuardError):
+            return None
+        if teardown.tree is None and not closed:
+            teardown = failure.teardown = replace(teardown, confirmed=False)
+        return teardown.confirmed
+
     async def is_gone(self, failure: BaseException | None, *, closed: bool) -> bool:
         """Whether the backend has certainly ended (D5)."""
-        verdict_error = failure if isinstance(failure, StreamGuardError) else None
-        teardown = verdict_error.teardown if verdict_error is not None else None
         tree = self._tree
         try:
-            if teardown is not None and verdict_error is not None:
-                if teardown.tree is None and not closed:
-                    teardown = verdict_error.teardown = replace(teardown, confirmed=False)
-                return teardown.confirmed
+            if (confirmed := self.is_confirmed(failure, closed=closed)) is not None:
+                return confirmed
             if tree is None or failure is None:
                 return closed
             ended = await tree.terminate(self.plan.kill_grace)

@@ -292,8 +292,8 @@ class Owner(Generic[T]):
             failure = attempt.conclude(closed=False, cause=None)
         else:
             attempt.end()
-        teardown = failure.teardown if isinstance(failure, StreamGuardError) else None
-        self._release(failure, confirmed=teardown is not None and teardown.confirmed)
+        confirmed = self.link.is_confirmed(failure, closed=False)
+        self._release(failure, confirmed=bool(confirmed))
 
 
 class _Feed:
