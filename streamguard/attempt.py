@@ -240,6 +240,8 @@ class Attempt:
         if self.loop is None or self.is_over:
             return
         self.is_over = True
+        if self.watch.waiting_since is not None:  # a monitor's block may wait to its very end
+            self.watch.answered(self.loop.clock())
         self.loop.timekeeper.drop(self)
         self._stop_interrupting()
         if self._supervision is not None:

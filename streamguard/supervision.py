@@ -75,15 +75,15 @@ class Supervision:
         from streamguard.process import ProcessTree
         from streamguard.process.sentinel import adopted
 
-        is_theirs = isinstance(target, ProcessTree)
-        tree = target if isinstance(target, ProcessTree) else ProcessTree.adopt(target)
-        tree.check_open()
+        if isinstance(target, ProcessTree):
+            tree, let_go = target, target.keep()
+        else:
+            tree = ProcessTree.adopt(target)
+            let_go = tree.close
         self.tree = tree
         watching = self._loop.spawn(partial(_watch, tree, self._reporter), name="process watch")
         # An attempt that is only forgotten must not leave a task and a descriptor behind (O7).
-        closing = [adopted(tree, self._kill_grace)]  # a sentinel, if one is in force (D7)
-        if not is_theirs:
-            closing.append(tree.close)
+        closing = (adopted(tree, self._kill_grace), let_go)  # a sentinel, if one is in force (D7)
         self._let_go = weakref.finalize(self, _let_go, self._loop, watching, closing)
         self._let_go.atexit = False
         if (reporter := self._reporter()) is not None:

@@ -13,6 +13,7 @@ can import the rest for the price of the standard library. Knows nothing of stre
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
@@ -61,6 +62,7 @@ class ProcessTree:
         self._members = members
         self._ending: HostedEnding | None = None
         self._is_closed = False
+        self._users: set[object] = set()
 
     @classmethod
     def adopt(cls, target: Adoptable) -> Self:
@@ -163,14 +165,25 @@ class ProcessTree:
             blocking.end(self._members, 0, _KILLING)
 
     def close(self) -> None:
-        """Give back what is held; if it is just being terminated, when that is over."""
+        """Give back what is held; if others use it just now, a guard for one, when that is over."""
         self._is_closed = True
-        if self._ending is None or self._ending.is_over.is_set():
-            self._members.close()
+        self._give_back_unless_used()
+
+    def keep(self) -> Callable[[], None]:
+        """Use it, until the result is called, even if its owner closes it meanwhile."""
+        self.check_open()
+        user = object()
+        self._users.add(user)
+
+        def give_back() -> None:
+            self._users.discard(user)
+            self._give_back_unless_used()
+
+        return give_back
 
     def check_open(self) -> None:
-        """RuntimeError if it is closed."""
-        if self._is_closed:
+        """RuntimeError if it is closed, and nobody uses it any more."""
+        if self._is_closed and not self._users:
             raise RuntimeError(f"the tree of pid {self.pid} is closed: close it when it is over")
 
     def __enter__(self) -> Self:
@@ -193,8 +206,12 @@ class ProcessTree:
         try:
             await self._ending.run()
         finally:
-            if self._is_closed:
-                self._members.close()
+            self._give_back_unless_used()
+
+    def _give_back_unless_used(self) -> None:
+        is_ending = self._ending is not None and not self._ending.is_over.is_set()
+        if self._is_closed and not self._users and not is_ending:
+            self._members.close()
 
     async def _status_when_known(self) -> int | None:
         import anyio

@@ -139,6 +139,25 @@ def test_a_monitor_guards_one_block(loop: Loop) -> None:
                 await monitor.__aenter__()
         with pytest.raises(RuntimeError, match="a monitor guards one block"):
             await monitor.__aenter__()
+    loop.run(main)
+
+
+def test_one_after_the_other(loop: Loop) -> None:
+    """O1: what is bound to an operator serves the next block when the last is over, kept or not."""
+
+    async def main() -> None:
+        disconnect, activity = Disconnect(), Activity("turns")
+        guard = idle_guard(IDLE, disconnect=disconnect, activity=activity)
+        kept = []
+        for _ in range(3):
+            async with guard.monitor() as monitor:
+                kept.append(monitor)
+                assert activity.waiting_since is not None
+            assert activity.waiting_since is None
+        with pytest.raises(IdleTimeoutError):
+            async with guard.monitor():
+                await anyio.sleep_forever()
+        assert activity.waiting_since is None
 
     loop.run(main)
 

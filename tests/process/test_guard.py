@@ -253,6 +253,26 @@ def test_a_tree_that_its_owner_has_closed(loop, backends):
     assert "is closed" in str(error)
 
 
+def test_a_tree_that_its_owner_closes_too_early(loop, backends):
+    """D4: the guard that has it goes on with it, and gives it back at its own end."""
+    backend = backends.start("ready", "hang")
+    tree = ProcessTree.adopt(backend)
+
+    async def stream():
+        tree.close()
+        await anyio.sleep_forever()
+        yield
+
+    async def main():
+        return await take(stream() | idle_guard(IDLE, process=tree))
+
+    _, error = loop.run(main)
+    assert error.teardown.confirmed
+    assert backends.living() == set()
+    with pytest.raises(RuntimeError, match="is closed"):
+        tree.kill()
+
+
 def test_a_survivor_is_reported(loop, backends, monkeypatch):
     """D4, D5: what cannot be signalled is named, and nothing is confirmed."""
     backend = backends.start("ready", "hang")
