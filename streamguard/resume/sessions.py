@@ -154,8 +154,10 @@ class Session(Generic[T]):
     async def __aenter__(self) -> Chat[T]:
         if self._block is not None:
             raise RuntimeError("this session is in a block already: make another one")
-        self._block = block = _Block(self._opening, self._operator)
-        return block.enter()
+        block = _Block(self._opening, self._operator)
+        chat = block.enter()
+        self._block = block
+        return chat
 
     async def __aexit__(
         self,

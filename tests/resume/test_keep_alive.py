@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
+
 import anyio
 import pytest
 
@@ -51,6 +54,32 @@ def test_a_message_at_the_very_moment_is_not_lost(loop):
         async with Script(*steps) | keep_alive(15, ping) as messages:
             got = await said(messages)
         assert [each for each in got if each is not PING] == [str(i) for i in range(50)]
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_however_pulls_pings_and_messages_fall_together(loop, seed):
+    """R2, T3: pulls that are given up, pings and messages at the same instants; nothing is lost."""
+
+    async def main():
+        chance = random.Random(seed)
+
+        async def source():
+            for i in range(60):
+                await anyio.sleep(chance.choice([0, 1, 1, 2, 3]))
+                yield i
+
+        every = chance.choice([1, 2, 3])
+        async with source() | idle_guard(60) | keep_alive(every, ping) as chat:
+            got = []
+            messages = aiter(chat)
+            with suppress(StopAsyncIteration):
+                while True:
+                    with anyio.move_on_after(chance.choice([0, 1, 2, 5])):
+                        got.append(await anext(messages))
+                    await anyio.sleep(chance.choice([0, 0, 0, 1, 2]))
+        assert [each for each in got if each is not PING] == list(range(60))
 
     loop.run(main)
 

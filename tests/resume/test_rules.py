@@ -529,9 +529,11 @@ def test_a_prompt_that_cannot_be_filled_in_is_said_at_once(loop, prompt):
 
     async def main():
         backend = Backend([Script(done())])
-        with pytest.raises(ConfigError, match="labels of the activity"):
-            async with session(backend.open) | reconnecting_resume(prompt=prompt):
-                pass
+        value = session(backend.open) | reconnecting_resume(prompt=prompt)
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="labels of the activity"):
+                async with value:
+                    pass
 
     loop.run(main)
 
