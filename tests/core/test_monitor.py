@@ -139,6 +139,7 @@ def test_a_monitor_guards_one_block(loop: Loop) -> None:
                 await monitor.__aenter__()
         with pytest.raises(RuntimeError, match="a monitor guards one block"):
             await monitor.__aenter__()
+
     loop.run(main)
 
 
