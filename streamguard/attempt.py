@@ -48,6 +48,8 @@ NO_LIMITS: Final = Limits()
 # Between looks at a pull that is not parked: short at first, since most are a pass away.
 _FIRST_LOOK: Final = 2**-10
 _LAST_LOOK: Final = 0.5
+# A process that ends closes its pipes, and is dead a moment later.
+_LAST_WORDS: Final = 0.1
 
 
 class Cuttable(Protocol):
@@ -536,9 +538,7 @@ class Attempt:
     def _kind_of(self, verdict: Verdict) -> type[StreamGuardError] | None:
         """The error that `verdict` is raised as; None for a normal end."""
         if verdict.limit == "exited":
-            backend = self.reading.backend
-            is_known = backend is not None and backend.always_ends_turns
-            if self.watch.completed or (verdict.exit == 0 and not is_known):
+            if self.watch.completed or (verdict.exit == 0 and not self._knows_turns):
                 return None  # T3, T10
         return ERRORS.get(verdict.limit)
 
@@ -556,13 +556,21 @@ class Attempt:
         due = self.watch.overdue_total(now)
         return self._record(due, now) if due is not None else None
 
+    @property
+    def _knows_turns(self) -> bool:
+        """Whether the backend is one that ends each of its turns."""
+        backend = self.reading.backend
+        return backend is not None and backend.always_ends_turns
+
     def truncated(self) -> Verdict:
         """The verdict on a stream that ended before its turn did (T10)."""
         return self._of_an_end("truncated")
 
     async def exited(self) -> Verdict | None:
         """The verdict on a stream that ended before its turn did, if its process failed."""
-        if self._supervision is None or not await self._supervision.is_dead_within(DRAIN):
+        # A backend that nobody knows may be a server, whose streams end and which lives on.
+        grace = DRAIN if self._knows_turns else _LAST_WORDS
+        if self._supervision is None or not await self._supervision.is_dead_within(grace):
             return None
         verdict = self._of_an_end("exited")
         return verdict if verdict.exit else None

@@ -412,6 +412,7 @@ def test_a_process_that_ends_with_0_before_its_turn_does(loop, backends):
 def test_an_end_without_a_turns_end(loop, backends, status, expected):
     """T10: the stream ends by itself; a failed process is the better reason."""
     backend = backends.popen(["sh", "-c", f"exit {status}"])
+    assert comes_true(lambda: is_dead(backend.pid))
 
     async def stream():
         yield "a"
@@ -428,6 +429,7 @@ def test_an_end_without_a_turns_end(loop, backends, status, expected):
 def test_an_unknown_backend_whose_process_failed(loop, backends):
     """T10: only an end with 0 is a normal one."""
     backend = backends.popen(["sh", "-c", "exit 3"])
+    assert comes_true(lambda: is_dead(backend.pid))
 
     async def stream():
         yield "a"
