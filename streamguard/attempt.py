@@ -537,9 +537,9 @@ class Attempt:
 
     def _kind_of(self, verdict: Verdict) -> type[StreamGuardError] | None:
         """The error that `verdict` is raised as; None for a normal end."""
-        if verdict.limit == "exited":
-            if self.watch.completed or (verdict.exit == 0 and not self._knows_turns):
-                return None  # T3, T10
+        is_well = self.watch.completed or (verdict.exit == 0 and not self._knows_turns)
+        if verdict.limit == "exited" and is_well:
+            return None  # T3, T10
         return ERRORS.get(verdict.limit)
 
     # -- questions to the watch ----------------------------------------------------------
