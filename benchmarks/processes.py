@@ -7,12 +7,15 @@ process and its children, all with a mark; each end includes the proof that nobo
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 
@@ -43,6 +46,7 @@ def measure(deaths: int, intervals: tuple[float, ...], trees: int) -> list[Figur
     figures: list[Figure] = []
     for loop in LOOPS:
         figures += _noticed(loop, run(loop, _deaths, deaths, intervals))
+    _adopt_orphans()
     for loop in LOOPS:
         for kind, grace in (("asked to end", 60.0), ("killed", 0.0)):
             for size in _SIZES:
@@ -115,6 +119,18 @@ async def _one_death(
 # -- trees -----------------------------------------------------------------------------------
 
 
+def _adopt_orphans() -> None:
+    """Make their zombies ours to reap: left to init for seconds, they would lengthen later walks."""
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def _reap_orphans() -> None:
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
 async def _end(size: int, grace: float) -> float:
     kind = "deaf" if grace == 0 else "hears"
     command = [sys.executable, "-I", "-S", "-c", _TREE, str(size), kind]
@@ -125,6 +141,7 @@ async def _end(size: int, grace: float) -> float:
             began = _clock()
             ended = await tree.terminate(grace)
             took = _clock() - began
+    _reap_orphans()
     assert ended.confirmed, ended
     assert ended.cause == ("killed" if grace == 0 else "terminated"), ended
     return took
