@@ -161,8 +161,8 @@ class TearingDown:
         """What became of the disconnects, as far as anybody waited for them."""
         if not self._disconnects:
             return "none"
-        if not self._returned.is_set():
-            return "abandoned"
+        if self._is_abandoned or not self._returned.is_set():
+            return "abandoned"  # also if the tree's end let it return after all
         return "returned" if self._all_returned else "raised"
 
     @property
