@@ -25,6 +25,7 @@ Make = Callable[[int], AsyncIterator[Any]]
 BARE = "source alone"
 HOP = "one bare hop"
 GUARD = "idle_guard(180)"
+TOTAL = "idle_guard(180, total=14400)"
 ALL = "idle_guard, every limit"
 ALL_BUT_TOTAL = "idle_guard, every limit but total"
 SIX = "six operators"
@@ -69,6 +70,7 @@ def _contestants(loop: str, make: Make) -> dict[str, Contestant]:
         BARE: lambda n: exhaust(make(n)),
         HOP: lambda n: exhaust(Hop(make(n))),
         GUARD: _guarded(make, lambda: idle_guard(180)),
+        TOTAL: _guarded(make, lambda: idle_guard(180, total=14400)),
         ALL: _guarded(make, all_limits),
         ALL_BUT_TOTAL: _guarded(make, all_but_total),
         HOSTED: lambda n: _hosted(make(n)),

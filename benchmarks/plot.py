@@ -36,7 +36,7 @@ def draw(machine: Mapping[str, str], figures: Iterable[Figure], path: Path) -> N
         f"streamguard {machine['streamguard']} on {machine['python']}, {machine['cpu']}, "
         f"{machine['cores']} cores, {machine['date']}\n"
         "blue: streamguard; grey: the stream alone or other tools; "
-        "red line: what `told` and `guarded` must hold",
+        "red line: what `decided` and `guarded` must hold",
         fontsize=12,
     )
     figure.savefig(path, metadata={"Date": None})

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamguard import events, loops
 from streamguard.activity import Activity
@@ -60,10 +60,6 @@ class Cuttable(Protocol):
         ...
 
 
-# A limit that was reached, when that was decided, and how late. The record of it is made when
-# somebody is to be told: of 10,000 at one instant the last must not wait for the others' records.
-Found: TypeAlias = tuple[Due, float, float]
-
 # Bound things by id, to the attempt that has them now (O1).
 _holders: weakref.WeakValueDictionary[int, Attempt] = weakref.WeakValueDictionary()
 
@@ -76,8 +72,11 @@ class Attempt:
         "_candidate",
         "_context",
         "_cut_at",
+        "_decided_at",
         "_error",
+        "_first_seen",
         "_interrupting",
+        "_lateness",
         "_look",
         "_noticed",
         "_noticed_at",
@@ -114,7 +113,11 @@ class Attempt:
         self.block: Cuttable | None = None
         self.spawn: Spawn | None = None
         self.entry: Entry | None = None
-        self._candidate: Verdict | Found | None = None
+        # The record is made when somebody is to be told: of 10,000 limits that are reached at one
+        # instant, the last must not wait for the others' records.
+        self._candidate: Verdict | Due | None = None
+        self._decided_at = self._lateness = 0.0
+        self._first_seen = False
         self.verdict: Verdict | None = None
         self.struck_block = False
         self.is_over = False
@@ -310,7 +313,7 @@ class Attempt:
             self.reconsider()
             return
         if self._sentence is not None:
-            self._cut(self._sentence, self._sentence.limit, now)
+            self._cut(self._sentence, now)
             return
         due = self._noticed or self._due(now)
         if due is None:
@@ -321,7 +324,7 @@ class Attempt:
         elif self._is_interruptible(due):
             self._context.run(self._interrupt, due, now)
         else:
-            self._cut((due, now, self.watch.lateness(due, now)), due.limit, now)
+            self._cut(due, now)
 
     def _warn(self, due: Due, now: float) -> None:
         self._noticed_at = None
@@ -330,25 +333,29 @@ class Attempt:
         self.tell(events.TimedOut(activity=self.activity, at=now, verdict=verdict, enforced=False))
         self.reconsider()
 
-    def _cut(self, candidate: Verdict | Found, limit: Limit, now: float) -> None:
+    def _cut(self, candidate: Verdict | Due, now: float) -> None:
         assert self.loop is not None
         assert self._noticed_at is not None
         # `total` binds the whole block; every other limit surfaces at the pull (O5).
-        of_block = limit == "total" or self.watch.waiting_since is None
+        of_block = candidate.limit == "total" or self.watch.waiting_since is None
         target = self.block if of_block and self.block is not None else self.pull
         assert target is not None
         if target.cut() is Cut.SENT:
-            self.struck_block = target is self.block
-            self._candidate = candidate
+            self._charge(candidate, target, now)
             self.loop.timekeeper.put(self, now + UNWINDING)
         elif now - self._noticed_at >= UNWINDING:
-            self.struck_block = target is self.block
-            self._candidate = candidate
+            self._charge(candidate, target, now)
             self._context.run(self._go_deaf, now)
             target.cut(force=True)  # what comes now is too late anyway (T3)
         else:
             self.loop.timekeeper.put(self, now + self._look)
             self._look = min(self._look * 2, _LAST_LOOK)
+
+    def _charge(self, candidate: Verdict | Due, target: Cuttable, now: float) -> None:
+        self._candidate, self.struck_block = candidate, target is self.block
+        if isinstance(candidate, Due):
+            self._decided_at, self._lateness = now, self.watch.lateness(candidate, now)
+            self._first_seen = self.watch.first_seen
 
     # -- the interrupt -------------------------------------------------------------------
 
@@ -449,8 +456,10 @@ class Attempt:
     @property
     def candidate(self) -> Verdict | None:
         """What the pull or the block was cut for."""
-        if isinstance(self._candidate, tuple):
-            self._candidate = self._record(*self._candidate)
+        if isinstance(self._candidate, Due):
+            self._candidate = self._record(
+                self._candidate, self._decided_at, self._lateness, first_seen=self._first_seen
+            )
         return self._candidate
 
     @property
@@ -594,7 +603,9 @@ class Attempt:
             return self.watch.overdue_total(now)
         return due
 
-    def _record(self, due: Due, now: float, lateness: float | None = None) -> Verdict:
+    def _record(
+        self, due: Due, now: float, lateness: float | None = None, **known: Any
+    ) -> Verdict:
         return self.watch.verdict(
             due,
             now,
@@ -605,6 +616,7 @@ class Attempt:
             scope=scopes_in_force(),
             when=datetime.now(UTC),
             exit=self._exit_status if due.limit == "exited" else None,
+            **known,
         )
 
     # -- telling -------------------------------------------------------------------------

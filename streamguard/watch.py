@@ -248,6 +248,11 @@ class Watch:
         """When the backend last did something, as far as messages show."""
         return self.last_message if self.steady else self._last_progress
 
+    @property
+    def first_seen(self) -> bool:
+        """Whether the backend ever did something."""
+        return self.progressed or self.turns > 0
+
     def is_held(self, now: float) -> bool:
         """Whether a hold is in force. May be asked from any thread."""
         return any(until > now for until in self._holds.values())
@@ -303,6 +308,7 @@ class Watch:
     ) -> Verdict:
         """`due`, decided at `now`, as a record of all that is known here, and `known` besides."""
         known.setdefault("token", self.token)
+        known.setdefault("first_seen", self.first_seen)
         return Verdict(
             limit=due.limit,
             window=due.window,
@@ -310,7 +316,6 @@ class Watch:
             lateness=self.lateness(due, now) if lateness is None else lateness,
             at=now,
             messages=self.messages,
-            first_seen=self.progressed or self.turns > 0,
             last_signal=self.last_signal,
             last_message_age=None if self.last_message is None else now - self.last_message,
             in_flight=tuple(entry.name or key for key, entry in self.work.items()),

@@ -47,7 +47,13 @@ def by_hand(function: Callable[P, Generator[Any, Any, R]]) -> Callable[P, Corout
     generator = cast("FunctionType", function)
     code = generator.__code__
     flags = code.co_flags & ~inspect.CO_GENERATOR | inspect.CO_COROUTINE
-    made = FunctionType(code.replace(co_flags=flags), generator.__globals__)
+    made = FunctionType(
+        code.replace(co_flags=flags),
+        generator.__globals__,
+        argdefs=generator.__defaults__,
+        closure=generator.__closure__,
+    )
+    made.__kwdefaults__ = generator.__kwdefaults__
     return cast("Callable[P, Coroutine[Any, Any, R]]", functools.update_wrapper(made, generator))
 
 

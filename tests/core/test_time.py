@@ -334,6 +334,27 @@ def test_a_tool_is_timed_although_the_backend_talks_on_at_once(loop, form):
     loop.run(main)
 
 
+def test_a_verdict_is_what_was_known_when_it_was_decided(loop, form):
+    """T7: what is said while the cancelled pull unwinds comes too late for it."""
+
+    async def main():
+        activity = Activity()
+
+        async def mutters():
+            try:
+                await anyio.sleep_forever()
+            finally:
+                activity.touch()
+            yield
+
+        taken = await take(mutters() | idle_guard(60, activity=activity), form)
+        assert type(taken.error) is IdleTimeoutError
+        assert not taken.error.verdict.first_seen
+        assert loop.took(taken.error.verdict.elapsed, 60)
+
+    loop.run(main)
+
+
 def test_idle_counts_from_the_tools_result(loop, form):
     """T5: the window after a tool is a whole one."""
 
