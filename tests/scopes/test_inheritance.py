@@ -264,13 +264,13 @@ def test_a_loop_in_a_thread_of_another_keeps_to_its_time(outer, inner, monkeypat
     async def inside():
         with pytest.raises(DeadlineExceededError) as raised:
             async with scope("tool", timeout=300) as tool:
-                assert 0 < tool.remaining() <= 2
+                assert 0 < tool.remaining() <= 5
                 await anyio.sleep(300)
         return raised.value
 
     async def main():
         async with scope("flow", "deploy", timeout=60):
-            async with scope("step", timeout=2):
+            async with scope("step", timeout=5):
                 with anyio.CancelScope(shield=True):
                     error = await anyio.to_thread.run_sync(
                         lambda: anyio.run(inside, backend=inner)
