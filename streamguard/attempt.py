@@ -196,7 +196,9 @@ class Attempt:
         watch, signals = self.watch, self.reading.signals(message, self)
         if watch.steady and signals is PROGRESS:
             watch.messages += 1
-            watch.waiting_since = None
+            if watch.waiting_since is not None:
+                watch.waiting_since = None
+                watch.mark = self.loop.clock()
             return
         now = self.loop.clock()
         if self._sentence is not None or self._candidate is not None:

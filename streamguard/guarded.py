@@ -204,6 +204,7 @@ class GuardedIterator(AsyncIterator[T]):
             if type(message) is self._reading.plain and watch.steady:
                 watch.messages += 1
                 watch.waiting_since = None
+                watch.mark = self._clock()
             else:
                 yield from self._came(message).__await__()
         except BaseException as error:
@@ -231,7 +232,8 @@ class GuardedIterator(AsyncIterator[T]):
                 await self._prepare()
             finally:
                 self._pulling = False
-        self._arrive()
+        if not self._parking.arrive():
+            self._move()
 
     @property
     def ag_running(self) -> bool:
@@ -287,7 +289,8 @@ class GuardedIterator(AsyncIterator[T]):
 
     def _wait(self, steps: Steps, trap: Any) -> Steps:
         """Nothing is ready: from here on the backend keeps us waiting."""
-        self._arrive()
+        if not self._parking.arrive():
+            self._move()
         watch = self._watch
         if watch.steady:
             watch.waiting_since = watch.mark = self._clock()
@@ -295,11 +298,10 @@ class GuardedIterator(AsyncIterator[T]):
             self.attempt.asked()
         return self._parking.carry_on(steps, trap)
 
-    def _arrive(self) -> None:
-        """Note who pulls: each time it may be another task, or another loop in another thread."""
-        if not self._parking.arrive():
-            self._settle_in(loops.current())
-            self._parking.arrive()
+    def _move(self) -> None:
+        """Another loop steps us than before, maybe in another thread: wait there from here on."""
+        self._settle_in(loops.current())
+        self._parking.arrive()
 
     async def _came(self, message: T) -> None:
         """A message came, and is more than plain progress or came where something is new."""

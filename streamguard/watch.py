@@ -240,7 +240,7 @@ class Watch:
 
     @property
     def last_message(self) -> float | None:
-        """When the last message came; while steady, when the one after it was asked for."""
+        """When the last message came that was waited for, or the wait after it began."""
         return self.mark if self.steady else self._last_message
 
     @property

@@ -43,6 +43,9 @@ def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return time.monotonic if is_plain or is_uvloop else loop.time
 
 
+_running: dict[object, Any] = vars(asyncio.tasks).get("_current_tasks", {})
+
+
 def _surely_current_task(loop: asyncio.AbstractEventLoop) -> Any:
     """`asyncio.current_task`, the cheap way; None if in doubt.
 
@@ -54,8 +57,7 @@ def _surely_current_task(loop: asyncio.AbstractEventLoop) -> Any:
             return asyncio.current_task()
         except RuntimeError:
             return None
-    running = vars(asyncio.tasks)["_current_tasks"]
-    return running.get(loop) if len(running) == 1 else None
+    return _running.get(loop) if len(_running) == 1 else None
 
 
 class AsyncioTimekeeper(Timekeeper):

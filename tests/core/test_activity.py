@@ -504,6 +504,25 @@ def test_concurrent_calls_of_one_decorated_callback(loop):
     loop.run(main)
 
 
+def test_the_last_message_came_when_it_came(loop, form):
+    """O8: not when the one before it did, nor when the consumer is done with it."""
+    activity = Activity()
+    seen, came = [], []
+
+    async def dawdle(_message):
+        came.append(anyio.current_time())
+        await anyio.sleep(100)
+        seen.append((activity.last_message, activity.last_progress))
+
+    async def main():
+        source = Script(repeat(say("x"), silence(10), times=4), done())
+        taken = await take(source | idle_guard(180, activity=activity), form, dawdle)
+        assert taken.error is None
+        assert seen == [(at, at) for at in came]
+
+    loop.run(main)
+
+
 def test_holds_nest(loop, form):
     """T6: the end of the last one starts the window."""
 
