@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 UNWINDING: Final = 5.0
 # How long an interrupt may take to bring the turn's end.
 INTERRUPTING: Final = 5.0
+# How long an abandoned disconnect may take to return once the process is dead.
+_LATE_RETURN: Final = 1.0
 _LOOKS: Final = 100
 
 # Starts a coroutine function in a task: detached, or in the monitor's task group.
@@ -177,6 +179,7 @@ class TearingDown:
             with self._host:
                 await self._disconnect()
                 await self._end_tree()
+                await self._hear_abandoned()
         except self._loop.cancelled:  # the loop ends first
             self._kill_tree()
             raise
@@ -220,6 +223,12 @@ class TearingDown:
             # It shields off what would leave this task, so it has one of its own, too.
             self._loop.spawn(partial(self._terminate, tree, self._tree_ended), name="tree's end")
         await self._tree_ended.wait()
+
+    async def _hear_abandoned(self) -> None:
+        """What a disconnect hung on may just have ended: its client must not be met in mid-close."""
+        if self._is_abandoned and self.termination is not None:
+            with anyio.move_on_after(_LATE_RETURN):
+                await self._returned.wait()
 
     async def _terminate(self, tree: ProcessTree, ended: anyio.Event) -> None:
         try:

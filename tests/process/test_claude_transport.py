@@ -12,8 +12,14 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from streamguard import IdleTimeoutError, ProcessExitedError, ToolTimeoutError, idle_guard
-from streamguard.events import DisconnectAbandoned, ProcessAdopted, TornDown
+from streamguard import (
+    IdleTimeoutError,
+    ProcessExitedError,
+    StreamTruncatedError,
+    ToolTimeoutError,
+    idle_guard,
+)
+from streamguard.events import DisconnectAbandoned, Interrupting, ProcessAdopted, TornDown
 from streamguard.process import marked_env
 from tests.process.backends import CHILDREN, PATIENCE, is_dead, is_stopped
 from tests.support import Events, take
@@ -121,6 +127,67 @@ def test_a_hung_cli_is_really_gone(loop, backends, connected, hang):
     assert ("KILL" in teardown.signals) == ("ignore" in prompt)
 
 
+def test_a_patient_teardown_lets_the_sdk_do_what_it_can(loop, backends, connected):
+    """D2: its own close takes up to 10 s, and leaves the tools. All at once, to wait for it once."""
+    errors = {}
+
+    async def one(hang):
+        prompt, _, _ = HANGS[hang]
+        async with connected() as client:
+            await client.query(prompt)
+            operator = idle_guard(
+                SHORT, first=PATIENCE, tools=SHORT, client=client, process=await pid_of(client)
+            )
+            taken = await take(client.receive_response() | operator)
+            errors[hang] = taken.error
+
+    async def main():
+        async with anyio.create_task_group() as group:
+            for hang in HANGS:
+                group.start_soon(one, hang)
+        assert backends.living() == set()
+
+    loop.run(main)
+    assert {hang: type(error) for hang, error in errors.items()} == {
+        hang: expected for hang, (_, expected, _) in HANGS.items()
+    }
+    assert {error.teardown.disconnect for error in errors.values()} == {"returned"}
+    assert {hang: error.teardown.tree for hang, error in errors.items()} == {
+        hang: "terminated" if "busy" in hang else "exited" for hang in HANGS
+    }
+
+
+def test_the_clients_own_block_meets_no_disconnect_in_mid_close(loop, backends, cli, monkeypatch):
+    """D2: an abandoned one returns when the CLI is dead, and the verdict is raised after that.
+
+    Else two closes of the SDK's would be at it at once, and the later one would fail as a rule.
+    """
+    monkeypatch.setattr("streamguard.teardown._LATE_RETURN", PATIENCE)
+
+    async def main():
+        options = sdk.ClaudeAgentOptions(cli_path=cli, env=marked_env(backends.env({})))
+        async with sdk.ClaudeSDKClient(options=options) as client:
+            await client.query("ignore init text")
+            operator = idle_guard(
+                SHORT,
+                first=PATIENCE,
+                client=client,
+                process=await pid_of(client),
+                disconnect_timeout=SHORT,
+                kill_grace=SHORT,
+            )
+            async for _ in client.receive_response() | operator:
+                pass
+
+    with pytest.raises(IdleTimeoutError) as raised:
+        loop.run(main)
+    assert raised.value.teardown.disconnect == "abandoned"
+    assert raised.value.teardown.confirmed
+    assert backends.living() == set()
+    del raised  # and with it what the SDK leaves to the collector
+    gc.collect()
+
+
 @pytest.mark.parametrize(("way", "form"), [("public", "hosted"), ("private", "bare")])
 def test_either_way_to_the_pid(loop, backends, connected, way, form):
     """D4: what the CLI says of itself, and what the SDK's transport holds, are one process.
@@ -185,6 +252,34 @@ def test_an_interrupt_brings_the_turns_end(loop, backends, connected, monkeypatc
     assert taken.error.teardown.disconnect == "returned"
 
 
+def test_an_interrupt_that_is_not_answered(loop, backends, connected, monkeypatch):
+    """D1: the SDK waits a minute for it, the guard does not."""
+    monkeypatch.setattr("streamguard.attempt.INTERRUPTING", SHORT)
+    events = Events()
+
+    async def main():
+        async with connected() as client:
+            await client.query("init text stop")
+            operator = idle_guard(
+                SHORT,
+                first=PATIENCE,
+                interrupt=client.interrupt,
+                disconnect=client.disconnect,
+                process=await pid_of(client),
+                disconnect_timeout=SHORT,
+                observer=events,
+            )
+            taken = await take(client.receive_response() | operator)
+            assert backends.living() == set()
+            return taken
+
+    taken = loop.run(main)
+    assert kinds(taken) == ["SystemMessage", "AssistantMessage"]
+    assert type(taken.error) is IdleTimeoutError
+    assert taken.error.teardown.confirmed
+    assert len(events.of(Interrupting)) == 1
+
+
 # -- the CLI dies in mid-turn --------------------------------------------------------------------
 
 
@@ -246,6 +341,30 @@ def test_an_exit_that_the_sdk_sees_is_the_sdks_to_tell(loop, backends, connected
     assert kinds(taken) == ["SystemMessage", "AssistantMessage"]
     assert type(taken.error) is sdk.ProcessError
     assert taken.error.exit_code == 3
+
+
+def test_an_exit_that_looks_like_success(loop, backends, connected):
+    """T10: the SDK's stream ends without an error; but no result has come."""
+
+    async def main():
+        async with connected() as client:
+            pid = await pid_of(client)
+            await client.query("init text")
+            operator = idle_guard(LONG, disconnect=client.disconnect, process=pid)
+
+            async def go_on(message):
+                if type(message) is sdk.AssistantMessage:
+                    await client.query("exit 0")
+
+            taken = await take(client.receive_response() | operator, on_message=go_on)
+            assert backends.living() == set()
+            return taken
+
+    taken = loop.run(main)
+    assert kinds(taken) == ["SystemMessage", "AssistantMessage"]
+    # Which of the two depends on who is first to hear of it.
+    assert isinstance(taken.error, StreamTruncatedError | ProcessExitedError)
+    assert taken.error.teardown.confirmed
 
 
 # -- the control ---------------------------------------------------------------------------------

@@ -157,6 +157,29 @@ def test_a_disconnect_that_hangs_is_left_and_the_process_reaped_by_pid(loop, bac
     assert backends.living() == set()
 
 
+def test_a_disconnect_that_hung_on_the_process_is_heard(loop, backends, monkeypatch):
+    """D2: it was abandoned, but whoever closes the client next must not meet it in mid-close."""
+    monkeypatch.setattr("streamguard.teardown._LATE_RETURN", PATIENCE)
+    backend = backends.start("ignore", "ready", "hang")
+    returned = []
+
+    async def disconnect():
+        while not is_dead(backend.pid):
+            await anyio.sleep(0.01)
+        await anyio.sleep(0.2)
+        returned.append(True)
+
+    async def main():
+        operator = idle_guard(
+            IDLE, process=backend, kill_grace=0, disconnect=disconnect, disconnect_timeout=0.2
+        )
+        return await take(silence() | operator), list(returned)
+
+    (_, error), returned_in_time = loop.run(main)
+    assert error.teardown.confirmed
+    assert returned_in_time
+
+
 def test_a_disconnect_that_ends_the_root_does_not_hide_its_children(loop, backends):
     """D4: who belongs to the tree is seen before anything ends it."""
     backend = backends.start("child", "detach", "ready", "hang", ";", "ready", "hang")
