@@ -254,6 +254,7 @@ class Attempt:
         if self._supervision is not None:
             if self._tearing_down is None:
                 self._supervision.release()
+                self._supervision = None  # if all begins anew, it may be with another process
             else:  # it may have been left, and go on by itself (D6)
                 self._tearing_down.when_over(self._supervision.release)
         self.activity.unbind(self)

@@ -502,16 +502,21 @@ def test_a_source_that_goes_on_with_another_process(loop, backends):
             if self.pulls == 2:
                 await anyio.sleep(2 * DRAIN)
                 return "a"
-            raise StopAsyncIteration
+            await anyio.sleep_forever()
+            return None
 
     async def main():
-        stream = Stream() | idle_guard(60, process=lambda: processes[-1], observer=events)
+        stream = Stream() | idle_guard(1.5, process=lambda: processes[-1], observer=events)
         return [await take(stream), await take(stream)]
 
-    (_, error), rest = loop.run(main)
-    assert isinstance(error, ConnectionError)
-    assert rest == (["a"], None)
-    assert not is_dead(processes[-1].pid)
+    (_, first), (messages, second) = loop.run(main)
+    assert isinstance(first, ConnectionError)
+    assert messages == ["a"]
+    assert isinstance(second, IdleTimeoutError)
+    assert second.teardown.confirmed
+    assert second.teardown.exit == -signal.SIGTERM
+    assert [event.pid for event in events.of(ProcessAdopted)] == [p.pid for p in processes]
+    assert backends.living() == set()
 
 
 def test_a_death_under_an_interrupt_ends_the_waiting_for_it(loop, backends, monkeypatch):
