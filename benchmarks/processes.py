@@ -84,12 +84,16 @@ def _noticed(loop: str, lateness: dict[str, list[float]]) -> list[Figure]:
 
 async def _deaths(deaths: int, intervals: tuple[float, ...]) -> dict[str, list[float]]:
     """How late each way is, of so many deaths at random instants of the longest interval."""
-    late: dict[str, list[float]] = {}
+    late: dict[str, list[float]] = {way: [] for way in ("pidfd", *map(_look, intervals))}
     chance = random.Random(0)
     async with anyio.create_task_group() as tasks:
         for _ in range(deaths):
             tasks.start_soon(_one_death, chance.uniform(0, max(intervals)), intervals, late)
     return late
+
+
+def _look(interval: float) -> str:
+    return f"a look every {interval:g} s"
 
 
 async def _one_death(
@@ -100,7 +104,7 @@ async def _one_death(
 
     async def watch(way: str, dead: Callable[[], Awaitable[None]]) -> None:
         await dead()
-        late.setdefault(way, []).append(_clock() - killed)
+        late[way].append(_clock() - killed)
 
     async def look(interval: float) -> None:
         while not tree.is_dead:
@@ -110,7 +114,7 @@ async def _one_death(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch, "pidfd", tree.wait_dead)
             for interval in intervals:
-                tasks.start_soon(watch, f"a look every {interval:g} s", lambda i=interval: look(i))
+                tasks.start_soon(watch, _look(interval), lambda i=interval: look(i))
             await anyio.sleep(after)
             killed = _clock()
             process.kill()
