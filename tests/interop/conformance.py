@@ -101,13 +101,15 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     settings = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
     (own := folder / "pytest.ini").write_text(settings, encoding="utf-8")
     plugins = ("-p", "pytest_asyncio.plugin", "-p", "tests.interop.conformance")
+    # Nor what our own run was given beside it: those plugins are not loaded there.
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-c", str(own), *plugins),
             *("-W", "error::UserWarning", *(str(tests / node) for node in NODES)),
         ],
         cwd=folder,
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
+        env=os.environ | alone,
         capture_output=True,
         text=True,
         timeout=200,

@@ -26,9 +26,12 @@ from tests.support import Events, take
 
 sdk = pytest.importorskip("claude_agent_sdk")
 
-# A turn that ends leaves the SDK's inner generators to the collector, of which trio warns: the
-# SDK's own habit, with or without a guard.
-pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'claude_agent_sdk:ResourceWarning")
+# The SDK's own habits, with or without a guard: a turn that ends leaves its inner generators to
+# the collector, of which trio warns, and a close that is cut short its memory channels.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Async generator 'claude_agent_sdk:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
+]
 
 SHORT = 0.3
 LONG = 10 * PATIENCE
