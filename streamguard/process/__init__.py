@@ -13,6 +13,7 @@ can import the rest for the price of the standard library. Knows nothing of stre
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -72,6 +73,7 @@ class ProcessTree:
         may ever hit: pid 1, this process, and what it descends from.
         """
         pid = check_adoptable(target)
+        _import_what_an_end_needs()
         root: identity.Handle | None = None
         if _returncode(target) is None:
             with suppress(ProcessLookupError):
@@ -242,6 +244,18 @@ def check_adoptable(target: Any) -> int:
     if procfs.is_thread(pid):
         raise ConfigError(f"{pid} is a thread, not a process: a signal would hit all its process")
     return pid
+
+
+def _import_what_an_end_needs() -> None:
+    """Now, on the loop that runs, if one does: without a file descriptor nothing is imported."""
+    if not {"asyncio", "trio"} & sys.modules.keys():
+        return  # no loop can run, and who has none must not pay for one
+    from streamguard import loops
+
+    if loops.current_or_none() is not None:
+        from streamguard.process import hosted
+
+        hosted.OnLoop().now()  # anyio imports its part for that loop
 
 
 def _returncode(target: Any) -> int | None:

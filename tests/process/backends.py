@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -86,6 +87,12 @@ def comes_true(condition):
             return False
         time.sleep(0.005)
     return True
+
+
+def settled_fds():
+    """How many file descriptors this process has open, after what is garbage has gone."""
+    gc.collect()
+    return open_fds()
 
 
 def open_fds():

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from streamguard.process import ProcessTree, identity
-from tests.process.backends import PATIENCE, comes_true, is_dead, open_fds
+from tests.process.backends import PATIENCE, comes_true, is_dead, settled_fds
 from tests.process.conftest import RealLoop
 
 
@@ -164,10 +164,10 @@ def test_ending_and_dropping_it_disturbs_nobody_who_waits(loop, backends):
             del tree
             gc.collect()
 
-    before = open_fds()
+    before = settled_fds()
     loop.run(main)
     assert backends.living() == set()
-    assert open_fds() == before
+    assert settled_fds() == before
 
 
 def test_a_native_cancel_at_the_instant_of_death_disturbs_nobody(backends):
@@ -188,9 +188,9 @@ def test_a_native_cancel_at_the_instant_of_death_disturbs_nobody(backends):
                 with anyio.fail_after(PATIENCE):
                     await asyncio.gather(*waits[1:])
 
-    before = open_fds()
+    before = settled_fds()
     RealLoop("uvloop").run(main)
-    assert open_fds() == before
+    assert settled_fds() == before
 
 
 def test_closing_disturbs_nobody_who_waits(loop, backends):
@@ -252,11 +252,11 @@ def test_a_wait_that_is_given_up_leaves_nothing(loop, backends):
 
     async def main():
         with ProcessTree.adopt(backend) as tree:
-            before = open_fds()
+            before = settled_fds()
             for _ in range(10):
                 with anyio.move_on_after(0.001):
                     await tree.wait_dead()
-            assert open_fds() == before
+            assert settled_fds() == before
             backend.kill()
             with anyio.fail_after(PATIENCE):
                 await tree.wait_dead()

@@ -37,7 +37,7 @@ from streamguard.events import (
 from streamguard.process import ProcessTree, marked_env
 from streamguard.signals import Progress, TurnEnded
 from streamguard.watch import DRAIN
-from tests.process.backends import PATIENCE, comes_true, is_dead, open_fds
+from tests.process.backends import PATIENCE, comes_true, is_dead, settled_fds
 from tests.support import Events
 
 IDLE = 0.2
@@ -636,11 +636,10 @@ def test_nothing_of_ours_is_left(loop, backends, how):
             await take(guarded)
 
     async def main():
-        before = open_fds()
+        before = settled_fds()
         await use()
         with anyio.fail_after(PATIENCE):
-            while open_fds() > before or watchers(loop):
-                gc.collect()
+            while settled_fds() > before or watchers(loop):
                 await anyio.sleep(0.01)
 
     loop.run(main)

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from streamguard.process import ProcessTree, hosted, marked_env, table
-from tests.process.backends import PATIENCE, comes_true, open_fds
+from tests.process.backends import PATIENCE, comes_true, settled_fds
 
 
 def test_who_asks_in_one_pass_of_the_loop_shares_the_walk(loop, monkeypatch):
@@ -37,7 +37,7 @@ def test_200_at_once(loop, backends):
     causes = []
 
     async def main():
-        before = open_fds()
+        before = settled_fds()
 
         async def guard(process):
             with ProcessTree.adopt(process) as tree:
@@ -46,7 +46,7 @@ def test_200_at_once(loop, backends):
         async with anyio.create_task_group() as tasks:
             for process in started:
                 tasks.start_soon(guard, process)
-        assert open_fds() == before
+        assert settled_fds() == before
 
     loop.run(main)
     assert causes == ["terminated"] * 200
@@ -78,11 +78,11 @@ def test_cycles_leave_nothing(loop, backends):
                     tasks.start_soon(cycle)
 
         await some()  # what a loop opens once for all
-        before = open_fds(), tasks_of(loop)
+        before = settled_fds(), tasks_of(loop)
         for _ in range(CYCLES // at_once):
             await some()
         with anyio.fail_after(PATIENCE):
-            while (open_fds(), tasks_of(loop)) != before:
+            while (settled_fds(), tasks_of(loop)) != before:
                 await anyio.sleep(0.01)
 
     threads, children = threading.active_count(), children_of_ours()

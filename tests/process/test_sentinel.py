@@ -21,7 +21,7 @@ from streamguard.process import ProcessTree, link, marked_env, procfs, wire
 from streamguard.process.helper import Helper
 from streamguard.process.members import Facts
 from streamguard.process.sentinel import _in_force, _link, adopted
-from tests.process.backends import CHILDREN, comes_true, is_dead, open_fds
+from tests.process.backends import CHILDREN, comes_true, is_dead, settled_fds
 
 LOOPS = ["none", "asyncio", "uvloop", "trio"]
 # Deaf, with a child that is deaf in a session of its own: neither TERM nor a group reaches it all.
@@ -402,11 +402,11 @@ def test_it_does_not_outlive_its_application(host, backends):
 def test_500_cycles_leave_nothing(guard, backends):
     """D7: no descriptor, neither here nor there."""
     backend = backends.start("ready", "hang")
-    ours = open_fds()
+    ours = settled_fds()
     for _ in range(500):
         guard.adopt(backend)
         guard.release(backend)
-    assert open_fds() == ours
+    assert settled_fds() == ours
     assert adopted_by(guard) == 0
 
 
@@ -431,11 +431,11 @@ def test_threads_adopt_and_release_at_once(guard, backends):
 def test_it_leaves_nothing_of_ours(backends):
     """O7: no descriptor, no thread, no process."""
     backend = backends.start("ready", "hang")
-    before = open_fds(), threading.active_count()
+    before = settled_fds(), threading.active_count()
     with sentinel() as guard:
         helper = guard.pid
         guard.adopt(backend)
-    assert (open_fds(), threading.active_count()) == before
+    assert (settled_fds(), threading.active_count()) == before
     assert comes_true(lambda: is_dead(helper))
 
 
@@ -513,11 +513,11 @@ def test_one_that_was_killed_with_nothing_to_do_is_not_replaced(guard, backends,
 )
 def test_one_that_cannot_be_started(backends, monkeypatch, executable, says):
     """D7: it is said at once, and nothing is left of the attempt."""
-    before = open_fds()
+    before = settled_fds()
     monkeypatch.setattr(sys, "executable", executable)
     with pytest.raises(StreamGuardError, match=says):
         sentinel()
-    assert open_fds() == before
+    assert settled_fds() == before
     assert _link.pid is None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamguard.process import ProcessTree, marked_env, table
 from streamguard.process.ending import Ending
-from tests.process.backends import PATIENCE, comes_true, is_dead, is_stopped, open_fds
+from tests.process.backends import PATIENCE, comes_true, is_dead, is_stopped, settled_fds
 
 
 async def end(backend, **options):
@@ -369,7 +369,7 @@ def test_a_second_native_cancel_lets_it_run_on_its_own(run_native, backends, hol
 
     async def main():
         due, go = hold_kill()
-        before = open_fds()
+        before = settled_fds()
         with ProcessTree.adopt(backend) as tree:
             task = asyncio.ensure_future(tree.terminate(grace=0.05))
             await due.wait()
@@ -381,7 +381,7 @@ def test_a_second_native_cancel_lets_it_run_on_its_own(run_native, backends, hol
             while tree.termination is None:
                 await anyio.sleep(0.01)
         assert tree.termination.cause == "killed"
-        assert open_fds() == before
+        assert settled_fds() == before
 
     run_native(main)
     assert backends.living() == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from streamguard.process.identity import (
     UnavailableError,
 )
 from streamguard.process.table import Table
-from tests.process.backends import PATIENCE, comes_true, is_dead
+from tests.process.backends import CHILDREN, PATIENCE, comes_true, is_dead
 
 without_psutil = pytest.mark.skipif(identity.psutil_or_none() is None, reason="needs psutil")
 SEEING = [PidfdHandle, StatHandle, pytest.param(PsutilHandle, marks=without_psutil)]
@@ -276,6 +277,19 @@ def test_without_a_descriptor_to_spare_what_is_known_is_ended(loop, backends):
     ended = loop.run(main)
     assert (ended.cause, ended.survivors) == ("unproven", ())
     assert backends.living() == set()
+
+
+def test_the_first_end_of_a_program_needs_no_descriptor_either(loop):
+    """D4: nothing can be imported then, so all that an end needs has been when it adopts."""
+    told = subprocess.run(
+        [sys.executable, CHILDREN / "scarce.py", loop.name],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (told.stdout, told.stderr) == (f"unproven {-signal.SIGTERM}\n", "")
 
 
 def test_what_cannot_be_told_for_another_is_not_signalled(loop, backends, monkeypatch):
