@@ -3,20 +3,22 @@
 One module per backend beside this one. Each offers `read(message)`, the pure reader, and
 `ALWAYS_ENDS_TURNS`; it may import `signals` and `errors`, knows no other backend, and is
 imported only when one of its messages was seen or when its module was asked for. What gives
-a backend away *before* that, a root package or the shape of a JSON line, is kept here.
+a backend away *before* that is kept here (its root package) and in `_shapes` (the shape of a
+dict or a tuple).
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 
+from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
 from streamguard.errors import ConfigError
 from streamguard.signals import SIGNALS, Reader, Signal
 
@@ -38,6 +40,7 @@ class Backend:
 Readable: TypeAlias = str | Reader | ModuleType | Backend
 
 _BY_ROOT_PACKAGE = {"claude_agent_sdk": "claude"}
+_NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
 
 
 def find(message: object) -> Backend | None:
@@ -47,8 +50,8 @@ def find(message: object) -> Backend | None:
     may keep it per type. A dict or a tuple has no type of its own: ask again for each one
     until one is recognised, since an unknown line says nothing about the next (S1).
     """
-    if isinstance(message, dict):
-        return _by_shape(cast("dict[object, object]", message))
+    if (name := name_by_shape(message)) is not None:
+        return _by_name(name)
     # A type is hashable; mypy looks for that at its instances.
     return _by_type(type(message))  # type: ignore[arg-type]
 
@@ -108,52 +111,12 @@ def _read_neutral(message: Any) -> Signal | Iterable[Signal] | None:
 _NEUTRAL = Backend("neutral", _read_neutral)
 
 
-# --- by shape -----------------------------------------------------------------------------
-
-# A line of `claude -p --output-format stream-json` has a `session_id` and, by its `type`,
-# one key that the look-alikes lack: Gemini's CLI also ends with a `result`, API streams also
-# send a `ping` or a `message`. `keep_alive` has no other key, so it never decides.
-_CLAUDE_LINES = {
-    "system": "subtype",
-    "assistant": "message",
-    "user": "message",
-    "result": "subtype",
-    "stream_event": "event",
-    "rate_limit_event": "rate_limit_info",
-    "conversation_reset": "new_conversation_id",
-    "tool_progress": "tool_use_id",
-    "auth_status": "isAuthenticating",
-}
-
-
-def _is_claude_line(line: Mapping[object, object]) -> bool:
-    kind = line.get("type")
-    return (
-        isinstance(kind, str)
-        and (needed := _CLAUDE_LINES.get(kind)) is not None
-        and needed in line
-        and isinstance(line.get("session_id"), str)
-    )
-
-
-_BY_SHAPE: tuple[tuple[Callable[[Mapping[object, object]], bool], str], ...] = (
-    (_is_claude_line, "claude"),
-)
-
-
-def _by_shape(line: Mapping[object, object]) -> Backend | None:
-    for recognises, name in _BY_SHAPE:
-        if recognises(line):
-            return _by_name(name)
-    return None
-
-
 # --- by name, module, function ------------------------------------------------------------
 
 
 @cache
 def _by_name(name: str) -> Backend:
-    if name not in _BY_ROOT_PACKAGE.values():
+    if name not in _NAMES:
         raise ConfigError(f"read={name!r} is not a backend that is known; {_ACCEPTED}")
     return _of_module(import_module(f"{__name__}.{name}"))
 

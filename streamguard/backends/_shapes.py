@@ -1,0 +1,65 @@
+"""What gives away a dict or a tuple: whose JSON line, whose event, whose pair (S1).
+
+Such a message has no type of its own, so it is known by keys and values that the look-alikes lack.
+One recogniser per kind of line, asked in the order of the tables: the first that is sure wins, and
+one that is not sure says no, since a wrong guess is worse than Progress. Recognisers are total over
+any garbage and cheap (they see every line of a stream). Knows the backends' names, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+Line: TypeAlias = Mapping[object, object]
+Pair: TypeAlias = tuple[Any, ...]
+
+# --- claude -------------------------------------------------------------------------------
+
+# A line of `claude -p --output-format stream-json` has a `session_id` and, by its `type`,
+# one key that the look-alikes lack: Gemini's CLI also ends with a `result`, API streams also
+# send a `ping` or a `message`. `keep_alive` has no other key, so it never decides.
+_CLAUDE_LINES = {
+    "system": "subtype",
+    "assistant": "message",
+    "user": "message",
+    "result": "subtype",
+    "stream_event": "event",
+    "rate_limit_event": "rate_limit_info",
+    "conversation_reset": "new_conversation_id",
+    "tool_progress": "tool_use_id",
+    "auth_status": "isAuthenticating",
+}
+
+
+def _is_claude_line(line: Line) -> bool:
+    kind = line.get("type")
+    return (
+        isinstance(kind, str)
+        and (needed := _CLAUDE_LINES.get(kind)) is not None
+        and needed in line
+        and isinstance(line.get("session_id"), str)
+    )
+
+
+# --- the tables ---------------------------------------------------------------------------
+
+_DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = ((_is_claude_line, "claude"),)
+_TUPLES: tuple[tuple[Callable[[Pair], bool], str], ...] = ()
+
+NAMES_BY_SHAPE = frozenset(name for _, name in (*_DICTS, *_TUPLES))
+
+
+def name_by_shape(message: object) -> str | None:
+    """The name of the backend that wrote `message`; None if it is no dict or tuple of theirs."""
+    if isinstance(message, dict):
+        line = cast("Line", message)
+        for is_its, name in _DICTS:
+            if is_its(line):
+                return name
+    elif isinstance(message, tuple):
+        pair = cast("Pair", message)
+        for is_its, name in _TUPLES:
+            if is_its(pair):
+                return name
+    return None
