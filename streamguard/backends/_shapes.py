@@ -9,8 +9,9 @@ any garbage and cheap (they see every line of a stream). Knows the backends' nam
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
+S = TypeVar("S")
 Line: TypeAlias = Mapping[object, object]
 Pair: TypeAlias = tuple[Any, ...]
 
@@ -53,13 +54,14 @@ NAMES_BY_SHAPE = frozenset(name for _, name in (*_DICTS, *_TUPLES))
 def name_by_shape(message: object) -> str | None:
     """The name of the backend that wrote `message`; None if it is no dict or tuple of theirs."""
     if isinstance(message, dict):
-        line = cast("Line", message)
-        for is_its, name in _DICTS:
-            if is_its(line):
-                return name
-    elif isinstance(message, tuple):
-        pair = cast("Pair", message)
-        for is_its, name in _TUPLES:
-            if is_its(pair):
-                return name
+        return _first_in(_DICTS, cast("Line", message))
+    if isinstance(message, tuple):
+        return _first_in(_TUPLES, cast("Pair", cast("object", message)))
+    return None
+
+
+def _first_in(table: tuple[tuple[Callable[[S], bool], str], ...], message: S) -> str | None:
+    for is_its, name in table:
+        if is_its(message):
+            return name
     return None
