@@ -45,8 +45,8 @@ class Bound(Protocol):
     watch: Watch
     loop: Loop | None
 
-    def reconsider(self) -> None:
-        """The watch was told something: its deadline may have moved."""
+    def heard(self) -> None:
+        """The watch was told something: its deadline may have moved, and there may be news."""
         ...
 
 
@@ -252,7 +252,7 @@ class Activity:
 
         def act(bound: Bound = bound, loop: Loop = bound.loop) -> None:
             action(bound, loop.clock())
-            bound.reconsider()
+            bound.heard()
 
         if bound.loop.is_running_here():
             act()

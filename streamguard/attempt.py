@@ -29,6 +29,7 @@ from streamguard import events, loops
 from streamguard.activity import Activity
 from streamguard.errors import ERRORS, StreamGuardError, Tail, Teardown, Verdict
 from streamguard.loops import Cut, Loop
+from streamguard.news import News
 from streamguard.reading import PROGRESS, Reading
 from streamguard.scopes import path as scopes_in_force
 from streamguard.signals import Signal, TurnEnded
@@ -78,6 +79,7 @@ class Attempt:
         "_interrupting",
         "_lateness",
         "_look",
+        "_news",
         "_noticed",
         "_noticed_at",
         "_sentence",
@@ -132,6 +134,7 @@ class Attempt:
         self._tearing_down: TearingDown | None = None
         self._error: StreamGuardError | None = None
         self._stamps: list[float] | None = None
+        self._news: News | None = None
         self.is_spared = False
 
     # -- facts ---------------------------------------------------------------------------
@@ -149,6 +152,9 @@ class Attempt:
         if self.block is not None:
             self.reconsider()
         self.tell(events.StreamStarted(activity=self.activity, at=now))
+        if self.plan.observers:
+            self._news = News(self.activity, self.watch, self.plan.observers)
+            self._news.look(now)  # holds may be older than the stream
         try:
             self._supervise()
         except BaseException as error:
@@ -209,6 +215,8 @@ class Attempt:
             self._supervision.seek_again()  # some can only be named when they have spoken
         watch.answered(now)
         watch.see(signals, now, time.time())
+        if self._news is not None:
+            self._news.look(now, signals)
         if watch.steady and not self._is_covered(now):
             watch.leave_steady()
         if self.plan.stamps:
@@ -228,6 +236,12 @@ class Attempt:
             self.reconsider()
             watch.waiting_since = None
         return True
+
+    def heard(self) -> None:
+        """The watch was told something by hand (T6)."""
+        self.reconsider()
+        if self._news is not None and self.loop is not None:
+            self._news.look(self.loop.clock())
 
     def reconsider(self) -> None:
         """See that the timekeeper wakes us in time for the next deadline."""
@@ -258,6 +272,8 @@ class Attempt:
             else:  # it may have been left, and go on by itself (D6)
                 self._tearing_down.when_over(self._supervision.release)
         self.activity.unbind(self)
+        if self._news is not None:
+            self._news.end(self.loop.clock())
         self.tell(events.StreamEnded(activity=self.activity, at=self.loop.clock(), error=error))
 
     # -- the way of a verdict ------------------------------------------------------------

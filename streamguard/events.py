@@ -2,7 +2,7 @@
 
 An observer is any callable that takes one event. Observers never disturb the stream: one
 that raises is logged and the rest are still called (E6). Log lines hold no payloads: of what a
-stream yields or raises they name the type, and where it was raised (E3). Imports only errors.
+stream yields or raises they name the type, and where it was raised (E3). Imports only errors and signals.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from streamguard.errors import Limit, NotASignalError, Teardown, Verdict, second
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
+    from streamguard.signals import Outcome
 
 logger = logging.getLogger("streamguard")
 
 AttemptOutcome: TypeAlias = Literal["completed", "failed", "left"]
+WorkOutcome: TypeAlias = Literal["finished", "failed", "dropped"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,49 @@ class StreamEnded(Event):
     """The attempt is over; `error` is what the consumer sees, None for a normal end."""
 
     error: BaseException | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkBegan(Event):
+    """Work went in flight: a tool, a subagent. Told only where somebody observes, as the next four."""
+
+    id: str
+    name: str
+    background: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkOver(Event):
+    """Work is in flight no more; `dropped` if its end never came, but its turn's or stream's did."""
+
+    id: str
+    name: str
+    elapsed: float
+    outcome: WorkOutcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldBegan(Event):
+    """`idle` is paused; by itself it goes on at `until`. Said again if that has moved."""
+
+    id: str
+    reason: str
+    until: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldOver(Event):
+    """The hold is released, has lapsed, or its stream has ended."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnOver(Event):
+    """The backend ended its turn."""
+
+    outcome: Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,6 +343,7 @@ def log(event: Event) -> None:
         or _trouble_with_processes(event)
         or _trouble_with_sessions(event)
         or _news_of_sessions(event)
+        or _news_of_work(event)
         or _news(event)
     )
     logger.log(level, "%s: %s", event.activity.name or "stream", text)
@@ -390,6 +436,25 @@ def _news_of_sessions(event: Event) -> tuple[int, str] | None:
             return logging.DEBUG, (
                 f"attempt {event.attempt} played {event.messages} messages again, now dropped"
             )
+        case _:
+            return None
+
+
+def _news_of_work(event: Event) -> tuple[int, str] | None:
+    match event:
+        case WorkBegan():
+            return logging.DEBUG, f"{event.name or event.id} is in flight"
+        case WorkOver():
+            return logging.DEBUG, (
+                f"{event.name or event.id} {event.outcome} after {seconds(event.elapsed)}"
+            )
+        case HoldBegan():
+            left = seconds(event.until - event.at)
+            return logging.DEBUG, f"held ({event.reason}), for at most {left}"
+        case HoldOver():
+            return logging.DEBUG, f"held no more ({event.reason})"
+        case TurnOver():
+            return logging.DEBUG, f"turn ended: {event.outcome}"
         case _:
             return None
 

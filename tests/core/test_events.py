@@ -23,6 +23,8 @@ from streamguard.events import (
     Event,
     GaveUp,
     HalfTime,
+    HoldBegan,
+    HoldOver,
     InterruptFailed,
     Interrupting,
     LoopStalled,
@@ -41,7 +43,10 @@ from streamguard.events import (
     StreamStarted,
     TimedOut,
     TornDown,
+    TurnOver,
     UnknownMessage,
+    WorkBegan,
+    WorkOver,
     log,
     tell,
 )
@@ -69,15 +74,15 @@ def kinds(events):
 
 
 def test_a_stream_that_just_ends(loop, form):
-    """E6: its start and its end, and nothing in between."""
+    """E6: its start, its turn's end and its own, and nothing besides."""
 
     async def main():
         events = Events()
         activity = Activity("a")
         guard = idle_guard(60, observer=events, activity=activity)
         await take(Script(say("a"), silence(10), done()) | guard, form)
-        assert kinds(events) == [StreamStarted, StreamEnded]
-        started, ended = events
+        assert kinds(events) == [StreamStarted, TurnOver, StreamEnded]
+        started, _, ended = events
         assert started.activity is ended.activity is activity
         assert ended.error is None
         assert loop.took(ended.at - started.at, 10)
@@ -508,6 +513,31 @@ def raised(error):
             "WARNING",
             "a: closing the connection of attempt 3 raised OSError",
         ),
+        (
+            WorkBegan,
+            {"id": "t1", "name": "Bash", "background": False},
+            "DEBUG",
+            "a: Bash is in flight",
+        ),
+        (
+            WorkOver,
+            {"id": "t1", "name": "", "elapsed": 61.5, "outcome": "dropped"},
+            "DEBUG",
+            "a: t1 dropped after 61.5 s",
+        ),
+        (
+            HoldBegan,
+            {"id": "hold-1", "reason": "permission", "until": 61.0},
+            "DEBUG",
+            "a: held (permission), for at most 60 s",
+        ),
+        (
+            HoldOver,
+            {"id": "hold-1", "reason": "permission"},
+            "DEBUG",
+            "a: held no more (permission)",
+        ),
+        (TurnOver, {"outcome": "success"}, "DEBUG", "a: turn ended: success"),
     ],
 )
 def test_each_event_as_a_log_line(caplog, kind, fields, level, text):
