@@ -22,7 +22,7 @@ from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
 from streamguard.errors import ConfigError
 from streamguard.signals import SIGNALS, Reader, Signal
 
-__all__ = ["Backend", "Readable", "find", "resolve"]
+__all__ = ["NAMES", "Backend", "Readable", "find", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,13 @@ class Backend:
 
 Readable: TypeAlias = str | Reader | ModuleType | Backend
 
-_BY_ROOT_PACKAGE = {"claude_agent_sdk": "claude"}
-_NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
+_BY_ROOT_PACKAGE = {
+    "claude_agent_sdk": "claude",
+    "openai_codex": "codex",
+    "acp": "acp",
+}
+NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
+"""What `read=` can name."""
 
 
 def find(message: object) -> Backend | None:
@@ -116,7 +121,7 @@ _NEUTRAL = Backend("neutral", _read_neutral)
 
 @cache
 def _by_name(name: str) -> Backend:
-    if name not in _NAMES:
+    if name not in NAMES:
         raise ConfigError(f"read={name!r} is not a backend that is known; {_ACCEPTED}")
     return _of_module(import_module(f"{__name__}.{name}"))
 

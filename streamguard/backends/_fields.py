@@ -39,6 +39,23 @@ def number_in(value: object) -> float | None:
         return None
 
 
+def camel_case(name: str) -> str:
+    """`thread_id` as the wire has it: `threadId`."""
+    head, *rest = name.split("_")
+    return head + "".join(word.title() for word in rest)
+
+
+def either(fields: Fields, name: str) -> Any:
+    """A field by its Python name, or by the one it has on the wire, in camel case."""
+    return fields[name] if name in fields else fields.get(camel_case(name))
+
+
+def numbers_in(fields: object) -> dict[str, float]:
+    """The numbers among a thing's fields, by their names."""
+    named = ((name, number_in(value)) for name, value in fields_of(fields).items())
+    return {str(name): number for name, number in named if number is not None}
+
+
 def class_of_status(status: float) -> str:
     """The error class (P1) of an HTTP status."""
     return classes.class_of_status(int(status)) or "unknown"

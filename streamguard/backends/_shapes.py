@@ -43,9 +43,80 @@ def _is_claude_line(line: Line) -> bool:
     )
 
 
+# --- codex --------------------------------------------------------------------------------
+
+# `codex exec --json`: the type, and the one key that comes with it. An `error` has nothing of its
+# own, so it never decides. The app-server's JSON-RPC has no `jsonrpc` key, but a thread's id.
+_CODEX_LINES = {
+    "thread.started": "thread_id",
+    "turn.started": "type",
+    "turn.completed": "usage",
+    "turn.failed": "error",
+    "item.started": "item",
+    "item.updated": "item",
+    "item.completed": "item",
+}
+_CODEX_METHODS = ("thread/", "turn/", "item/")
+
+
+def _is_codex_line(line: Line) -> bool:
+    kind = line.get("type")
+    if isinstance(kind, str):
+        return (needed := _CODEX_LINES.get(kind)) is not None and needed in line
+    method, params = line.get("method"), line.get("params")
+    return (
+        isinstance(method, str)
+        and method.startswith(_CODEX_METHODS)
+        and isinstance(params, dict)
+        and ("threadId" in params or "thread" in params)
+    )
+
+
+# --- gemini -------------------------------------------------------------------------------
+
+# A line of `gemini --output-format stream-json` has a `timestamp` and, by its type, two keys that
+# others do not have together.
+_GEMINI_LINES = {
+    "init": ("session_id", "model"),
+    "message": ("role", "content"),
+    "tool_use": ("tool_id", "tool_name"),
+    "tool_result": ("tool_id", "status"),
+    "error": ("severity", "message"),
+    "result": ("status", "stats"),
+}
+
+
+def _is_gemini_line(line: Line) -> bool:
+    kind = line.get("type")
+    return (
+        isinstance(kind, str)
+        and (needed := _GEMINI_LINES.get(kind)) is not None
+        and needed[0] in line
+        and needed[1] in line
+        and isinstance(line.get("timestamp"), str)
+    )
+
+
+# --- acp ----------------------------------------------------------------------------------
+
+
+def _is_acp_message(line: Line) -> bool:
+    method = line.get("method")
+    if isinstance(method, str):
+        return line.get("jsonrpc") == "2.0" and method in ("session/update", "session/prompt")
+    return isinstance(line.get("sessionUpdate"), str) or (
+        isinstance(line.get("sessionId"), str) and isinstance(line.get("update"), dict)
+    )
+
+
 # --- the tables ---------------------------------------------------------------------------
 
-_DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = ((_is_claude_line, "claude"),)
+_DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
+    (_is_claude_line, "claude"),
+    (_is_codex_line, "codex"),
+    (_is_gemini_line, "gemini"),
+    (_is_acp_message, "acp"),
+)
 _TUPLES: tuple[tuple[Callable[[Pair], bool], str], ...] = ()
 
 NAMES_BY_SHAPE = frozenset(name for _, name in (*_DICTS, *_TUPLES))

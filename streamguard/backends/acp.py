@@ -1,0 +1,134 @@
+"""ACP, the agent client protocol: what an agent's updates say, and its pushes as a stream.
+
+    message                                     signals
+    ──────────────────────────────────────────  ──────────────────────────────────────────
+    NewSessionResponse                          SessionOpened
+    agent_message_chunk, agent_thought_chunk,
+    plan, plan_update                           Progress
+    tool_call                                   WorkStarted
+    tool_call_update                            Progress; completed, failed: WorkFinished
+    usage_update                                Usage
+    user_message_chunk, …_mode_update, …        nothing: said beside the work, or a replay
+    RequestPermissionRequest                    Waiting for a person
+    PromptResponse                              Usage, TurnEnded (and Failed)
+    anything else                               Progress
+
+Reads the objects of the package `acp` (never imported), notifications and updates as dicts, and
+JSON-RPC lines. Pure and total: garbage is Progress, never an exception. `Bridge` turns a client's
+callbacks into one stream for each prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from streamguard.backends._fields import Fields, either, fields_of, number_in, numbers_in, text_in
+from streamguard.retry import classes
+from streamguard.signals import (
+    Failed,
+    Outcome,
+    SessionOpened,
+    Signal,
+    TurnEnded,
+    Usage,
+    Waiting,
+    WorkFinished,
+    WorkStarted,
+)
+
+# A prompt's end is an answer, not an update: a stream made of updates alone ends without one.
+ALWAYS_ENDS_TURNS = False
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_NOTHING: tuple[Signal, ...] = ()
+
+
+def read(message: object) -> Said:
+    """What one update, notification or answer says; None is Progress."""
+    fields = fields_of(message)
+    if "jsonrpc" in fields:
+        if "error" in fields:
+            return _refused(fields_of(fields["error"]))
+        fields = fields_of(fields.get("result") or fields.get("params"))
+    update = fields_of(fields.get("update")) or fields
+    if (kind := either(update, "session_update")) is not None:
+        handle = _UPDATES.get(kind) if isinstance(kind, str) else None
+        return None if handle is None else handle(update)
+    if (reason := either(fields, "stop_reason")) is not None:
+        return _prompt_over(fields, reason)
+    if (call := either(fields, "tool_call")) is not None and "options" in fields:
+        return Waiting(permission_id(call), "human")
+    token = text_in(either(fields, "session_id"))
+    return SessionOpened(token) if token and "update" not in fields else None
+
+
+def _refused(error: Fields) -> Said:
+    code = number_in(error.get("code"))
+    class_ = classes.class_of_code(int(code)) if code is not None else None
+    return Failed(class_ or "unknown", detail=f"JSON-RPC error {code:g}" if code else "")
+
+
+def permission_id(tool_call: object) -> str:
+    """The name of the wait for a person's answer about that call."""
+    call = fields_of(tool_call)
+    return f"permission:{either(call, 'tool_call_id')!s:.100}"
+
+
+def _nothing(_update: Fields) -> Said:
+    return _NOTHING
+
+
+def _tool_call(update: Fields) -> Said:
+    if (ended := _ended(update)) is not None:
+        return ended
+    id_ = text_in(either(update, "tool_call_id"))
+    # The kind and not the title, which may quote the command (E3).
+    return WorkStarted(id_, text_in(update.get("kind")) or "") if id_ else None
+
+
+def _tool_call_update(update: Fields) -> Said:
+    return _ended(update)
+
+
+def _ended(update: Fields) -> WorkFinished | None:
+    status = update.get("status")
+    id_ = text_in(either(update, "tool_call_id"))
+    if not id_ or status not in ("completed", "failed"):
+        return None
+    return WorkFinished(id_, error=status == "failed")
+
+
+def _usage_update(update: Fields) -> Said:
+    known = {f"context_{name}": number for name, number in numbers_in(update).items()}
+    return Usage(known) if known else _NOTHING
+
+
+_OUTCOMES: dict[object, Outcome] = {
+    "end_turn": "success",
+    "max_tokens": "incomplete",
+    "max_turn_requests": "incomplete",
+    "cancelled": "cancelled",
+}
+
+
+def _prompt_over(fields: Fields, reason: object) -> Said:
+    known = numbers_in(fields.get("usage"))
+    said: list[Signal] = [Usage(known)] if known else []
+    word = reason if isinstance(reason, str) else ""
+    if word == "refusal":  # the agent's own judgement: asked again, it says so again
+        return (*said, Failed("permanent", detail="refusal"), TurnEnded("error", "refusal"))
+    return (*said, TurnEnded(_OUTCOMES.get(word, "incomplete"), word[:100]))
+
+
+_UPDATES: dict[str, Callable[[Fields], Said]] = {
+    "tool_call": _tool_call,
+    "tool_call_update": _tool_call_update,
+    "usage_update": _usage_update,
+    "user_message_chunk": _nothing,
+    "available_commands_update": _nothing,
+    "config_option_update": _nothing,
+    "current_mode_update": _nothing,
+    "session_info_update": _nothing,
+}
