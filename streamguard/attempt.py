@@ -109,7 +109,7 @@ class Attempt:
         self.origin: object = None  # what is iterated, where it is known
         self.watch = Watch(limits)
         self.activity = plan.activity or Activity()
-        self.reading = Reading(plan.backend)
+        self.reading = Reading(plan.backend, plan.expected)
         self.loop: Loop | None = None
         self.pull: Cuttable | None = None
         self.block: Cuttable | None = None
@@ -164,6 +164,7 @@ class Attempt:
     def connected(self, plan: Plan) -> None:
         """The backend was opened within the attempt, and `plan` has the handles it came with."""
         self.plan = plan
+        self.reading.expect(plan.expected)
         self.lease()
         self._supervise()
 

@@ -6,6 +6,7 @@ and the watch's defaults; callers validate nothing themselves.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
 import sys
@@ -28,6 +29,22 @@ class Default(float):
     """A number that was not written: it gives way to any written one."""
 
     __slots__ = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived:
+    """A knob that nobody wrote, and that a client has: it gives way to a written one (T12).
+
+    `spares`: as an interrupt, it leaves the client as good as it was.
+    """
+
+    client: object
+    knob: str
+    handle: Callable[[], Any] = dataclasses.field(compare=False, repr=False)
+    spares: bool = False
+
+    def __call__(self) -> Any:
+        return self.handle()
 
 
 class Configured:
@@ -57,7 +74,8 @@ def fields_of(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """`knobs` as fields of a `Plan`; a ConfigError for a name or value that cannot be used."""
     fields: dict[str, Any] = {}
     limits: dict[str, float | None] = {}
-    for name, value in knobs.items():
+    # What a client has comes first, for what is written to go over it.
+    for name, value in sorted(knobs.items(), key=lambda knob: knob[0] != "client"):
         if name == "idle":
             limits = {**_idle(value), **limits}
         elif name in LIMITS:
@@ -132,6 +150,8 @@ def _tool(name: Any) -> str:
 
 
 def _client(client: Any) -> dict[str, Any]:
+    if (known := backends.of_client(client)) is not None:
+        return _known_client(client, *known)
     disconnect = getattr(client, "disconnect", None)
     if not callable(disconnect) or isinstance(client, type):
         raise ConfigError(
@@ -139,6 +159,18 @@ def _client(client: Any) -> dict[str, Any]:
             "or disconnect= with the function that ends your backend"
         )
     return {"disconnects": (disconnect,)}
+
+
+def _known_client(
+    client: Any, backend: backends.Backend, known: backends.Client
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"disconnects": (known.disconnect,), "expected": backend}
+    if known.interrupt is not None:
+        spares = known.outlives_interrupt
+        found["interrupts"] = (Derived(client, "interrupt", known.interrupt, spares),)
+    if known.process is not None:
+        found["process"] = Derived(client, "process", known.process)
+    return found
 
 
 def _callable(name: str, field: str, *told: str) -> Callable[[Any], dict[str, Any]]:
@@ -227,7 +259,7 @@ _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType
 
 _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
-        "client": {"disconnects": ()},
+        "client": {"disconnects": (), "expected": None},
         "disconnect": {"disconnects": ()},
         "interrupt": {"interrupts": ()},
         "process": {"process": None},

@@ -9,7 +9,6 @@ An operator is bound to no stream: made once, it guards any number. What a knob 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import sys
@@ -128,7 +127,8 @@ class Operator:
         if "limits" in fields:
             fields["limits"] = {**self._plan.limits, **fields["limits"]}
         written = ", ".join(f"{name}={value!r}" for name, value in knobs.items())
-        return Operator(dataclasses.replace(self._plan, **fields), f"{self!r}.replace({written})")
+        plan = self._plan.anew(fields, is_other_client="client" in knobs)
+        return Operator(plan, f"{self!r}.replace({written})")
 
     def monitor(self) -> Monitor:
         """The same as an object, for loops that cannot be wrapped (O10)."""
@@ -177,7 +177,9 @@ def idle_guard(
 
         total: Seconds for everything, never reset.
 
-        client: What has `async def disconnect()`; short for `disconnect=client.disconnect`.
+        client: What has `async def disconnect()`; short for `disconnect=client.disconnect`. Of a
+            client of a known SDK, interrupt, process and reader are taken, too, where they are
+            not written here. See docs/backends.md.
 
         disconnect: Called on a verdict, sync or async, in a task of its own.
 

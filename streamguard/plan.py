@@ -10,9 +10,9 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from streamguard.errors import ConfigError
 from streamguard.knobs import (
@@ -21,6 +21,7 @@ from streamguard.knobs import (
     DEFAULT_TOOLS,
     LIMITS,
     Default,
+    Derived,
     Disconnect,
 )
 from streamguard.watch import Limits
@@ -65,6 +66,8 @@ class Plan:
     stamps: tuple[Stamp, ...] = ()
     observers: tuple[Observer, ...] = ()
     backend: Backend | None = None
+    # Whose messages it will be, as the client shows: it says what an end without any means (T10).
+    expected: Backend | None = None
     mode: Mode | None = None
     # These want a task of their own for the stream: such a plan makes a session of its source.
     reconnecting: Reconnecting | None = None
@@ -86,19 +89,34 @@ class Plan:
             tools=_tightest_of(self.tools, other.tools),
             disconnects=_added(self.disconnects, other.disconnects),
             disconnect_timeout=_tighter(self.disconnect_timeout, other.disconnect_timeout),
-            interrupts=_added(self.interrupts, other.interrupts),
+            interrupts=_written(_added(self.interrupts, other.interrupts)),
             outlives_interrupt=self.outlives_interrupt or other.outlives_interrupt,
-            process=_only("process", self.process, other.process),
+            process=_process(self.process, other.process),
             kill_grace=_tighter(self.kill_grace, other.kill_grace),
             activity=_only("activity", self.activity, other.activity),
             stamps=self.stamps + other.stamps,
             observers=_added(self.observers, other.observers),
             backend=_only("read", self.backend, other.backend),
+            expected=self.expected or other.expected,
             mode=_weaker(self.mode, other.mode),
             reconnecting=_only("reconnecting_resume", self.reconnecting, other.reconnecting),
             keep_alive=_only("keep_alive", self.keep_alive, other.keep_alive),
             told=self.told | other.told,
         )
+
+    def anew(self, fields: dict[str, Any], *, is_other_client: bool) -> Plan:
+        """This plan with `fields` in the place of its own, and without an old client's handles."""
+        if not is_other_client:
+            return replace(self, **fields)
+        interrupts = tuple(each for each in self.interrupts if not isinstance(each, Derived))
+        process = None if isinstance(self.process, Derived) else self.process
+        kept = {"interrupts": interrupts, "process": process}
+        set_anew = {
+            name: value
+            for name, value in fields.items()
+            if not (kept.get(name) and _is_derived(value))
+        }
+        return replace(self, **{**kept, **set_anew})
 
     @property
     def wants_owner(self) -> bool:
@@ -159,7 +177,25 @@ def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
 def _is_same(a: object, b: object) -> bool:
     # By identity: two observers that are lists are equal as long as both are empty. Of a bound
     # method there is a new object each time; equal ones have the same owner.
-    return a is b or (isinstance(a, MethodType) and a == b)
+    return a is b or (isinstance(a, MethodType | Derived) and a == b)
+
+
+def _is_derived(value: object) -> bool:
+    """Whether a client has it, or each of them, and nobody wrote it."""
+    several = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+    return all(isinstance(each, Derived) for each in several)
+
+
+def _written(handles: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Those that were written, if any was."""
+    return tuple(each for each in handles if not isinstance(each, Derived)) or handles
+
+
+def _process(a: Any, b: Any) -> Any:
+    """The one that was written, or the one that the client has."""
+    if a is None or b is None or _is_derived(a) is _is_derived(b):
+        return _only("client" if _is_derived(a) else "process", a, b)
+    return b if _is_derived(a) else a
 
 
 def _only(knob: str, a: Any, b: Any) -> Any:

@@ -37,15 +37,21 @@ class Reporter(Protocol):
 class Reading:
     """The reader of one stream: given, or found by its messages."""
 
-    __slots__ = ("_failed", "_given", "_unknown", "backend", "plain")
+    __slots__ = ("_failed", "_given", "_is_expected", "_unknown", "backend", "plain")
 
-    def __init__(self, given: Backend | None) -> None:
+    def __init__(self, given: Backend | None, expected: Backend | None = None) -> None:
         self._given = given
         self._failed = False
         self._unknown: set[type] | frozenset[type] = _NO_TYPES
         self.backend = given
+        self.expect(expected)
         # The latest type whose every message is plain progress: it needs no reading.
         self.plain: type | None = None
+
+    def expect(self, backend: Backend | None) -> None:
+        """It will most likely be this one's, as far as that says what no message at all means."""
+        self._is_expected = backend is not None and self.backend is None
+        self.backend = self.backend or backend
 
     def signals(self, message: object, reporter: Reporter) -> tuple[Signal, ...]:
         """What `message` says. Nobody's message, and a reader's failure, is Progress."""
@@ -61,6 +67,8 @@ class Reading:
             return PROGRESS
 
     def _backend_of(self, message: object) -> Backend | None:
+        if self._is_expected:  # but whoever yields something else than the client does is his own
+            self._is_expected, self.backend = False, None
         backend = self._given or backends.find(message)
         if backend is None:
             # Lines of a backend that was recognised before stay its own.

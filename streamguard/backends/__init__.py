@@ -5,6 +5,9 @@ One module per backend beside this one. Each offers `read(message)`, the pure re
 imported only when one of its messages was seen or when its module was asked for. What gives
 a backend away *before* that is kept here (its root package) and in `_shapes` (the shape of a
 dict or a tuple).
+
+A backend whose package has clients may offer `of_client(client) -> Client | None`, too: what such a
+client can be ended with.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
 from streamguard.errors import ConfigError
 from streamguard.signals import SIGNALS, Reader, Signal
 
-__all__ = ["NAMES", "Backend", "Readable", "find", "resolve"]
+__all__ = ["NAMES", "Backend", "Client", "Readable", "find", "of_client", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,21 @@ class Backend:
     name: str
     read: Reader
     always_ends_turns: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Client:
+    """What a client can be ended with, as its backend knows it; None is what it does not have.
+
+    `disconnect`, `interrupt`: functions of no arguments, sync or async.
+    `process`: a plain function that gives the process, or None as long as there is none.
+    `outlives_interrupt`: a turn that `interrupt` has ended leaves it as good as it was.
+    """
+
+    disconnect: Callable[[], Any]
+    interrupt: Callable[[], Any] | None = None
+    process: Callable[[], Any] | None = None
+    outlives_interrupt: bool = False
 
 
 Readable: TypeAlias = str | Reader | ModuleType | Backend
@@ -80,6 +98,20 @@ def resolve(read: Readable) -> Backend | None:
             return _of_callable(read)
         case _:
             raise ConfigError(f"read={read!r} is not a reader; {_ACCEPTED}")
+
+
+def of_client(client: object) -> tuple[Backend, Client] | None:
+    """What the client's backend knows of it; None if it is of no backend that is known.
+
+    ConfigError for a client that cannot be guarded.
+    """
+    # A type is hashable; mypy looks for that at its instances.
+    backend = _by_type(type(client))  # type: ignore[arg-type]
+    if backend is None or backend is _NEUTRAL:
+        return None
+    handles_of = getattr(import_module(f"{__name__}.{backend.name}"), "of_client", None)
+    client_ = None if handles_of is None else handles_of(client)
+    return None if client_ is None else (backend, client_)
 
 
 _ACCEPTED = (
@@ -140,7 +172,8 @@ def _of_callable(read: Callable[..., Any]) -> Backend:
     if isinstance(read, type):
         raise ConfigError(f"read={read!r} is a class; {_ACCEPTED}")
     # `read=claude.read` must mean the same as `read=claude`, habits included (T10).
-    home = sys.modules.get(str(getattr(read, "__module__", "")))
-    if home is not None and getattr(home, "read", None) is read:
-        return _of_module(home)
+    module = str(getattr(read, "__module__", ""))
+    for name in (module.rpartition(".")[0], module):  # a backend may be a package of several
+        if getattr(sys.modules.get(name), "read", None) is read:
+            return _of_module(sys.modules[name])
     return Backend(getattr(read, "__qualname__", type(read).__qualname__), read)

@@ -110,6 +110,21 @@ def untouchable(stat_of: Callable[[int], Stat | None] | None = None) -> frozense
     return frozenset(found | {os.getppid()})
 
 
+def descends_from_us(pid: int) -> bool:
+    """Whether this process has started `pid`, or what has started it; False if nobody can tell."""
+    stat_of = procfs.read_stat if procfs.is_there() else read_table().stats.get
+    seen: set[int] = set()
+    while pid > 1 and pid not in seen:  # pids that change hands during a walk can make a ring
+        seen.add(pid)
+        stat = stat_of(pid)
+        if stat is None:
+            return False
+        if stat.parent == os.getpid():
+            return True
+        pid = stat.parent
+    return False
+
+
 def lineage() -> dict[int, float]:
     """The untouchable with their start times, as a helper of ours will want to know them."""
     stat_of = procfs.read_stat if procfs.is_there() else read_table().stats.get

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamguard.attempt import Attempt
-    from streamguard.backends import Backend
     from streamguard.breaker.breaker import Permit
+    from streamguard.plan import Plan
     from streamguard.reading import Reporter
     from streamguard.resume.replay import Replay
 
@@ -156,8 +156,8 @@ class Noted(Reading):
 
     __slots__ = ("_clock", "_ledger", "is_replayed")
 
-    def __init__(self, given: Backend | None, ledger: Ledger, clock: Callable[[], float]) -> None:
-        super().__init__(given)
+    def __init__(self, plan: Plan, ledger: Ledger, clock: Callable[[], float]) -> None:
+        super().__init__(plan.backend, plan.expected)
         self._ledger = ledger
         self._clock = clock
         self.is_replayed = False

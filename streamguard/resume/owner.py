@@ -97,7 +97,7 @@ class Owner(Generic[T]):
         now = self._loop.clock()
         attempt = Attempt(self.link.plan, self._hosting.limits, self._hosting.mode)
         attempt.lease()  # said to the consumer at once, since another attempt would not help
-        attempt.reading = self._noted = Noted(self.link.plan.backend, ledger, self._loop.clock)
+        attempt.reading = self._noted = Noted(self.link.plan, ledger, self._loop.clock)
         # `total` has run since the session's block was entered, and a prompt opens a turn.
         attempt.watch.started = self._hosting.started
         attempt.watch.mark_prompt(now)

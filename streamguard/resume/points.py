@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from streamguard.knobs import fields_of
+from streamguard.knobs import Derived, fields_of
 from streamguard.plan import Plan
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class Connection(Generic[T_co]):
     `client`, `disconnect`, `interrupt`, `process`: what ends this attempt's backend, as for
     `idle_guard`; they go before those of the pipe, which would be another attempt's.
     `outlives_interrupt`: a turn that `interrupt` has ended leaves the client as good as it was, so
-    that nothing is torn down and the next prompt goes to the same one.
+    that nothing is torn down and the next prompt goes to the same one. None: as it is known of the
+    client.
     """
 
     source: AsyncIterable[T_co] | Callable[[str], AsyncIterable[T_co] | Awaitable[Any]]
@@ -66,7 +67,7 @@ class Connection(Generic[T_co]):
     disconnect: Disconnect | None = None
     interrupt: Disconnect | None = None
     process: Process | None = None
-    outlives_interrupt: bool = False
+    outlives_interrupt: bool | None = None
 
     def __post_init__(self) -> None:
         if not (callable(self.source) or hasattr(type(self.source), "__aiter__")):
@@ -83,7 +84,11 @@ class Connection(Generic[T_co]):
         given = {name: getattr(self, name) for name in names}
         given["process"] = given["process"] or getattr(self.source, "guarded_process", None)
         fields = fields_of({k: v for k, v in given.items() if v is not None})
-        return Plan(**fields, outlives_interrupt=self.outlives_interrupt)
+        outlives = self.outlives_interrupt
+        if outlives is None:
+            interrupts = fields.get("interrupts", ())
+            outlives = any(isinstance(each, Derived) and each.spares for each in interrupts)
+        return Plan(**fields, outlives_interrupt=outlives)
 
     def over(self, plan: Plan) -> Plan:
         """`plan` with this connection's handles in the place of its own."""
@@ -96,6 +101,7 @@ class Connection(Generic[T_co]):
             interrupts=mine.interrupts,
             outlives_interrupt=mine.outlives_interrupt,
             process=mine.process,
+            expected=mine.expected,
         )
 
 

@@ -139,7 +139,11 @@ def test_a_patient_teardown_lets_the_sdk_do_what_it_can(loop, backends, connecte
         async with connected() as client:
             await client.query(prompt)
             operator = idle_guard(
-                SHORT, first=PATIENCE, tools=SHORT, client=client, process=await pid_of(client)
+                SHORT,
+                first=PATIENCE,
+                tools=SHORT,
+                disconnect=client.disconnect,
+                process=await pid_of(client),
             )
             taken = await take(client.receive_response() | operator)
             errors[hang] = taken.error
@@ -174,7 +178,7 @@ def test_the_clients_own_block_meets_no_disconnect_in_mid_close(loop, backends, 
             operator = idle_guard(
                 SHORT,
                 first=PATIENCE,
-                client=client,
+                disconnect=client.disconnect,
                 process=await pid_of(client),
                 disconnect_timeout=SHORT,
                 kill_grace=SHORT,
@@ -207,7 +211,7 @@ def test_either_way_to_the_pid(loop, backends, connected, way, form):
                 SHORT,
                 first=PATIENCE,
                 tools=SHORT,
-                client=client,
+                disconnect=client.disconnect,
                 process=pid if way == "public" else lambda: client._transport._process,
                 disconnect_timeout=SHORT,
                 kill_grace=0,

@@ -9,7 +9,7 @@
     false     success                 tool_deferred          paused
     false     success                 completed, none, …     success
 
-A failure of the API comes as subtype "success" with `is_error`. Helps `claude` alone.
+A failure of the API comes as subtype "success" with `is_error`. Helps `reading` alone.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ line type that it was parsed from. Pure and total: garbage is Progress, never an
     either, of a sub-agent                 as above with `parent`; no SessionOpened
     stream_event                           Progress; its ping: Liveness
     keep_alive, tool_progress              Liveness
-    result                                 SessionOpened, Usage, Failed, TurnEnded (see _claude_outcome)
+    result                                 SessionOpened, Usage, Failed, TurnEnded (see outcome)
     conversation_reset                     SessionOpened, not resumable
     rate_limit_event                       Waiting until the reset, or WaitEnded
     auth_status                            Waiting, or WaitEnded (and Failed)
@@ -37,8 +37,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeAlias, cast
 
-from streamguard.backends._claude_outcome import RETRIABLE, class_of_word, failure_of, outcome_of
 from streamguard.backends._fields import Fields, class_of_status, fields_of, number_in, text_in
+from streamguard.backends.claude.outcome import RETRIABLE, class_of_word, failure_of, outcome_of
 from streamguard.signals import (
     Failed,
     Liveness,

@@ -1,0 +1,30 @@
+"""Claude: claude-agent-sdk, and the lines of `claude -p --output-format stream-json`.
+
+    reading     what messages say, pure; objects and lines alike
+    outcome     how a turn ended, and of which class its errors are
+    client      what a client of the SDK can be ended with, and which SDKs will do
+    tap         what the SDK hides of the CLI's lines, for the guard
+    sessions    `session()`: connect, interrupt, disconnect, resume
+
+The SDK is imported by what makes clients and transports of it, and by nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from streamguard.backends.claude.reading import ALWAYS_ENDS_TURNS, read
+
+if TYPE_CHECKING:
+    from streamguard.backends.claude.client import of_client
+
+__all__ = ["ALWAYS_ENDS_TURNS", "of_client", "read"]
+
+_HOMES = {"of_client": "client"}
+
+
+def __getattr__(name: str) -> Any:
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
