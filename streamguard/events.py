@@ -338,7 +338,13 @@ def _log_scope(event: ScopeEvent) -> None:
 
 def log(event: Event) -> None:
     """The default observer: the events a person on call needs, as log lines."""
-    level, text = (
+    level, text = described(event)
+    logger.log(level, "%s: %s", event.activity.name or "stream", text)
+
+
+def described(event: Event) -> tuple[int, object]:
+    """The level of an event, and what it says to a person. The text is made when it is read."""
+    return (
         _trouble(event)
         or _trouble_with_processes(event)
         or _trouble_with_sessions(event)
@@ -346,7 +352,6 @@ def log(event: Event) -> None:
         or _news_of_work(event)
         or _news(event)
     )
-    logger.log(level, "%s: %s", event.activity.name or "stream", text)
 
 
 def _trouble(event: Event) -> tuple[int, object] | None:
