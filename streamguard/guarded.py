@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from streamguard import loops
 from streamguard.attempt import NO_LIMITS, Attempt
+from streamguard.backends import adapted
 from streamguard.config import mode_in_force
 from streamguard.errors import StreamInterruptedError, Verdict
 from streamguard.loops import Suspended, by_hand, stepped, suspend
@@ -147,7 +148,8 @@ class GuardedIterator(AsyncIterator[T]):
 
     def __init__(self, origin: AsyncIterable[T], attempt: Attempt) -> None:
         self.attempt = attempt
-        self._source = Source(origin, aiter(origin))
+        source = origin if attempt.mode == "off" else adapted(origin)
+        self._source = Source(source, aiter(source))
         self._watch = attempt.watch
         self._reading = attempt.reading
         self._ready = False

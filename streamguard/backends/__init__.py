@@ -1,10 +1,11 @@
 """Whose message is this? Finds the backend that wrote a message, importing no SDK (S1).
 
 One module per backend beside this one. Each offers `read(message)`, the pure reader, and
-`ALWAYS_ENDS_TURNS`; it may import `signals` and `errors`, knows no other backend, and is
-imported only when one of its messages was seen or when its module was asked for. What gives
-a backend away *before* that is kept here (its root package) and in `_shapes` (the shape of a
-dict or a tuple).
+`ALWAYS_ENDS_TURNS`; where not all that its package yields is a message, `is_message(kind)`; where
+its client's streams must be set right, `adapted(stream)`. It may import `signals` and `errors`,
+knows no other backend, and is imported only when its package or one of its messages was seen or
+when its module was asked for. What gives a backend away *before* that is kept here (its root
+package) and in `_shapes` (the shape of a dict or a tuple).
 
 A backend whose package has clients may offer `of_client(client) -> Client | None`, too: what such a
 client can be ended with.
@@ -19,13 +20,15 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
 from streamguard.errors import ConfigError
 from streamguard.signals import SIGNALS, Reader, Signal
 
-__all__ = ["NAMES", "Backend", "Client", "Readable", "find", "of_client", "resolve"]
+__all__ = ["NAMES", "Backend", "Client", "Readable", "adapted", "find", "of_client", "resolve"]
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,15 @@ class Client:
 Readable: TypeAlias = str | Reader | ModuleType | Backend
 
 _BY_ROOT_PACKAGE = {
-    "claude_agent_sdk": "claude",
-    "openai_codex": "codex",
     "acp": "acp",
+    "agents": "openai_agents",
+    "anthropic": "anthropic",
+    "claude_agent_sdk": "claude",
+    "litellm": "litellm",
+    "openai": "openai",
+    "openai_codex": "codex",
 }
+_ADAPTED = {"litellm"}
 NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
 """What `read=` can name."""
 
@@ -77,6 +85,12 @@ def find(message: object) -> Backend | None:
         return _by_name(name)
     # A type is hashable; mypy looks for that at its instances.
     return _by_type(type(message))  # type: ignore[arg-type]
+
+
+def adapted(source: S) -> S:
+    """`source` as it is to be iterated: a client's stream may tell its own end wrongly."""
+    root = _root_of(type(source))
+    return cast("S", _module(root).adapted(source)) if root in _ADAPTED else source
 
 
 def resolve(read: Readable) -> Backend | None:
@@ -109,7 +123,7 @@ def of_client(client: object) -> tuple[Backend, Client] | None:
     backend = _by_type(type(client))  # type: ignore[arg-type]
     if backend is None or backend is _NEUTRAL:
         return None
-    handles_of = getattr(import_module(f"{__name__}.{backend.name}"), "of_client", None)
+    handles_of = getattr(_module(backend.name), "of_client", None)
     client_ = None if handles_of is None else handles_of(client)
     return None if client_ is None else (backend, client_)
 
@@ -128,12 +142,22 @@ def _by_type(kind: type) -> Backend | None:
     # The mro, because a user may subclass a backend's message; the exact root package,
     # because `claude_agent_sdk_extras` is somebody else's.
     for base in kind.__mro__:
-        root = str(base.__module__).partition(".")[0]
+        root = _root_of(base)
         if root == "streamguard":
             return _NEUTRAL
-        if name := _BY_ROOT_PACKAGE.get(root):
+        if (name := _BY_ROOT_PACKAGE.get(root)) and _is_message(name, base):
             return _by_name(name)
     return None
+
+
+def _root_of(kind: type) -> str:
+    return str(kind.__module__).partition(".")[0]
+
+
+def _is_message(name: str, kind: type) -> bool:
+    # An API's package yields more than turns (pages, say), and `agents` may be anybody's.
+    is_message = getattr(_module(name), "is_message", None)
+    return is_message is None or is_message(kind)
 
 
 def _read_neutral(message: Any) -> Signal | Iterable[Signal] | None:
@@ -155,7 +179,11 @@ _NEUTRAL = Backend("neutral", _read_neutral)
 def _by_name(name: str) -> Backend:
     if name not in NAMES:
         raise ConfigError(f"read={name!r} is not a backend that is known; {_ACCEPTED}")
-    return _of_module(import_module(f"{__name__}.{name}"))
+    return _of_module(_module(name))
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{name}")
 
 
 def _of_module(module: ModuleType) -> Backend:

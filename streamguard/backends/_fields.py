@@ -24,6 +24,12 @@ def fields_of(thing: object) -> Fields:
     return cast("Fields", attributes) if isinstance(attributes, dict) else _NO_FIELDS
 
 
+def extras_of(thing: object) -> Fields:
+    """What a pydantic model holds that its class does not declare; empty for all else."""
+    extras: object = getattr(thing, "__pydantic_extra__", None)
+    return cast("Fields", extras) if isinstance(extras, dict) else _NO_FIELDS
+
+
 def text_in(value: object) -> str | None:
     """`value` if it is a text with something in it."""
     return value if isinstance(value, str) and value else None
@@ -59,3 +65,15 @@ def numbers_in(fields: object) -> dict[str, float]:
 def class_of_status(status: float) -> str:
     """The error class (P1) of an HTTP status."""
     return classes.class_of_status(int(status)) or "unknown"
+
+
+def class_of_words(*words: object) -> str:
+    """The error class (P1) of an error body's code or type, whichever is known first."""
+    found = (classes.class_of_word(word) for word in words if isinstance(word, str))
+    return next((each.value for each in found if each is not None), "unknown")
+
+
+def counts_in(usage: object) -> dict[str, float]:
+    """The numbers among the fields of a usage object; details that are objects are left out."""
+    numbers = ((name, number_in(value)) for name, value in fields_of(usage).items())
+    return {name: number for name, number in numbers if number is not None}

@@ -109,6 +109,43 @@ def _is_acp_message(line: Line) -> bool:
     )
 
 
+# --- openai -------------------------------------------------------------------------------
+
+
+def _is_openai_event(line: Line) -> bool:
+    # The Realtime API has events of the same names, without numbers.
+    kind = line.get("type")
+    if isinstance(kind, str) and kind.startswith("response."):
+        return type(line.get("sequence_number")) is int
+    return line.get("object") == "chat.completion.chunk" and isinstance(line.get("choices"), list)
+
+
+# --- anthropic ----------------------------------------------------------------------------
+
+# `ping`, `error`, `message_stop` and `content_block_stop` have nothing that others lack.
+_ANTHROPIC_EVENTS = {
+    "message_start": ("message",),
+    "content_block_start": ("content_block", "index"),
+    "content_block_delta": ("delta", "index"),
+    "message_delta": ("delta", "usage"),
+}
+
+
+def _is_anthropic_event(line: Line) -> bool:
+    kind = line.get("type")
+    needed = _ANTHROPIC_EVENTS.get(kind) if isinstance(kind, str) else None
+    if needed is None or any(name not in line for name in needed):
+        return False
+    what = line[needed[0]]
+    if not isinstance(what, dict):
+        return False
+    message = cast("Line", what)
+    return kind != "message_start" or (message.get("type"), message.get("role")) == (
+        "message",
+        "assistant",
+    )
+
+
 # --- the tables ---------------------------------------------------------------------------
 
 _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
@@ -116,6 +153,8 @@ _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
     (_is_codex_line, "codex"),
     (_is_gemini_line, "gemini"),
     (_is_acp_message, "acp"),
+    (_is_openai_event, "openai"),
+    (_is_anthropic_event, "anthropic"),
 )
 _TUPLES: tuple[tuple[Callable[[Pair], bool], str], ...] = ()
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from streamguard import events, loops
+from streamguard.backends import adapted
 from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
 from streamguard.resume.points import Connection
 from streamguard.sources import Source
@@ -78,7 +79,8 @@ class Link(Generic[T]):
             if inspect.isawaitable(origin):
                 origin = await origin
         attempt.origin = origin
-        return Source(origin, aiter(origin))
+        source = adapted(origin)
+        return Source(source, aiter(source))
 
     async def _connect(self, attempt: Attempt) -> None:
         manager: Any = self._opener(self._point)

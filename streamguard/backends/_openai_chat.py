@@ -1,0 +1,69 @@
+"""The chunks of OpenAI's chat completions, which most other APIs and litellm speak as well.
+
+    a chunk with text, reasoning, a refusal or a tool call    Progress
+    with a finish_reason                                      TurnEnded
+    with usage                                                Usage
+    with an error in the place of choices                     Failed
+    with none of these (a role, a filter's verdict)           nothing: the model has said nothing
+
+The last line is what makes the end certain: usage and filter results come behind the finish, and
+as progress they would open another turn (T14). Tool calls open no work: the caller runs them (S4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias, cast
+
+from streamguard.backends._fields import Fields, counts_in, extras_of, fields_of, text_in
+from streamguard.backends._openai_errors import failed
+from streamguard.signals import Outcome, Progress, Signal, TurnEnded, Usage
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_PROGRESS = Progress()
+_OUTCOMES: dict[str, Outcome] = {
+    "length": "incomplete",
+    "content_filter": "incomplete",
+    "insufficient_system_resource": "incomplete",
+    "cancelled": "cancelled",
+    "error": "error",
+}
+# What a delta has without anything being said in it.
+_EMPTY = {"role", "provider_specific_fields"}
+
+
+def said_by(chunk: object) -> Said:
+    """What one chunk says; None is Progress."""
+    fields = fields_of(chunk)
+    choices = fields.get("choices")
+    if not isinstance(choices, list):
+        return failed(fields["error"]) if fields.get("error") else None
+    finish = None
+    progressed = False
+    for each in cast("list[object]", choices):
+        choice = fields_of(each)
+        finish = choice.get("finish_reason") or finish
+        progressed = progressed or _has_substance(choice)
+    usage = fields.get("usage") or extras_of(chunk).get("usage")
+    if progressed and finish is None and usage is None:
+        return None
+    said: list[Signal] = [_PROGRESS] if progressed else []
+    if error := fields.get("error"):
+        said.append(failed(error))
+    if counts := counts_in(usage):
+        said.append(Usage(counts))
+    if reason := text_in(finish):
+        said.append(TurnEnded(_OUTCOMES.get(reason, "success"), reason))
+    return said
+
+
+def _has_substance(choice: Fields) -> bool:
+    """Whether the model has said something. litellm's deltas keep all in their extras."""
+    if (delta := choice.get("delta")) is None:
+        return bool(choice.get("text"))  # the older completions
+    fields, extras = fields_of(delta), extras_of(delta)
+    if fields.get("content") or extras.get("content"):
+        return True
+    parts = (*fields.items(), *extras.items())
+    return any(value and name not in _EMPTY for name, value in parts)

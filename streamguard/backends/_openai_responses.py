@@ -1,0 +1,167 @@
+"""The events of OpenAI's Responses API, as `openai`, openai-agents and litellm carry them.
+
+    created, queued, in_progress      SessionOpened, resumable if the response runs in background
+    output_item.added                 WorkStarted, for a tool that the server runs itself
+    output_item.done, ..._call.completed, .failed     WorkFinished, for such a tool
+    completed                         SessionOpened (a stored response can be gone on from),
+                                      Usage, TurnEnded
+    incomplete, cancelled             Usage, TurnEnded
+    failed                            Failed, Usage, TurnEnded
+    error                             Failed; the stream ends with it, without a TurnEnded
+    keepalive                         Liveness
+    anything else                     Progress
+
+Function calls open no work: the caller runs them, and their results go another way (S4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from streamguard.backends._fields import Fields, counts_in, extras_of, fields_of, text_in
+from streamguard.backends._openai_errors import RETRIABLE, failed
+from streamguard.signals import (
+    Liveness,
+    SessionOpened,
+    Signal,
+    TurnEnded,
+    Usage,
+    WorkFinished,
+    WorkStarted,
+)
+
+Said: TypeAlias = Signal | Sequence[Signal] | None
+
+NOTHING: tuple[Signal, ...] = ()
+
+# Run by the server, with both ends in the stream. Shells and tool searches may be run by either
+# side, which their items do not always tell, so they are none of these.
+_HOSTED = {
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_call",
+    "mcp_list_tools",
+}
+
+
+def said_by(event: Fields) -> Said:
+    """What one event says; None is Progress."""
+    kind = event.get("type")
+    handle = EVENTS.get(kind) if isinstance(kind, str) else None
+    return None if handle is None else handle(event)
+
+
+# --- the response -------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)  # three events in a row name it
+def _opened(token: str, *, resumable: bool) -> SessionOpened:
+    return SessionOpened(token, resumable)
+
+
+def _accepted(event: Fields) -> Said:
+    # The API has taken the request, which is no progress and does not end `first` (S0). What
+    # runs in the foreground ends with its connection, so its id resumes nothing.
+    response = fields_of(event.get("response"))
+    token = text_in(response.get("id"))
+    if token is None:
+        return NOTHING
+    return _opened(token, resumable=response.get("background") is True)
+
+
+def _completed(event: Fields) -> Said:
+    response = fields_of(event.get("response"))
+    said = _usage(response)
+    # `previous_response_id` goes on from a whole response, wherever it was run.
+    stored = {**response, **extras_of(event.get("response"))}.get("store")
+    if stored is not False and (token := text_in(response.get("id"))):
+        said.append(_opened(token, resumable=True))
+    said.append(TurnEnded("success", "completed"))
+    return said
+
+
+def _incomplete(event: Fields) -> Said:
+    response = fields_of(event.get("response"))
+    reason = text_in(fields_of(response.get("incomplete_details")).get("reason"))
+    return [*_usage(response), TurnEnded("incomplete", reason or "incomplete")]
+
+
+def _cancelled(event: Fields) -> Said:
+    return [*_usage(fields_of(event.get("response"))), TurnEnded("cancelled", "cancelled")]
+
+
+def _failed(event: Fields) -> Said:
+    response = fields_of(event.get("response"))
+    what = failed(response.get("error"))
+    retriable = what.error_class in RETRIABLE
+    return [what, *_usage(response), TurnEnded("error", what.detail or "failed", retriable)]
+
+
+def _usage(response: Fields) -> list[Signal]:
+    counts = counts_in(response.get("usage"))
+    return [Usage(counts)] if counts else []
+
+
+def _error(event: Fields) -> Said:
+    # Flat in the documentation and in the SDK's class, nested where the server is in a hurry.
+    body = fields_of(event.get("error"))
+    return failed(body or {**event, "type": None})
+
+
+def _keepalive(_event: Fields) -> Said:
+    return _LIVENESS
+
+
+_LIVENESS = Liveness()
+
+
+# --- tools that the server runs -----------------------------------------------------------
+
+
+def _item_added(event: Fields) -> Said:
+    item = fields_of(event.get("item"))
+    kind, id_ = item.get("type"), text_in(item.get("id"))
+    if not isinstance(kind, str) or kind not in _HOSTED or id_ is None:
+        return None
+    return WorkStarted(id_, text_in(item.get("name")) or kind.removesuffix("_call"), "server")
+
+
+def _item_done(event: Fields) -> Said:
+    item = fields_of(event.get("item"))
+    kind, id_ = item.get("type"), text_in(item.get("id"))
+    if not isinstance(kind, str) or kind not in _HOSTED or id_ is None:
+        return None
+    return WorkFinished(id_, error=bool(item.get("error")) or item.get("status") == "failed")
+
+
+def _call_completed(event: Fields) -> Said:
+    id_ = text_in(event.get("item_id"))
+    return WorkFinished(id_) if id_ else None
+
+
+def _call_failed(event: Fields) -> Said:
+    id_ = text_in(event.get("item_id"))
+    return WorkFinished(id_, error=True) if id_ else None
+
+
+_Handler: TypeAlias = Callable[[Fields], Said]
+EVENTS: dict[str, _Handler] = {
+    "response.created": _accepted,
+    "response.queued": _accepted,
+    "response.in_progress": _accepted,
+    "response.output_item.added": _item_added,
+    "response.output_item.done": _item_done,
+    **{f"response.{tool}.completed": _call_completed for tool in _HOSTED},
+    **{f"response.{tool}.failed": _call_failed for tool in _HOSTED},
+    "response.completed": _completed,
+    "response.incomplete": _incomplete,
+    "response.cancelled": _cancelled,
+    "response.failed": _failed,
+    "error": _error,
+    "keepalive": _keepalive,
+    "ping": _keepalive,
+}

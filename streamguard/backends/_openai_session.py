@@ -1,0 +1,106 @@
+"""`openai.session`: responses that run in background, followed over as many connections as needed.
+
+The position in a response is the number of its last event that was delivered. It moves when the
+next event is asked for: a session asks for none before the one before it was taken, so what was on
+its way when a connection was given up is fetched again.
+
+The one module of this backend that knows sessions; imported when one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from streamguard.backends._fields import Fields, fields_of, text_in
+from streamguard.errors import ConfigError
+from streamguard.resume.sessions import Session, session
+
+if TYPE_CHECKING:
+    from streamguard.resume.points import ResumePoint
+
+
+def open_session(
+    client: Any, prompt: str | None, point: ResumePoint | None, create: Fields
+) -> Session[Any]:
+    """The session that `openai.session` promises."""
+    if not hasattr(getattr(client, "responses", None), "retrieve"):
+        raise ConfigError(
+            f"openai.session({client!r}): pass the client itself, an AsyncOpenAI(...), which has "
+            "responses.create and responses.retrieve"
+        )
+    if ours := create.keys() & {"input", "stream"}:
+        raise ConfigError(
+            f"openai.session({', '.join(sorted(ours))}=...): each prompt is the input of one "
+            "streamed response, so say prompt=, and chat.ask(...) for what follows"
+        )
+    conversation = _Conversation(client, create)
+    if point is not None:
+        conversation.take_up(point, listens=prompt is None)
+    return session(conversation.open, prompt=prompt, point=point)
+
+
+class _Conversation:
+    """Which response is under way, how far it was followed, and which one came before it."""
+
+    def __init__(self, client: Any, create: Fields) -> None:
+        self._responses = client.responses
+        self._create = {**create}
+        self._previous = self._create.pop("previous_response_id", None)
+        self._under_way: str | None = None
+        self._position: int | None = None
+        self._listens = False
+
+    def take_up(self, point: ResumePoint, *, listens: bool) -> None:
+        """Go on where an earlier session has stood: with its response, or behind it."""
+        if not listens:
+            self._previous = point.token
+            return
+        self._under_way, self._listens = point.token, True
+        self._position = point.cursor if isinstance(point.cursor, int) else None
+
+    @asynccontextmanager
+    async def open(self, point: ResumePoint) -> AsyncGenerator[AsyncIterable[Any], None]:
+        """One connection: to the response that is under way, else to a new one."""
+        if point.reason is None and not self._listens:
+            self._under_way = None  # another prompt; what the one before it has left, it has left
+        self._listens = False
+        stream = await (self._begin(point) if self._under_way is None else self._go_on())
+        async with stream:
+            yield self._followed(stream)
+
+    async def _begin(self, point: ResumePoint) -> Any:
+        self._position = None
+        asked: dict[str, Any] = {**self._create, "input": point.prompt, "stream": True}
+        # A `conversation` has the history itself, and the API takes only one of the two.
+        if self._previous is not None and asked.get("conversation") is None:
+            asked["previous_response_id"] = self._previous
+        return await self._responses.create(**asked)
+
+    async def _go_on(self) -> Any:
+        after = {} if self._position is None else {"starting_after": self._position}
+        return await self._responses.retrieve(self._under_way, stream=True, **after)
+
+    async def _followed(self, stream: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
+        start = self._position
+        async for event in stream:
+            fields = fields_of(event)
+            number = fields.get("sequence_number")
+            if isinstance(number, int):
+                if start is not None and number <= start:
+                    continue  # a server that ignores `starting_after` tells all of it again
+                self._note(fields)
+            yield event
+            if isinstance(number, int):
+                self._position = number
+
+    def _note(self, event: Fields) -> None:
+        response = fields_of(event.get("response"))
+        match event.get("type"):
+            case "response.created" if response.get("background") is True:
+                self._under_way = text_in(response.get("id"))
+            case "response.completed":
+                self._previous = text_in(response.get("id"))
+            case _:
+                pass

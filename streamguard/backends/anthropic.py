@@ -1,0 +1,125 @@
+"""Anthropic: what the events of the Messages API say, raw, from the helper, or as JSON.
+
+    message                                signals
+    ─────────────────────────────────────  ────────────────────────────────────────────────
+    message_start                          Usage: the request was taken, which is no progress
+    content_block_start, of a server tool  WorkStarted
+      of a server tool's result            WorkFinished
+    message_delta with a stop_reason       Usage, TurnEnded
+    message_stop                           nothing: it comes behind the end, without the reason
+    ping                                   Liveness (the SDK swallows it; raw_events do not)
+    error                                  Failed; the stream ends with it, without a TurnEnded
+    anything else                          Progress
+
+A tool that the caller runs opens nothing: its result goes another way (S4). A message's id resumes
+nothing, so there is no SessionOpened. The SDK's streams have `close()`, which the guard calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from streamguard.backends._fields import Fields, class_of_words, counts_in, fields_of, text_in
+from streamguard.signals import (
+    Failed,
+    Liveness,
+    Outcome,
+    Signal,
+    TurnEnded,
+    Usage,
+    WorkFinished,
+    WorkStarted,
+)
+
+# A message ends with a stop_reason; a stream that is cut well-formed ends without, and without an
+# exception (T10).
+ALWAYS_ENDS_TURNS = True
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+NOTHING: tuple[Signal, ...] = ()
+_LIVENESS = Liveness()
+_OUTCOMES: dict[str, Outcome] = {
+    "max_tokens": "incomplete",
+    "model_context_window_exceeded": "incomplete",
+    "refusal": "incomplete",
+    "pause_turn": "paused",
+    "compaction": "paused",
+}
+_MESSAGES = re.compile(
+    r"(Beta)?(Raw|Parsed|ParsedBeta)?(Message|ContentBlock)(Start|Delta|Stop)Event"
+    r"|(Beta)?(Text|Citation|Thinking|Signature|InputJson|Compaction)Event"
+)
+
+
+def is_message(kind: type) -> bool:
+    """Whether instances of a class of the package are events of a message.
+
+    Pages of models and the events of managed sessions have no turns that end like these.
+    """
+    return _MESSAGES.match(kind.__name__) is not None
+
+
+def read(message: object) -> Said:
+    """What one message says; None is Progress."""
+    fields = fields_of(message)
+    kind = fields.get("type")
+    handle = _EVENTS.get(kind) if isinstance(kind, str) else None
+    return None if handle is None else handle(fields)
+
+
+def _message_start(event: Fields) -> Said:
+    counts = counts_in(fields_of(event.get("message")).get("usage"))
+    return Usage(counts) if counts else NOTHING
+
+
+def _block_start(event: Fields) -> Said:
+    block = fields_of(event.get("content_block"))
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        return None
+    if kind in {"server_tool_use", "mcp_tool_use"}:
+        id_ = text_in(block.get("id"))
+        return WorkStarted(id_, text_in(block.get("name")) or "", "server") if id_ else None
+    if kind.endswith("_tool_result"):  # of any server tool, also to come
+        id_ = text_in(block.get("tool_use_id"))
+        return WorkFinished(id_, error=_has_failed(block)) if id_ else None
+    return None
+
+
+def _has_failed(result: Fields) -> bool:
+    return result.get("is_error") is True or "error_code" in fields_of(result.get("content"))
+
+
+def _message_delta(event: Fields) -> Said:
+    counts = counts_in(event.get("usage"))
+    said: list[Signal] = [Usage(counts)] if counts else []
+    if reason := text_in(fields_of(event.get("delta")).get("stop_reason")):
+        said.append(TurnEnded(_OUTCOMES.get(reason, "success"), reason))
+    return said or None
+
+
+def _message_stop(_event: Fields) -> Said:
+    return NOTHING
+
+
+def _ping(_event: Fields) -> Said:
+    return _LIVENESS
+
+
+def _error(event: Fields) -> Said:
+    # Its message may quote the request and stays out of evidence (E3).
+    kind = text_in(fields_of(event.get("error")).get("type")) or ""
+    return Failed(class_of_words(kind), detail=kind)
+
+
+_EVENTS: dict[str, Callable[[Fields], Said]] = {
+    "message_start": _message_start,
+    "content_block_start": _block_start,
+    "message_delta": _message_delta,
+    "message_stop": _message_stop,
+    "ping": _ping,
+    "error": _error,
+}

@@ -1,0 +1,75 @@
+"""litellm: what the chunks of `acompletion(stream=True)` and the events of `aresponses` say.
+
+    message                        signals
+    ─────────────────────────────  ────────────────────────────────────
+    a chunk                        see _openai_chat
+    an event of a response         see _openai_responses
+
+litellm makes up an end: when the provider's stream was cut, or a pull was cancelled, its next chunk
+says `finish_reason="stop"`, and looks as one that was sent. Its stream knows better, so `adapted`
+takes such a chunk out of it, and the guard sees the stream for what it is: cut (T10), or
+interrupted (T8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, TypeAlias
+
+from streamguard.backends import _openai_chat as chat
+from streamguard.backends import _openai_responses as responses
+from streamguard.backends._fields import fields_of
+from streamguard.signals import Signal
+
+# A chunk with a finish_reason, once `adapted` has seen to it that it is the provider's.
+ALWAYS_ENDS_TURNS = True
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_CHUNKS = {"ModelResponseStream", "TextCompletionResponse"}
+
+
+def is_message(kind: type) -> bool:
+    """Whether instances of a class of the package are messages of these streams."""
+    return kind.__name__.endswith("Event") or kind.__name__ in _CHUNKS
+
+
+def read(message: object) -> Said:
+    """What one message says; None is Progress."""
+    fields = fields_of(message)
+    kind = fields.get("type")
+    if not isinstance(kind, str):
+        return chat.said_by(message)
+    # litellm's types are members of an enum of strings, whose hash is that of their names.
+    handle = responses.EVENTS.get(str.__str__(kind))
+    return None if handle is None else handle(fields)
+
+
+def adapted(stream: Any) -> Any:
+    """`stream` without an end that litellm has made up; any other stream of litellm's as it is."""
+    return _Honest(stream) if type(stream).__name__ == "CustomStreamWrapper" else stream
+
+
+class _Honest(AsyncIterator[Any]):
+    """A stream that just ends where its provider said no end."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return repr(self._stream)
+
+    async def __anext__(self) -> Any:
+        chunk = await self._stream.__anext__()
+        if self._has_made_up_its_end():
+            raise StopAsyncIteration
+        return chunk
+
+    def _has_made_up_its_end(self) -> bool:
+        state = fields_of(self._stream)
+        reasons = ("received_finish_reason", "intermittent_finish_reason")
+        told = [state.get(name, "") for name in reasons]  # without these, another litellm
+        return state.get("sent_last_chunk") is True and told == [None, None]
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

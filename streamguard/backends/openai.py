@@ -1,0 +1,97 @@
+"""OpenAI: what the streams of `openai` say, and how a background response is gone on from.
+
+Responses (`responses.create(stream=True)`, `responses.stream()`), chat completions
+(`chat.completions.create(stream=True)`, `.stream()`), and the JSON of their events.
+
+    message                                signals
+    ─────────────────────────────────────  ───────────────────────────────────────────────
+    an event of a response                 see _openai_responses
+    a chunk of a chat completion           see _openai_chat
+    a helper's event around a chunk        as its chunk; what it makes of it besides: nothing
+    anything else                          Progress
+
+Comments in the stream (SSE keep-alives) are swallowed by the client, so they never count as work.
+`session` opens, and opens again, a conversation of background responses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from streamguard.backends import _openai_chat as chat
+from streamguard.backends import _openai_responses as responses
+from streamguard.backends._fields import fields_of
+from streamguard.signals import Signal
+
+if TYPE_CHECKING:
+    from streamguard.resume.points import ResumePoint
+    from streamguard.resume.sessions import Session
+
+# A response ends with completed, failed or incomplete, a chat with a finish_reason. A connection
+# that is cut ends both without, and without an exception (T10).
+ALWAYS_ENDS_TURNS = True
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_CHUNKS = {"ChatCompletionChunk", "ChunkEvent", "Completion"}
+_HELPERS = (
+    *("ContentDeltaEvent", "ContentDoneEvent", "RefusalDeltaEvent", "RefusalDoneEvent"),
+    *("FunctionToolCallArguments", "LogprobsContent", "LogprobsRefusal"),
+)
+# What the chat helper makes of a chunk comes right behind it, even behind the last one.
+_DERIVED = ("content.", "refusal.", "tool_calls.", "logprobs.")
+
+
+def is_message(kind: type) -> bool:
+    """Whether instances of a class of the package are messages of these streams.
+
+    Pages of files and models are iterated as well, and have no turns that could end.
+    """
+    name = kind.__name__.removeprefix("Beta")
+    is_event = name.startswith("Response") and name.partition("[")[0].endswith("Event")
+    return is_event or name in _CHUNKS or name.startswith(_HELPERS)
+
+
+def read(message: object) -> Said:
+    """What one message says; None is Progress."""
+    fields = fields_of(message)
+    kind = fields.get("type")
+    if not isinstance(kind, str):
+        return chat.said_by(message)
+    if (handle := responses.EVENTS.get(kind)) is not None:
+        return handle(fields)
+    if kind == "chunk":
+        return chat.said_by(fields.get("chunk"))
+    return responses.NOTHING if kind.startswith(_DERIVED) else None
+
+
+def session(
+    client: Any,
+    /,
+    *,
+    prompt: str | None = None,
+    point: ResumePoint | None = None,
+    background: bool = True,
+    **create: Any,
+) -> Session[Any]:
+    """A conversation of responses that outlive their connection: pipe it through operators.
+
+        chat = openai.session(client, model="gpt-5", prompt="Fix issue 7")
+        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
+
+    Each prompt is one response, chained to the one before. When its stream hangs or breaks, it is
+    fetched again from the last event that was delivered: nothing is lost, said twice or begun
+    anew. What has run in the foreground is asked anew, if nothing of it was delivered.
+
+    Args:
+        client: An `AsyncOpenAI`.
+        prompt: What is asked first. Without one, and with `point`, the response that was under
+            way there is listened to.
+        point: Where an earlier session stood (`chat.point`).
+        background: Whether responses run on without us. False costs the resume.
+        create: All else for `client.responses.create`: `model=`, `tools=`, ...
+    """
+    from streamguard.backends._openai_session import open_session
+
+    return open_session(client, prompt, point, {**create, "background": background})

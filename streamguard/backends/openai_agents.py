@@ -1,0 +1,102 @@
+"""openai-agents: what the events of `Runner.run_streamed(...).stream_events()` say.
+
+    message                                 signals
+    ──────────────────────────────────────  ─────────────────────────────────────────────
+    raw_response_event                      as _openai_responses, but its response is one step
+                                            of the run: no SessionOpened, no TurnEnded
+    run_item tool_called                    WorkStarted, for a tool that runs in this process
+    run_item tool_output                    WorkFinished
+    agent_updated                           nothing: it comes before the model was asked
+    anything else                           Progress
+
+A tool that OpenAI runs is told as `tool_called` too, when it is done: no `tool_output` follows, so
+it opens nothing there (S4); its start and end are in the raw events. `tool_output` has no flag for
+an error. The end of a run is the end of the iterator and no message, so a `turn` lasts until then.
+
+Nothing here ends a run: `idle_guard(180, disconnect=result.cancel)` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from streamguard.backends import _openai_responses as responses
+from streamguard.backends._fields import Fields, fields_of, text_in
+from streamguard.signals import (
+    Progress,
+    SessionOpened,
+    Signal,
+    TurnEnded,
+    WorkFinished,
+    WorkStarted,
+)
+
+# `result.cancel()`, an approval that is asked for and a run that is done all just end it.
+ALWAYS_ENDS_TURNS = False
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_EVENTS = {"RawResponsesStreamEvent", "RunItemStreamEvent", "AgentUpdatedStreamEvent"}
+# Run in this process, by the runner.
+_LOCAL = {
+    "function_call",
+    "custom_tool_call",
+    "computer_call",
+    "local_shell_call",
+    "apply_patch_call",
+}
+_ACCEPTED = ("response.created", "response.queued", "response.in_progress")
+_ENDED = ("response.completed", "response.incomplete", "response.cancelled", "response.failed")
+_PROGRESS = Progress()
+
+
+def is_message(kind: type) -> bool:
+    """Whether it is one of the events; `agents` is the name of many a package."""
+    return kind.__name__ in _EVENTS
+
+
+def read(message: object) -> Said:
+    """What one message says; None is Progress."""
+    fields = fields_of(message)
+    match fields.get("type"):
+        case "raw_response_event":
+            return _raw(fields_of(fields.get("data")))
+        case "run_item_stream_event":
+            return _run_item(fields.get("name"), fields_of(fields.get("item")))
+        case "agent_updated_stream_event":
+            return responses.NOTHING
+        case _:
+            return None
+
+
+def _raw(event: Fields) -> Said:
+    kind, said = event.get("type"), responses.said_by(event)
+    if kind in _ACCEPTED:
+        return responses.NOTHING
+    if kind in _ENDED and isinstance(said, list):  # a step has ended, and the run goes on
+        return [*(s for s in said if not isinstance(s, SessionOpened | TurnEnded)), _PROGRESS]
+    return said
+
+
+def _run_item(name: object, item: Fields) -> Said:
+    raw = fields_of(item.get("raw_item"))
+    if name == "tool_called" and _is_local(raw):
+        id_ = _id_of(raw)
+        called = text_in(item.get("_resolved_tool_name")) or text_in(raw.get("name")) or ""
+        return WorkStarted(id_, called) if id_ else None
+    if name == "tool_output":
+        id_ = _id_of(raw)
+        return WorkFinished(id_) if id_ else None
+    return None
+
+
+def _is_local(raw: Fields) -> bool:
+    kind = raw.get("type")
+    if kind == "shell_call":  # in a container of OpenAI's, or here
+        return fields_of(raw.get("environment")).get("type") == "local"
+    return isinstance(kind, str) and kind in _LOCAL
+
+
+def _id_of(raw: Fields) -> str | None:
+    return text_in(raw.get("call_id")) or text_in(raw.get("id"))
