@@ -1,0 +1,150 @@
+"""litellm: chunks and events, and the end that it makes up."""
+
+import enum
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from streamguard import StreamInterruptedError, StreamTruncatedError, idle_guard, session
+from streamguard.backends import adapted, find, litellm
+from streamguard.signals import Progress, TurnEnded, Usage
+from tests.backends.looks import Model, kind_named, said_by
+
+Chunk = kind_named("ModelResponseStream", "litellm.types.utils", Model)
+
+
+def chunk(finish=None, usage=None, **delta):
+    # As litellm has them: all of a delta, and the usage, are extras.
+    said = Model({"provider_specific_fields": None}, {"content": None, "role": None, **delta})
+    extras = {"usage": usage} if usage else {}
+    return Chunk({"choices": [Model({"finish_reason": finish, "delta": said})]}, extras)
+
+
+class Kinds(str, enum.Enum):  # noqa: UP042 - a StrEnum has the hash of its text
+    """As litellm names its events: a str, with the hash of another."""
+
+    COMPLETED = "response.completed"
+    DELTA = "response.output_text.delta"
+
+
+def test_what_chunks_say():
+    counts = Model({"total_tokens": 4, "completion_tokens_details": None})
+    table = [
+        (chunk(role="assistant", content=""), []),
+        (chunk(content="hi"), [Progress()]),
+        (chunk("stop"), [TurnEnded("success", "stop")]),
+        (chunk(usage=counts), [Usage({"total_tokens": 4})]),
+        (Model({"type": Kinds.DELTA, "delta": "hi"}), [Progress()]),
+        (Model({"type": Kinds.COMPLETED}), [TurnEnded("success", "completed")]),
+        (Model({"type": "gremlins"}), [Progress()]),
+    ]
+    assert [said_by(litellm, message) for message, _ in table] == [said for _, said in table]
+
+
+@pytest.mark.parametrize("name", ["ModelResponseStream", "OutputTextDeltaEvent"])
+def test_its_messages_are_known(name):
+    found = find(kind_named(name, "litellm.types.utils")())
+    assert (found.name, found.always_ends_turns) == ("litellm", True)
+
+
+def test_its_other_classes_are_not():
+    assert find(kind_named("Usage", "litellm.types.utils")()) is None
+
+
+# --- the end that it makes up ---------------------------------------------------------------
+
+
+class CustomStreamWrapper:
+    """litellm's stream: where its provider says no end, it says one."""
+
+    def __init__(self, *chunks):
+        self._chunks = list(chunks)
+        self.received_finish_reason = self.intermittent_finish_reason = None
+        self.sent_last_chunk = False
+        self.closed = False
+        self.hangs = False
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        if self._chunks:
+            said = self._chunks.pop(0)
+            if finish := said.choices[0].finish_reason:
+                self.received_finish_reason, self.sent_last_chunk = finish, True
+            return said
+        if self.sent_last_chunk:
+            raise StopAsyncIteration
+        if self.hangs:
+            self.hangs = False  # the cancel of a pull finishes the stream inside
+            await anyio.sleep(3600)
+        self.sent_last_chunk = True
+        return chunk("stop")
+
+    async def aclose(self):
+        self.closed = True
+
+
+CustomStreamWrapper.__module__ = "litellm.litellm_core_utils.streaming_handler"
+
+
+async def taken(stream, got):
+    async for message in stream:
+        got.append(message.choices[0].finish_reason)
+
+
+def test_a_stream_that_ends_as_its_provider_said_is_untouched(loop):
+    got = []
+    stream = CustomStreamWrapper(chunk(content="hi"), chunk("stop"), chunk(usage={"n": 1}))
+    loop.run(taken, stream | idle_guard(180), got)
+    assert got == [None, "stop", None]
+
+
+def test_an_end_that_was_made_up_is_a_cut(loop):
+    """T10: the provider's stream broke off, and litellm says "stop"."""
+    got = []
+    stream = CustomStreamWrapper(chunk(content="hi"))
+    with pytest.raises(StreamTruncatedError):
+        loop.run(taken, stream | idle_guard(180), got)
+    assert got == [None]
+    assert stream.closed
+
+
+def test_an_end_that_was_made_up_is_a_cut_in_a_session_as_well(loop):
+    @asynccontextmanager
+    async def opened(_point):
+        yield CustomStreamWrapper(chunk(content="hi"))
+
+    async def ask(got):
+        async with session(opened, prompt="Hi") | idle_guard(180) as chat:
+            await taken(chat, got)
+
+    got = []
+    with pytest.raises(StreamTruncatedError):
+        loop.run(ask, got)
+    assert got == [None]
+
+
+def test_after_a_pull_that_the_consumer_cancelled_the_made_up_end_is_none(loop):
+    """T8: it looked complete."""
+
+    async def main():
+        stream = CustomStreamWrapper(chunk(content="hi"))
+        stream.hangs = True
+        messages = aiter(stream | idle_guard(180))
+        await anext(messages)
+        with anyio.move_on_after(5):
+            await anext(messages)
+        with pytest.raises(StreamInterruptedError):
+            await anext(messages)
+
+    loop.run(main)
+
+
+def test_other_streams_and_other_versions_are_left_alone():
+    other = kind_named("OtherStream", "litellm")()
+    assert adapted(other) is other
+    mine = CustomStreamWrapper()
+    mine.__class__ = kind_named("CustomStreamWrapper", "mine", CustomStreamWrapper)
+    assert adapted(mine) is mine
