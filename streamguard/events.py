@@ -122,6 +122,15 @@ class ReaderFailed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WindowCollides(Event):
+    """A window fires before the backend's own recovery. Once per backend and process."""
+
+    limit: Limit
+    window: float
+    advice: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CutWithdrawn(Event):
     """The cancelled pull still yielded a message, so the verdict was taken back (T3)."""
 
@@ -393,6 +402,8 @@ def _trouble(event: Event) -> tuple[int, object] | None:
                 f"the reader raised {_named(event.error)} on a {event.type_name}, "
                 "which counts as progress"
             )
+        case WindowCollides():
+            return logging.WARNING, event.advice
         case TornDown() if not event.teardown.confirmed:
             return logging.ERROR, event.teardown
         case _:

@@ -7,15 +7,10 @@ at the machine. No SDK is imported. The figures were measured on the versions na
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tomllib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
-from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
+from typing import Any, Final, Literal, TypeAlias
 
 from streamguard.backends._fields import fields_of, number_in
 
@@ -28,6 +23,7 @@ __all__ = [
     "codex_config",
     "collisions",
     "installed",
+    "news_of_collisions",
     "watchdogs",
 ]
 
@@ -86,7 +82,7 @@ class Collision:
     """
 
     backend: str
-    limit: str
+    limit: Literal["idle", "first"]
     window: float
     watchdog: Watchdog
 
@@ -109,6 +105,8 @@ def installed(name: str, *, timeout: float = 10.0) -> Installed:
     A command that says nothing within `timeout` seconds has no version. Never raises for a
     backend that is known.
     """
+    import shutil
+
     facts = FACTS[name]
     package = _version_of(facts.package) if facts.package else None
     path = shutil.which(facts.command) if facts.command else None
@@ -116,6 +114,8 @@ def installed(name: str, *, timeout: float = 10.0) -> Installed:
 
 
 def _version_of(package: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -123,6 +123,8 @@ def _version_of(package: str) -> str | None:
 
 
 def _said_by(path: str, timeout: float) -> str | None:
+    import subprocess
+
     try:
         done = subprocess.run(  # noqa: S603 - the user's own command, without a shell
             [path, "--version"],
@@ -139,6 +141,9 @@ def _said_by(path: str, timeout: float) -> str | None:
 
 
 # --- watchdogs and collisions -------------------------------------------------------------
+
+
+_SILENCES: Final[tuple[Literal["idle", "first"], ...]] = ("idle", "first")
 
 
 def watchdogs(
@@ -166,20 +171,39 @@ def collisions(
 
         config: For codex, what `codex_config(environ)` gives.
     """
-    written = [(limit, window) for limit in ("idle", "first") if (window := windows.get(limit))]
     return [
         Collision(name, limit, window, watchdog)
         for watchdog in watchdogs(name, environ, config)
-        for limit, window in written
-        if window < watchdog.seconds + RECOVERY
+        for limit in _SILENCES
+        if (window := windows.get(limit)) and window < watchdog.seconds + RECOVERY
     ]
+
+
+def news_of_collisions(name: str, windows: Windows) -> list[Collision]:
+    """`collisions` in this process's own environment, told once for each backend.
+
+    For a stream that has just shown whose it is: it never raises.
+    """
+    if name in _told or name not in _WATCHDOGS:
+        return []
+    _told.add(name)
+    config = codex_config(os.environ) if name == "codex" else None
+    return collisions(name, windows, os.environ, config)
+
+
+_told: Final[set[str]] = set()
 
 
 def codex_config(environ: Environ) -> dict[str, Any]:
     """What Codex's config.toml says; nothing if there is none, or none that can be read."""
-    home = environ.get("CODEX_HOME") or str(Path(environ.get("HOME") or "~") / ".codex")
+    import tomllib
+    from pathlib import Path
+
     try:
-        return tomllib.loads((Path(home).expanduser() / "config.toml").read_text())
+        home = (
+            environ.get("CODEX_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".codex"
+        )
+        return tomllib.loads((Path(home) / "config.toml").read_text())
     except (OSError, ValueError, RuntimeError):
         return {}
 
@@ -209,6 +233,8 @@ def _claude(environ: Environ, _config: Mapping[str, Any]) -> tuple[Watchdog, ...
 
 
 def _is_first_party(environ: Environ) -> bool:
+    from urllib.parse import urlsplit
+
     if _is_on(environ, "CLAUDE_CODE_USE_BEDROCK") or _is_on(environ, "CLAUDE_CODE_USE_VERTEX"):
         return False
     base = environ.get("ANTHROPIC_BASE_URL")
