@@ -134,18 +134,12 @@ class Supervision:
         if not callable(process) or hasattr(process, "pid"):
             return cast("Target", process)
         try:
-            target: object = process()
+            target = process()
         except Exception as error:  # noqa: BLE001 - an SDK's inside may look otherwise one day
             self._report_unknown(error)
             return None
-        if wants_await(target):
-            if inspect.iscoroutine(target):
-                target.close()  # or Python would also warn that it was never awaited
-            raise ConfigError(
-                f"process={process!r} gave a coroutine, and nothing is awaited there: give it a "
-                "plain function, or await the pid before and pass that"
-            )
-        return cast("Target | None", target)
+        _refuse_unawaited(target, process)
+        return target
 
     def _report_unknown(self, error: Exception | None) -> None:
         if not self._is_told and (reporter := self._reporter()) is not None:
@@ -156,6 +150,17 @@ class Supervision:
 def wants_await(target: object) -> bool:
     """Whether a function for `process=` gave what is no process yet."""
     return inspect.isawaitable(target) and not hasattr(target, "pid")
+
+
+def _refuse_unawaited(target: object, process: object) -> None:
+    if not wants_await(target):
+        return
+    if inspect.iscoroutine(target):
+        target.close()  # or Python would also warn that it was never awaited
+    raise ConfigError(
+        f"process={process!r} gave a coroutine, and nothing is awaited there: give it a plain "
+        "function, or await the pid before and pass that"
+    )
 
 
 async def _watch(tree: ProcessTree, reporter: weakref.ref[Reporter]) -> None:
