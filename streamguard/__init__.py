@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         Verdict,
         exit_code_for,
     )
+    from streamguard.evidence.recorder import Recorder, record_with
+    from streamguard.evidence.resuming import ResumePlan, plan_resume, resume_from
     from streamguard.guarded import Guarded, GuardedIterator
     from streamguard.limits import scope
     from streamguard.monitor import Monitor
@@ -88,6 +90,8 @@ _HOMES = {
         "Verdict",
         "exit_code_for",
     ),
+    "evidence.recorder": ("Recorder", "record_with"),
+    "evidence.resuming": ("ResumePlan", "plan_resume", "resume_from"),
     "guarded": ("Guarded", "GuardedIterator"),
     "limits": ("scope",),
     "monitor": ("Monitor",),
@@ -137,7 +141,9 @@ __all__ = [
     "NotASignalError",
     "Operator",
     "ProcessExitedError",
+    "Recorder",
     "ResumeDivergedError",
+    "ResumePlan",
     "ResumePoint",
     "RetryPolicy",
     "Scope",
@@ -166,7 +172,10 @@ __all__ = [
     "keep_alive",
     "lines",
     "live",
+    "plan_resume",
     "reconnecting_resume",
+    "record_with",
+    "resume_from",
     "scope",
     "sentinel",
     "session",

@@ -25,7 +25,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from streamguard import events, loops
+from streamguard import events, loops, recording
 from streamguard.activity import Activity
 from streamguard.errors import ERRORS, StreamGuardError, Tail, Teardown, Verdict
 from streamguard.loops import Cut, Loop
@@ -85,6 +85,7 @@ class Attempt:
         "_sentence",
         "_stamps",
         "_supervision",
+        "_tap",
         "_tearing_down",
         "activity",
         "block",
@@ -135,6 +136,7 @@ class Attempt:
         self._error: StreamGuardError | None = None
         self._stamps: list[float] | None = None
         self._news: News | None = None
+        self._tap: recording.Tap | None = None
         self.is_spared = False
 
     # -- facts ---------------------------------------------------------------------------
@@ -149,6 +151,7 @@ class Attempt:
         now = self.loop.clock()
         self.watch.begin(now)
         self.activity.bind(self, now)
+        self._be_recorded()
         if self.block is not None:
             self.reconsider()
         self.tell(events.StreamStarted(activity=self.activity, at=now))
@@ -160,6 +163,13 @@ class Attempt:
         except BaseException as error:
             self.end(error)
             raise
+
+    def _be_recorded(self) -> None:
+        self.plan = recording.joined(self.plan)
+        if self._tap is None and self.plan.observers:
+            self._tap = recording.tap_of(self)
+        if self._tap is not None:
+            self.reading.read_all()
 
     def connected(self, plan: Plan) -> None:
         """The backend was opened within the attempt, and `plan` has the handles it came with."""
@@ -201,6 +211,8 @@ class Attempt:
         """A message came, and is about to be delivered."""
         assert self.loop is not None
         watch, signals = self.watch, self.reading.signals(message, self)
+        if self._tap is not None:
+            self._tap(message, signals)
         if watch.steady and signals is PROGRESS:
             watch.messages += 1
             if watch.waiting_since is not None:
@@ -525,6 +537,7 @@ class Attempt:
             disconnect_timeout=self.plan.disconnect_timeout,
             supervision=self._supervision,
             kill_grace=self.plan.kill_grace,
+            evidence=tuple(r.written for r in recording.among(self.plan.observers)),
         )
         try:
             self.tell(

@@ -299,6 +299,18 @@ class CloseFailed(Event):
     error: BaseException
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordingFailed(Event):
+    """Some of the evidence could not be written: `what`, where, and `why`. Once per recorder and why.
+
+    The stream goes on as if nothing had happened; `Recorder.failures` counts.
+    """
+
+    what: str
+    path: str | None
+    why: str
+
+
 Observer: TypeAlias = Callable[[Event], None]
 
 
@@ -369,6 +381,7 @@ def described(event: Event) -> tuple[int, object]:
         _trouble(event)
         or _trouble_with_processes(event)
         or _trouble_with_sessions(event)
+        or _trouble_with_evidence(event)
         or _news_of_sessions(event)
         or _news_of_work(event)
         or _news(event)
@@ -446,6 +459,13 @@ def _trouble_with_sessions(event: Event) -> tuple[int, str] | None:
             )
         case _:
             return None
+
+
+def _trouble_with_evidence(event: Event) -> tuple[int, str] | None:
+    if not isinstance(event, RecordingFailed):
+        return None
+    where = f" ({event.path})" if event.path else ""
+    return logging.ERROR, f"evidence is missing: {event.what}{where}: {event.why}"
 
 
 def _news_of_sessions(event: Event) -> tuple[int, str] | None:

@@ -37,11 +37,20 @@ class Reporter(Protocol):
 class Reading:
     """The reader of one stream: given, or found by its messages."""
 
-    __slots__ = ("_failed", "_given", "_is_expected", "_unknown", "backend", "plain")
+    __slots__ = (
+        "_failed",
+        "_given",
+        "_is_expected",
+        "_is_reading_all",
+        "_unknown",
+        "backend",
+        "plain",
+    )
 
     def __init__(self, given: Backend | None, expected: Backend | None = None) -> None:
         self._given = given
         self._failed = False
+        self._is_reading_all = False
         self._unknown: set[type] | frozenset[type] = _NO_TYPES
         self.backend = given
         self.expect(expected)
@@ -52,6 +61,10 @@ class Reading:
         """It will most likely be this one's, as far as that says what no message at all means."""
         self._is_expected = backend is not None and self.backend is None
         self.backend = self.backend or backend
+
+    def read_all(self) -> None:
+        """From here on somebody wants to see each message."""
+        self._is_reading_all, self.plain = True, None
 
     def signals(self, message: object, reporter: Reporter) -> tuple[Signal, ...]:
         """What `message` says. Nobody's message, and a reader's failure, is Progress."""
@@ -82,7 +95,7 @@ class Reading:
         if kind not in self._unknown:
             self._unknown = {*self._unknown, kind}
             reporter.unknown_message(kind)
-        if not issubclass(kind, _SHAPED):
+        if not (self._is_reading_all or issubclass(kind, _SHAPED)):
             self.plain = kind
 
     def _note_failure(self, kind: type, error: Exception, reporter: Reporter) -> None:

@@ -110,12 +110,14 @@ class TearingDown:
         disconnect_timeout: float,
         supervision: Supervision | None,
         kill_grace: float,
+        evidence: tuple[Callable[[], Awaitable[object]], ...] = (),
     ) -> None:
         self.termination: Termination | None = None
         self._disconnects = disconnects
         self._bound = disconnect_timeout
         self._supervision = supervision
         self._kill_grace = kill_grace
+        self._evidence = evidence
         self._reporter = reporter
         self._loop = loop
         self._host: anyio.CancelScope | None = None
@@ -124,7 +126,7 @@ class TearingDown:
         self._then: Callable[[], object] | None = None
         self._all_returned = False
         self._is_abandoned = False
-        if self._disconnects or supervision is not None:
+        if self._disconnects or supervision is not None or evidence:
             self._returned = anyio.Event()
             self._over: anyio.Event | None = anyio.Event()
         else:
@@ -180,6 +182,7 @@ class TearingDown:
                 await self._disconnect()
                 await self._end_tree()
                 await self._hear_abandoned()
+                await self._see_it_written()
         except self._loop.cancelled:  # the loop ends first
             self._kill_tree()
             raise
@@ -229,6 +232,12 @@ class TearingDown:
         if self._is_abandoned and self.termination is not None:
             with anyio.move_on_after(_LATE_RETURN):
                 await self._returned.wait()
+
+    async def _see_it_written(self) -> None:
+        """Evidence comes before the error does (D1); it has a bound of its own."""
+        evidence, self._evidence = self._evidence, ()
+        for written in evidence:
+            await written()
 
     async def _terminate(self, tree: ProcessTree, ended: anyio.Event) -> None:
         try:

@@ -166,6 +166,11 @@ class Noted(Reading):
         self._clock = clock
         self.is_replayed = False
 
+    @property
+    def cursor(self) -> object:
+        """Where a replay would have to go on from; None without one."""
+        return self._ledger.replay.cursor if self._ledger.replay is not None else None
+
     def signals(self, message: Any, reporter: Reporter) -> tuple[Signal, ...]:
         said = super().signals(message, reporter)
         if (replay := self._ledger.replay) is not None:

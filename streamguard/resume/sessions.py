@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, 
 
 import anyio
 
-from streamguard import events, loops
+from streamguard import events, loops, recording
 from streamguard.activity import Activity
 from streamguard.attempt import NO_LIMITS
 from streamguard.config import mode_in_force
@@ -246,7 +246,7 @@ class _Block(Generic[T]):
         self._struck: Verdict | None = None
 
     def enter(self) -> Chat[T]:
-        plan = self._operator.plan
+        plan = recording.joined(self._operator.plan)
         loop = loops.current()
         mode = mode_in_force(plan.mode)
         activity = plan.activity or Activity()
@@ -264,6 +264,9 @@ class _Block(Generic[T]):
             plan.reconnecting.prompt_for(
                 start, activity.labels
             )  # said now, if it cannot be filled
+        if plan.reconnecting is not None:
+            for recorder in recording.among(plan.observers):
+                recorder.await_decision(activity)
         later = plan.reconnecting.open if plan.reconnecting is not None else None
         attempt_plan = replace(plan, activity=activity, reconnecting=None, keep_alive=None)
         self._conversation = Conversation(

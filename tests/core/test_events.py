@@ -37,6 +37,7 @@ from streamguard.events import (
     PullDeaf,
     ReaderFailed,
     Reconnected,
+    RecordingFailed,
     ReplayDropped,
     RetryScheduled,
     StreamEnded,
@@ -545,6 +546,12 @@ def raised(error):
             "a: held no more (permission)",
         ),
         (TurnOver, {"outcome": "success"}, "DEBUG", "a: turn ended: success"),
+        (
+            RecordingFailed,
+            {"what": "receipt", "path": "run/x", "why": "No space left on device"},
+            "ERROR",
+            "a: evidence is missing: receipt (run/x): No space left on device",
+        ),
     ],
 )
 def test_each_event_as_a_log_line(caplog, kind, fields, level, text):

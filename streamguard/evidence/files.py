@@ -1,0 +1,209 @@
+"""The files of a run: appended to, replaced and read so that a crash at any point does no harm (E2).
+
+- A line is appended by one write, to a file opened for appending, so that several processes can
+  write one file. A line that was torn (a crash, a full disk) is ended by who writes next.
+- A document is written beside its place, synced, and renamed into it.
+- Files that grow are rotated: renamed, in place of an older one, by one process alone.
+
+Everything is opened relative to the folder it is in, and no link is followed below the run's own
+folder (E3). Nothing is kept open in between. Knows nothing of what is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import stat
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, cast
+
+_LONGEST_NAME: Final = 100
+_NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe or a device in a file's place must not make us wait.
+_FILE: Final = _NO_LINK | os.O_NONBLOCK
+_STALE: Final = 60.0
+_numbers: Final = itertools.count()
+
+
+def name_of(text: str) -> str:
+    """`text` as the name of a file or folder: itself if that is safe, else unlike any other's."""
+    safe = "".join(c if c.isalnum() or c in "-_.#" else "_" for c in text).lstrip(".")
+    safe = safe.encode("utf-8", "replace")[:_LONGEST_NAME].decode("utf-8", "ignore")
+    if safe == text and safe:
+        return safe
+    told_apart = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{safe or 'unnamed'}-{told_apart}"
+
+
+def rotated(name: str) -> str:
+    """What `name` is called when a newer one is in its place."""
+    stem, dot, ending = name.rpartition(".")
+    return f"{stem}.1{dot}{ending}"
+
+
+def as_line(value: object) -> bytes:
+    """`value` as one line of JSON; text that is no valid Unicode is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+class Folder:
+    """A folder of a run, made (0700) when something is first written to it."""
+
+    def __init__(self, run: Path, *names: str) -> None:
+        self._run = run
+        self._names = names
+        self.path = run.joinpath(*names)
+
+    def append(
+        self,
+        name: str,
+        lines: Iterable[bytes],
+        *,
+        cap: int,
+        header: bytes = b"",
+        known: int | None = None,
+        sync: bool = False,
+    ) -> int:
+        """Append `lines`, one write each, to a file that is rotated when it has `cap` bytes.
+
+        `header` goes before the first of them in a file that is not the one `known` (an inode, as
+        returned).
+        """
+        with self._opened() as folder:
+            fd = _open_to_append(name, folder)
+            try:
+                if os.fstat(fd).st_size >= cap and _rotate(fd, name, folder):
+                    os.close(fd)
+                    fd = -1
+                    fd = _open_to_append(name, folder)
+                inode = os.fstat(fd).st_ino
+                _end_torn_line(fd)
+                if header and inode != known:
+                    _write(fd, header)
+                for line in lines:
+                    _write(fd, line)
+                if sync:
+                    os.fsync(fd)
+            finally:
+                if fd >= 0:
+                    os.close(fd)
+        return inode
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Let the file be `data`: after a crash it is what it was, or this."""
+        with self._opened() as folder:
+            _drop_stale(name, folder)
+            temporary = f".{name}.{os.getpid()}-{next(_numbers)}.tmp"
+            fd = os.open(
+                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=folder
+            )
+            try:
+                try:
+                    _write(fd, data)
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+            os.fsync(folder)
+
+    @contextmanager
+    def _opened(self) -> Generator[int, None, None]:
+        self._run.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(self._run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in self._names:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=fd)
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _open_to_append(name: str, folder: int) -> int:
+    fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE, 0o600, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", name)
+    return fd
+
+
+def _rotate(fd: int, name: str, folder: int) -> bool:
+    """Rename the file, unless another process does so now; whether it is to be opened anew."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    # Who holds the lock of what is there now, is the one to rename it.
+    with suppress(FileNotFoundError):
+        if os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino == os.fstat(fd).st_ino:
+            os.replace(name, rotated(name), src_dir_fd=folder, dst_dir_fd=folder)
+    return True
+
+
+def _end_torn_line(fd: int) -> None:
+    size = os.fstat(fd).st_size
+    if size and os.pread(fd, 1, size - 1) != b"\n":
+        _write(fd, b"\n")
+
+
+def _write(fd: int, data: bytes) -> None:
+    """All of it: in one write, unless the system takes less, and then most likely fails."""
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written:])
+
+
+def _drop_stale(name: str, folder: int) -> None:
+    """Remove what crashes have left of earlier replacements."""
+    for other in os.listdir(folder):
+        if other.startswith(f".{name}.") and other.endswith(".tmp"):
+            with suppress(OSError):
+                if time.time() - os.stat(other, dir_fd=folder).st_mtime > _STALE:
+                    os.unlink(other, dir_fd=folder)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file of lines, its rotated part first; torn lines are passed over."""
+    for part in (path.with_name(rotated(path.name)), path):
+        try:
+            file = part.open("rb")
+        except FileNotFoundError:
+            continue
+        with file:
+            for line in file:
+                if (value := _parsed(line)) is not None:
+                    yield value
+
+
+def read_document(path: Path) -> dict[str, Any] | None:
+    """The object in a file; None if there is none."""
+    try:
+        return _parsed(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _parsed(data: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

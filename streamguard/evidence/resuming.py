@@ -1,0 +1,218 @@
+"""`plan_resume` and `resume_from`: from a recorded timeout back to a running session.
+
+A plan says what can be done about the latest timeout of a flow, and what is best; it changes nothing.
+Reads what a recorder wrote, as far as it lies in the run's folder, and asks git how things are now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+from streamguard.errors import ConfigError, StreamGuardError
+from streamguard.evidence.files import name_of, read_document, read_lines
+from streamguard.evidence.surroundings import Git, git_state
+from streamguard.resume.points import ResumePoint
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from streamguard.evidence.surroundings import StrPath
+
+Option: TypeAlias = Literal["retry_step", "discard_and_retry", "escalate"]
+
+_MANY: Final[tuple[Option, ...]] = ("retry_step", "discard_and_retry", "escalate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumePlan:
+    """What can be done about a timeout.
+
+    `options`: what is possible; `recommendation`: which of it, and `reason`: why.
+    `flow`, `step`: what timed out. `checkpoint`: what was done last, as `Recorder.mark` was told.
+    `uncommitted_changes`: of the work tree now; None if that could not be found out.
+    `token`: resumes the backend's session. `backend_ended`: whether that is certainly over, None if
+    nobody was to end it. `receipt`: all that is known.
+    """
+
+    options: tuple[Option, ...]
+    recommendation: Option
+    reason: str
+    flow: str
+    step: str
+    checkpoint: str | None
+    uncommitted_changes: tuple[str, ...] | None
+    token: str | None
+    cursor: Hashable | None
+    attempt: int
+    tools_run: int
+    delivered: int
+    backend_ended: bool | None
+    final_action: str | None
+    receipt_path: Path
+    receipt: dict[str, Any]
+
+
+def plan_resume(
+    run_dir: StrPath, flow: str, *, work_dir: StrPath | None = None
+) -> ResumePlan | None:
+    """What can be done about the latest timeout of `flow`; None if none is left to be dealt with.
+
+    A timeout that a retry has got over is none. `work_dir`: the work tree that git is asked about, for
+    at most two seconds; the current folder if left out. Blocks for as long.
+    """
+    folder = Path(run_dir) / name_of(flow)
+    latest = _latest_receipt(folder / "receipts")
+    if latest is None:
+        return None
+    path, receipt = latest
+    git = git_state(Path.cwd() if work_dir is None else Path(work_dir))
+    context = _part(receipt, "context_for_resume")
+    backend_ended = context.get("backend_ended")
+    plan = ResumePlan(
+        options=_MANY,
+        recommendation="escalate",
+        reason="",
+        flow=str(receipt.get("flow_key", flow)),
+        step=str(receipt.get("step_id", "")),
+        checkpoint=_text(context.get("last_successful_checkpoint")),
+        uncommitted_changes=None if git.state == "unknown" else git.changes,
+        token=_text(context.get("session_token")),
+        cursor=cast("Hashable", context.get("cursor")),
+        attempt=_number(context.get("attempt"), 1),
+        tools_run=_number(context.get("tools_run"), 0),
+        delivered=_number(context.get("delivered"), 0),
+        backend_ended=backend_ended if isinstance(backend_ended, bool) else None,
+        final_action=_final_action(folder, receipt),
+        receipt_path=path,
+        receipt=receipt,
+    )
+    return _weighed(plan, git)
+
+
+def resume_from(
+    plan: ResumePlan,
+    *,
+    action: Option = "retry_step",
+    prompt: str | None = "Continue.",
+    first_prompt: str | None = None,
+    resume_after_unconfirmed_teardown: bool = False,
+) -> ResumePoint:
+    """Where a new session begins: `session(open, point=resume_from(plan))`.
+
+    Args:
+        plan: What `plan_resume` gave.
+
+        action: "retry_step" goes on with the backend's session, if it can be resumed.
+            "discard_and_retry" starts afresh: its history tells of work that you have discarded.
+
+        prompt: What a resumed session is asked.
+
+        first_prompt: What a fresh one is asked, unless `session` is given a prompt itself.
+
+        resume_after_unconfirmed_teardown: Go on although the old backend may be alive.
+
+    Raises:
+        StreamGuardError: If it is not safe: the old backend may be alive, and two owners of one
+            session corrupt it; or tools were run in a session that cannot be resumed.
+
+        ConfigError: If `action` is not one that starts anything.
+    """
+    if action not in ("retry_step", "discard_and_retry"):
+        raise ConfigError(
+            f"resume_from(action={action!r}): use 'retry_step' or 'discard_and_retry'. What is to be "
+            "escalated is a person's to decide"
+        )
+    if plan.backend_ended is False and not resume_after_unconfirmed_teardown:
+        raise StreamGuardError(
+            f"the backend of step {plan.step!r} is not known to have ended ({plan.receipt_path}), "
+            "and two owners would corrupt its session. Most likely this program was killed before "
+            "its teardown was over: see that the backend is gone, then say "
+            "resume_from(plan, resume_after_unconfirmed_teardown=True)"
+        )
+    number = plan.attempt + 1
+    if action == "retry_step" and plan.token is not None:
+        return ResumePoint(
+            attempt=number,
+            prompt=prompt,
+            token=plan.token,
+            cursor=plan.cursor,
+            tools_run=plan.tools_run,
+            delivered=plan.delivered,
+        )
+    if action == "retry_step" and plan.tools_run:
+        raise StreamGuardError(
+            f"cannot retry step {plan.step!r}: {_tools(plan)} occurred without session context, and "
+            "would be done again. Undo what they did, then say "
+            "resume_from(plan, action='discard_and_retry')"
+        )
+    return ResumePoint(attempt=number, prompt=first_prompt)
+
+
+def _weighed(plan: ResumePlan, git: Git) -> ResumePlan:
+    """The plan with what is best of it."""
+    options = _MANY
+    recommendation: Option = "retry_step"
+    if plan.backend_ended is False:
+        recommendation, reason = (
+            "escalate",
+            "The backend may still be alive: see that it ends first",
+        )
+    elif plan.token is None and plan.tools_run:
+        recommendation = "escalate"
+        reason = f"{_tools(plan).capitalize()} occurred without session context"
+    elif plan.final_action == "escalate":
+        recommendation, reason = "escalate", "The session gave up and asked for a person"
+    elif plan.uncommitted_changes is None:
+        recommendation = "escalate"
+        reason = f"Whether partial work exists could not be found out: {git.why}"
+    elif plan.uncommitted_changes:
+        reason = "Partial work exists that may be salvageable"
+    else:
+        options = ("retry_step", "escalate")
+        whence = f"checkpoint {plan.checkpoint}" if plan.checkpoint else "its beginning"
+        reason = f"No uncommitted changes: the step can be retried from {whence}"
+    return replace(plan, options=options, recommendation=recommendation, reason=reason)
+
+
+def _tools(plan: ResumePlan) -> str:
+    return f"{plan.tools_run} tool call{'s' * (plan.tools_run != 1)}"
+
+
+def _latest_receipt(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The latest one in the folder that is still to be dealt with."""
+    found: list[tuple[str, Path, dict[str, Any]]] = []
+    for path in sorted(folder.glob("*-timeout.json")):
+        if path.is_symlink():  # it may lead out of the run
+            continue
+        receipt = read_document(path)
+        is_open = receipt is not None and receipt.get("recovered") is not True
+        if receipt is not None and is_open and receipt.get("status") == "timeout":
+            found.append((str(_part(receipt, "timeout_event").get("timestamp")), path, receipt))
+    if not found:
+        return None
+    return max(found, key=lambda each: each[:2])[1:]
+
+
+def _final_action(folder: Path, receipt: dict[str, Any]) -> str | None:
+    """What was decided, as the receipt says it, or the log of which it was to follow."""
+    if (said := _text(receipt.get("final_action"))) is not None:
+        return said
+    for line in read_lines(folder / "timeouts.jsonl"):
+        if line.get("timeout_id") == receipt.get("timeout_id"):
+            said = _text(line.get("final_action"))
+    return said
+
+
+def _part(receipt: dict[str, Any], name: str) -> dict[str, Any]:
+    part = receipt.get(name)
+    return cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise

@@ -1,0 +1,225 @@
+"""`Stream`: one stream's messages and events on their way to disk.
+
+What the loop does with a message is to put it into a queue, which takes a fraction of a microsecond; all
+else happens on the writer's thread, so a message is written as it is some 50 ms later. The queue is
+bounded: if the writer cannot keep up, messages are dropped and counted, events never are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from streamguard import events
+from streamguard.activity import Activity
+from streamguard.evidence.receipts import timestamp
+from streamguard.evidence.streams import stream_of
+from streamguard.reading import PROGRESS
+from streamguard.signals import WorkStarted
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable, Iterable
+
+    from streamguard.attempt import Attempt
+    from streamguard.events import Event
+    from streamguard.evidence.receipts import Place, Timeout
+    from streamguard.signals import Signal
+
+QUEUE: Final = 4096
+
+
+class Sink(Protocol):
+    """Where a stream's messages and events go, on the writer's thread."""
+
+    def ask(self, stream: Stream) -> None:
+        """See that `stream` is drained soon. From any thread."""
+        ...
+
+    def transcribe(self, stream: Stream, lines: Iterable[dict[str, Any]]) -> None:
+        """Append to the stream's transcript."""
+        ...
+
+    def render(self, message: object) -> Any:
+        """A message as JSON has it."""
+        ...
+
+    def overrun(self, stream: Stream) -> None:
+        """Messages of `stream` were dropped, since the writer cannot keep up."""
+        ...
+
+    def count(self, name: str, kind: str, at: float, number: int) -> None:
+        """Messages of one kind came."""
+        ...
+
+    def chart(self, event: Event, at: float, epoch: float) -> None:
+        """Something happened. `epoch`: the wall clock's time when the loop's was zero."""
+        ...
+
+
+class Stream:
+    """What a recorder knows of one activity."""
+
+    def __init__(self, activity: Activity, place: Place, sink: Sink) -> None:
+        self.name = stream_of(activity)
+        self.place = place
+        self.attempt: weakref.ref[Attempt] | None = None
+        self.attempts = 1
+        self.retries = 0
+        self.pid: int | None = None
+        self.awaits_decision = False
+        self.is_retrying = False
+        self.timeout: Timeout | None = None
+        self.deferred: Timeout | None = None
+        self.delivered = 0
+        self._tools: set[str] = set()
+        self._sink = sink
+        self._queue: deque[tuple[float, tuple[Signal, ...] | None, Any]] = deque()
+        self._is_due = False
+        self._dropped = 0
+        self._dropped_told = 0
+        # How often each kind of message came, ever; only the loop's thread writes it.
+        self._came: dict[str, int] = {}
+        self._came_told: dict[str, int] = {}
+        self._last = 0.0
+        self._clock: Callable[[], float] = time.monotonic
+        self._epoch = 0.0
+        self._number = 0
+
+    # -- on the loop's thread --------------------------------------------------------------
+
+    def begin(self, clock: Callable[[], float]) -> None:
+        """An attempt begins, on a loop with that clock."""
+        self._clock, self._epoch = clock, time.time() - clock()
+        if not self.is_retrying:
+            self.delivered = 0
+            self._tools.clear()
+        self.is_retrying = False
+
+    @property
+    def tools_run(self) -> int:
+        """How many tool calls were begun in this turn."""
+        return len(self._tools)
+
+    def transcribed(self, message: object, signals: tuple[Signal, ...]) -> None:
+        """A message came, and is to be in the transcript."""
+        if signals is not PROGRESS:
+            self._note(signals)
+        self.delivered += 1
+        if len(self._queue) < QUEUE:
+            self._queue.append((self._clock(), signals, message))
+        else:
+            self._dropped += 1
+            self._last = self._clock()
+        if not self._is_due:
+            self._ask()
+
+    def counted(self, _message: object, signals: tuple[Signal, ...]) -> None:
+        """A message came, of which only that is to be known."""
+        if signals is not PROGRESS:
+            self._note(signals)
+        self.delivered += 1
+        kind = type(signals[-1]).__name__ if signals else "Progress"
+        self._came[kind] = self._came.get(kind, 0) + 1
+        self._last = self._clock()
+        if not self._is_due:
+            self._ask()
+
+    def told(self, event: Event) -> None:
+        """Something happened."""
+        self._epoch = time.time() - self._clock()
+        self._queue.append((event.at, None, event))
+        if not self._is_due:
+            self._ask()
+
+    def report(self, make: Callable[..., Event]) -> None:
+        """Tell the stream's observers; if it is over, the log. From any thread."""
+        attempt = self.attempt() if self.attempt is not None else None
+        loop = attempt.loop if attempt is not None else None
+        if attempt is None or loop is None or attempt.is_over:
+            events.log(make(activity=Activity(self.name), at=0.0))
+            return
+
+        def tell() -> None:
+            attempt.tell(make(activity=attempt.activity, at=loop.clock()))
+
+        try:
+            loop.submit(tell)
+        except RuntimeError:  # that loop is closed
+            events.log(make(activity=attempt.activity, at=0.0))
+
+    def _note(self, signals: tuple[Signal, ...]) -> None:
+        for signal in signals:
+            if isinstance(signal, WorkStarted) and signal.scope != "hook":
+                self._tools.add(signal.id)
+
+    def _ask(self) -> None:
+        self._is_due = True
+        self._sink.ask(self)
+
+    # -- on the writer's thread ------------------------------------------------------------
+
+    def do(self) -> None:
+        """Write down what is in the queue."""
+        self._is_due = False
+        self._tell_counts()
+        lines: list[dict[str, Any]] = []
+        run = ("", 0.0, 0)  # messages of one kind in a row: the kind, when the last came, how many
+        while self._queue:
+            at, signals, what = self._queue.popleft()
+            if signals is None:
+                run = self._end_run(run)
+                self._sink.chart(what, at, self._epoch)
+                continue
+            kind = type(signals[-1]).__name__ if signals else "Progress"
+            if kind != run[0]:
+                run = self._end_run(run)
+            run = (kind, at, run[2] + 1)
+            lines.append(self._line(at, signals, what))
+            if len(lines) >= 32:
+                self._sink.transcribe(self, lines)
+                lines = []
+        self._end_run(run)
+        if (dropped := self._dropped) != self._dropped_told:
+            lines.append(self.mark("dropped", dropped - self._dropped_told, self._last))
+            self._dropped_told = dropped
+            self._sink.overrun(self)
+        if lines:
+            self._sink.transcribe(self, lines)
+
+    def mark(self, what: str, value: object, at: float) -> dict[str, Any]:
+        """A line of the transcript that is no message."""
+        return {"at": self._wall(at), "stream": self.name, "attempt": self.attempts, what: value}
+
+    def _wall(self, at: float) -> str:
+        """An instant on the loop's clock as the wall clock has it."""
+        return timestamp(datetime.fromtimestamp(self._epoch + at, UTC))
+
+    def _line(self, at: float, signals: tuple[Signal, ...], message: object) -> dict[str, Any]:
+        self._number += 1
+        return {
+            "at": self._wall(at),
+            "stream": self.name,
+            "attempt": self.attempts,
+            "number": self._number,
+            "signals": [type(signal).__name__ for signal in signals],
+            "type": type(message).__qualname__,
+            "message": self._sink.render(message),
+        }
+
+    def _end_run(self, run: tuple[str, float, int]) -> tuple[str, float, int]:
+        kind, at, number = run
+        if number:
+            self._sink.count(self.name, kind, at, number)
+        return ("", 0.0, 0)
+
+    def _tell_counts(self) -> None:
+        if not self._came:
+            return
+        for kind, number in list(self._came.items()):
+            new = number - self._came_told.get(kind, 0)
+            if new:
+                self._came_told[kind] = number
+                self._sink.count(self.name, kind, self._last, new)

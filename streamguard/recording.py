@@ -1,0 +1,93 @@
+"""What a recorder is to streams and scopes: told of everything, and waited for at a verdict.
+
+Which recorders are in force is inherited as context variables are. What they write, and where, is
+`evidence`'s business, which nothing in the core imports. Knows events and plans.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from streamguard import events
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+    from streamguard.attempt import Attempt
+    from streamguard.plan import Plan
+    from streamguard.signals import Signal
+
+# Called with each message, and what it says, before it is delivered. It must not raise.
+Tap: TypeAlias = "Callable[[object, tuple[Signal, ...]], None]"
+
+
+class Recording(ABC):
+    """An observer of streams and of scopes that wants their messages, too."""
+
+    @abstractmethod
+    def __call__(self, event: events.Event | events.ScopeEvent, /) -> None:
+        """Something happened."""
+
+    @abstractmethod
+    def tap(self, attempt: Attempt) -> Tap:
+        """A stream begins: what is to be called with its messages."""
+
+    @abstractmethod
+    def await_decision(self, activity: Activity) -> None:
+        """Of that session's failures it will be decided, and told, what follows."""
+
+    @abstractmethod
+    async def written(self) -> None:
+        """Wait until what was told is on disk, for as long as that is worth (E1)."""
+
+
+_in_force: Final[ContextVar[tuple[Recording, ...]]] = ContextVar(
+    "streamguard_recordings", default=()
+)
+
+
+def enter(recording: Recording) -> None:
+    """From here on, and in the tasks begun from here on, `recording` is in force."""
+    _in_force.set((*_in_force.get(), recording))
+    observers = events._scope_observers.get()
+    if recording not in observers:
+        events._scope_observers.set((*observers, recording))
+
+
+def leave(recording: Recording) -> None:
+    """It is in force no more, unless it was entered more than once."""
+    # Without tokens: tasks that share a recorder may enter and leave it in any order.
+    before = list(_in_force.get())
+    if recording in before:
+        before.remove(recording)
+    _in_force.set(tuple(before))
+    if recording not in before:
+        observers = events._scope_observers.get()
+        events._scope_observers.set(tuple(o for o in observers if o is not recording))
+
+
+def joined(plan: Plan) -> Plan:
+    """`plan`, observed by the recorders in force, too."""
+    new = [r for r in dict.fromkeys(_in_force.get()) if r not in plan.observers]
+    return replace(plan, observers=(*plan.observers, *new)) if new else plan
+
+
+def among(observers: Iterable[object]) -> tuple[Recording, ...]:
+    """Those observers that record."""
+    return tuple(o for o in observers if isinstance(o, Recording))
+
+
+def tap_of(attempt: Attempt) -> Tap | None:
+    """What is to be called with the messages of `attempt`, if any recorder wants them."""
+    taps = [recording.tap(attempt) for recording in among(attempt.plan.observers)]
+    if len(taps) <= 1:
+        return taps[0] if taps else None
+
+    def all_of_them(message: object, signals: tuple[Signal, ...]) -> None:
+        for tap in taps:
+            tap(message, signals)
+
+    return all_of_them
