@@ -5,12 +5,14 @@ The public names, imported when first used (PEP 562), so that `import streamguar
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from streamguard._version import __version__
 
+# By its name alone, checkers know it: `typing` itself is a third of a command's start.
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from streamguard.activity import Activity, live
     from streamguard.breaker.breaker import CircuitBreaker
     from streamguard.errors import (
@@ -185,6 +187,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if (home := _HOME_OF.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = value
     return value
