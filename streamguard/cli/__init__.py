@@ -1,39 +1,47 @@
-"""The `streamguard` command: reads its arguments and says what it can do.
+"""The `streamguard` command: which of its parts is asked for, and nothing else.
 
-A supervisor's own start must cost next to nothing, so this imports the version and the
-standard library alone, and of that neither asyncio nor argparse. Nothing imports this module.
+A supervisor's own start must cost next to nothing, so a part's module is imported when its name is
+said, and this imports the version alone. Nothing imports this module.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from streamguard._version import __version__
 
-USAGE = "usage: streamguard [--help | --version]"
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE = "usage: streamguard [--help | --version] COMMAND ..."
 VERSION = f"streamguard {__version__}\n"
 HELP = f"""\
 streamguard {__version__}: a liveness layer for agent streams
 
 {USAGE}
 
+  run      run any agent's command, and end it with its tools when it hangs
+  timeout  the same for wall time, with GNU timeout's own command line
+
+  streamguard COMMAND --help    what it can do
+
   -h, --help     show this text
   -V, --version  show the version
 
-So far streamguard is a library: one `|` away from any async iterator.
+In a program it is one `|` away from any async iterator:
 
     from streamguard import idle_guard
 
     async for message in stream | idle_guard(180, disconnect=client.disconnect):
         ...
 
-    python -c "import streamguard; help(streamguard.idle_guard)"   shows every limit
-
-This command does not guard processes yet: `run`, `report`, `top`, `demo` and `doctor` are
-planned and are refused until they exist.
+`report`, `top`, `demo` and `doctor` are planned and are refused until they exist.
 """
-PLANNED = ("run", "report", "top", "demo", "doctor")
+# Each in its own module of this package, which has a `main(words)` that gives the exit code.
+COMMANDS = ("run", "timeout")
+PLANNED = ("report", "top", "demo", "doctor")
 ANSWERS = {"-h": HELP, "--help": HELP, "-V": VERSION, "--version": VERSION}
 
 EXIT_OK = 0
@@ -43,6 +51,11 @@ EXIT_USAGE = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code for `argv` (default: this process's own arguments)."""
     first, *more = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if first in COMMANDS:
+        from importlib import import_module
+
+        code: int = import_module(f"{__name__}.{first}").main(more)
+        return code
     if first not in ANSWERS:
         return _refuse(first)
     if more:

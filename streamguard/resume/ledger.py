@@ -138,19 +138,15 @@ class Ledger:
 
     def _take(self, signal: Signal) -> None:
         match signal:
-            case Progress() | WorkStarted() | WorkFinished():
-                self.failed = None  # whatever it was, the backend got over it
-                if isinstance(signal, WorkStarted) and signal.scope != "hook":
-                    self._tools.add(signal.id)
+            case WorkStarted() if signal.scope != "hook":
+                self._tools.add(signal.id)
             case Failed():
                 self.failed = signal
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
             case TurnEnded():
                 self.ended = signal
-                if signal.outcome == "success":
-                    self.turns_ended_well += 1
-                    self.failed = None
+                self.turns_ended_well += signal.outcome == "success"
             case _:
                 pass
 

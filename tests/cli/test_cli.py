@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from streamguard._version import __version__
-from streamguard.cli import PLANNED, main
+from streamguard.cli import COMMANDS, PLANNED, main
 
 # Figures to hold (contract, section 12): the command's start pays for none of these.
 HEAVY = {"asyncio", "anyio", "trio", "argparse", "logging", "dataclasses"}
@@ -34,9 +34,11 @@ def test_help_goes_to_stdout_and_is_success(arguments, capsys):
     assert err == ""
 
 
-def test_help_says_which_commands_do_not_exist_yet(capsys):
+def test_help_says_which_commands_there_are_and_which_do_not_exist_yet(capsys):
     main(["--help"])
-    not_yet = capsys.readouterr().out.partition("does not guard processes yet")[2]
+    told = capsys.readouterr().out
+    assert [name for name in COMMANDS if f"\n  {name} " not in told] == []
+    not_yet = told.rpartition("\n\n")[2]
     assert [name for name in PLANNED if f"`{name}`" not in not_yet] == []
 
 

@@ -1,0 +1,211 @@
+"""`streamguard run`: its options, as `runner.settings` takes them."""
+
+from __future__ import annotations
+
+import os
+
+from streamguard.cli import agents
+from streamguard.cli.arguments import Option, UsageError, WrongValueError, parse
+from streamguard.cli.durations import seconds, written
+from streamguard.runner.outcome import OUR_FAILURE, say
+from streamguard.runner.settings import EXIT_GRACE, Settings
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+PROGRAM = "streamguard run"
+HELP = """\
+usage: streamguard run [OPTION]... [--] COMMAND [ARGUMENT]...
+
+Run COMMAND and end it, with everything that it started, when it hangs. Its output is passed on
+unchanged. A DURATION is a number of seconds, or of minutes, hours or days with m, h or d behind it
+(90, 1.5m, 2h); 0 is off.
+
+Limits (none is on unless you ask for it, or the configuration does):
+  --idle DURATION        no output for so long, with no tool in flight
+  --first DURATION       in its place until the first output (of an agent: until it does something)
+  --first-json DURATION  no JSON line for so long from the start; only if COMMAND speaks JSON
+  --tools DURATION       a tool may be in flight for so long (2h), and pauses --idle
+  --turn DURATION        an agent's turn may take so long
+  --exit-grace DURATION  COMMAND may stay for so long after an agent's result (30)
+  --total DURATION       the whole run, retries and all
+
+How it is ended:
+  --kill-after DURATION  from the first signal to KILL (5)
+  --signal SIGNAL        what is sent first (TERM)
+  --preserve-status      exit with COMMAND's own status after a limit, too
+  --reap                 end also what a COMMAND that has ended by itself has left behind
+
+How it is run:
+  --pty                  give COMMAND a terminal (some programs keep output back without one)
+  --foreground           leave it our session: it can use the terminal, and Ctrl-Z stops both
+
+Once more:
+  --retries N            try again after a limit, if no output was passed on yet
+  --backoff D,D,...      wait so long before (0,5,15; the last one repeats)
+  --resume-cmd 'WORDS'   what to run instead from then on; {session_id} is the agent's session.
+                         With it, also after output
+
+What is said:
+  --status-file FILE     how it ended, as JSON
+  --record DIR           evidence of every verdict (see `streamguard report`)
+  --errors text|json     one line on standard error after a limit (text)
+  --verbose              also every signal that is sent, and half-time warnings
+  --help                 this text
+
+Exit codes: COMMAND's own (or it dies by the same signal), 124 after a limit, 137 if KILL was needed,
+125 for wrong usage or a failure of ours, 126 if COMMAND cannot be run, 127 if it is not found.
+Ctrl-C is passed on; the second one kills.
+
+  streamguard run --idle 15m -- claude -p "Fix issue 7" --output-format stream-json --verbose
+  streamguard run --idle 10m --retries 2 --resume-cmd 'codex exec resume {session_id} --json Go' \\
+      -- codex exec --json "Fix issue 7"
+
+The names of claude-print are understood too: --timeout (--total), --first-output-timeout (--first),
+--stream-json-timeout (--first-json), --stop-hook-timeout (--turn).
+"""
+
+_ALIASES = {
+    "timeout": "total",
+    "first-output-timeout": "first",
+    "stream-json-timeout": "first-json",
+    "stop-hook-timeout": "turn",
+}
+
+
+def _duration(text: str) -> float | None:
+    try:
+        return seconds(text) or None
+    except ValueError:
+        raise WrongValueError("use a duration such as 90, 1.5m or 2h (0 = off)") from None
+
+
+def _durations(text: str) -> tuple[float, ...]:
+    return tuple(_duration(part) or 0.0 for part in text.split(","))
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise WrongValueError("use a whole number, 0 or more")
+    return int(text)
+
+
+def signal_number(text: str) -> int:
+    """`TERM`, `SIGTERM`, `term` and `15` are all 15; ValueError for what is no signal."""
+    from streamguard.runner._signal import names, signal
+
+    if text.isascii() and text.isdigit():
+        number = int(text)
+    else:
+        word = text.upper().removeprefix("SIG")
+        number = 0 if word == "EXIT" else names().get(word, -1)
+    if not 0 <= number < signal.NSIG:
+        raise WrongValueError("there is no such signal")
+    return number
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def choose(text: str) -> str:
+        if text not in words:
+            raise WrongValueError(f"use {' or '.join(words)}")
+        return text
+
+    return choose
+
+
+def _template(text: str) -> str:
+    if "{session_id}" not in text:
+        raise WrongValueError("it does not say where the session's id goes: write {session_id}")
+    import shlex
+
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise WrongValueError(f"{error}") from None
+    return text
+
+
+_LIMITS = ("idle", "first", "first-json", "tools", "turn", "exit-grace", "total", "kill-after")
+OPTIONS = (
+    {name: Option(name.replace("-", "_"), _duration) for name in _LIMITS}
+    | {
+        "signal": Option("signal", signal_number),
+        "preserve-status": Option("preserve_status"),
+        "reap": Option("reap"),
+        "pty": Option("pty"),
+        "foreground": Option("foreground"),
+        "retries": Option("retries", _count),
+        "backoff": Option("backoff", _durations),
+        "resume-cmd": Option("resume_command", _template),
+        "status-file": Option("status_file", str),
+        "record": Option("record", str),
+        "errors": Option("errors", _one_of("text", "json")),
+        "verbose": Option("verbose"),
+        "help": Option("help"),
+        "h": Option("help"),
+        "v": Option("verbose"),
+        "k": Option("kill_after", _duration),
+        "s": Option("signal", signal_number),
+    }
+    | {alias: Option(name.replace("-", "_"), _duration) for alias, name in _ALIASES.items()}
+)
+
+
+def main(words: Sequence[str]) -> int:
+    """Do as `words` say. It returns only if there is nothing to run."""
+    try:
+        said, command = parse(words, OPTIONS)
+        if said.pop("help", False):
+            print(HELP, end="")
+            return 0
+        settings = settings_of(said, command)
+    except UsageError as error:
+        say(f"{PROGRAM}: {error}\nTry 'streamguard run --help'.")
+        return OUR_FAILURE
+    from streamguard.runner.run import supervise
+
+    return supervise(settings)
+
+
+def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
+    """What was said, over what is configured, over the defaults. UsageError if it cannot be."""
+    from streamguard.cli.defaults import configured
+
+    if not command:
+        raise UsageError("which command? Put it at the end: streamguard run --idle 15m -- ...")
+    settings = Settings()
+    settings.command = tuple(command)
+    settings.errors_as_json = said.pop("errors", "text") == "json"
+    values = configured() | said
+    mode = values.pop("mode", "enforce")
+    settings.only_warn, settings.is_off = mode == "warn", mode == "off"
+    for name, value in values.items():
+        setattr(settings, name, value)
+    settings.speaks_json = agents.speaks_json(command)
+    if settings.watches_output and "exit_grace" not in values and not agents.stays_open(command):
+        settings.exit_grace = EXIT_GRACE
+    if settings.resume_command is not None and not settings.retries:
+        raise UsageError("--resume-cmd is for --retries: say how many, for instance --retries 2")
+    if settings.pty and settings.foreground:
+        raise UsageError(
+            "--pty gives the command a terminal of its own, --foreground ours: use one"
+        )
+    if not settings.is_off:
+        _warn(settings)
+    return settings
+
+
+def _warn(settings: Settings) -> None:
+    if settings.idle is not None and (advice := agents.silent_by_design(settings.command)):
+        say(
+            f"{PROGRAM}: warning: {os.path.basename(settings.command[0])} writes nothing until it "
+            f"is done, so --idle {written(settings.idle)} measures all of its work; add {advice}"
+        )
+    if settings.first_json is not None and not settings.speaks_json:
+        say(
+            f"{PROGRAM}: warning: --first-json is off, because the command does not say that it "
+            "speaks JSON (stream-json, --json)"
+        )

@@ -1,0 +1,437 @@
+"""One command from its start to its end: the poll loop.
+
+Theory of operation. The loop sleeps until something comes (a signal, output, room for output) or
+something is due. What is due is one of: loading what decides (once the command runs: until then
+bytes are passed on and remembered), a limit, the end of a grace, a look for who is left of the tree,
+the end of a drain, a note for others. Nothing ticks while the command is silent.
+
+    running ── limit or signal ──> stopping: asked, after `kill_after` killed, until none is left
+       └────── it ended ─────────> draining: what is in its pipe is passed on, then it is over
+
+A command's end does not wait for who holds its output: what it wrote is passed on whole, what
+comes after that for a moment only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from streamguard.runner._signal import name_of, signal
+from streamguard.runner.child import MARK, Ends, marked, start
+from streamguard.runner.outcome import Fired, Outcome, say
+from streamguard.runner.output import Output
+from streamguard.runner.wakeups import STOPPING
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamguard.runner.judge import Judge
+    from streamguard.runner.run import Run
+    from streamguard.runner.tree import Tree
+
+_NEVER = float("inf")
+# When, at the latest, what decides is loaded; and after how many bytes that nobody has read.
+_LOADING = 0.05
+_EARLY_BYTES = 1 << 16
+# What a dead command's pipe may still bring: silence that ends it, and its end in any case.
+_SILENT = 0.5
+_DRAINED = 1.0
+# Looks for who is left of a tree, in seconds.
+_FIRST_LOOK = 0.02
+_LAST_LOOK = 0.25
+_NOTE_EVERY = 1.0
+_LONGEST_POLL = 1_000_000.0
+
+
+class Attempt:
+    """One life of the command."""
+
+    def __init__(self, run: Run, command: Sequence[str]) -> None:
+        self._run = run
+        self._settings = settings = run.settings
+        self._own_session = not settings.foreground
+        self._poll = select.poll()
+        self._poll.register(run.wakeups.fd, select.POLLIN)
+        self._environment = dict(os.environ)
+        if not settings.group_only:
+            self._environment = marked(self._environment)
+        self._output: Output | None = None
+        self._judge: Judge | None = None
+        self._tree: Tree | None = None
+        self._early: list[tuple[float, bytes | int]] = []
+        self._early_bytes = 0
+        self._stopping = False
+        self._tree_is_gone = False
+        self._kill_at = _NEVER
+        self._look_at = _NEVER
+        self._pause = _FIRST_LOOK
+        self._dead_at = _NEVER
+        self._last_came = 0.0
+        self._owed = 0
+        self._note_at = _NEVER
+        self._noted = 0.0
+        self._start(command)
+
+    # -- the loop ------------------------------------------------------------------------
+
+    def go(self) -> Outcome:
+        """Wait for its end, and see to it."""
+        now = time.monotonic()
+        while not self._is_over(now):
+            ready = self._poll.poll(self._milliseconds(now))
+            now = time.monotonic()
+            for fd, events in ready:
+                self._handle(fd, events, now)
+            self._decide(now)
+            now = time.monotonic()
+        return self._leave()
+
+    def _start(self, command: Sequence[str]) -> None:
+        run, settings = self._run, self._settings
+        source, theirs, terminal = run.open_output()
+        stdin = run.stdin.for_child()
+        keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
+        ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
+        try:
+            self.child = start(
+                command,
+                self._environment,
+                run.wakeups,
+                ends,
+                own_session=self._own_session,
+                death_signal=settings.signal or signal.SIGTERM,
+                closed=run.closed,
+            )
+        finally:
+            for fd in (theirs, stdin):
+                if fd is not None:
+                    os.close(fd)
+        self.began = self._last_came = time.monotonic()
+        self._outcome = Outcome(self.child.pid)
+        if source is not None:
+            self._output = Output(source, run.sink, self._poll, read_along=settings.watches_output)
+        run.stdin.attach(self._poll, None if terminal is None else source)
+        self._load_at = self.began + min(_LOADING, settings.shortest_limit / 2)
+        if settings.group_only:
+            self._load_at = _NEVER
+        self._total_at = run.began + (settings.total or _NEVER)
+
+    def _milliseconds(self, now: float) -> float | None:
+        due = min(self._kill_at, self._look_at, self._note_at)
+        if self.child.is_dead:
+            due = min(due, self._drained_at(), self._total_at)
+        elif self._judge is not None:
+            due = min(due, _NEVER if self._stopping else self._judge.deadline())
+        else:
+            due = min(due, self._load_at, _NEVER if self._stopping else self._total_at)
+        return None if due == _NEVER else min(max(due - now, 0.0), _LONGEST_POLL) * 1e3
+
+    def _handle(self, fd: int, events: int, now: float) -> None:
+        if fd == self._run.wakeups.fd:
+            for number in self._run.wakeups.read():
+                self._signal(number, now)
+        elif self._output is not None and fd in (self._output.source, self._run.sink.fd):
+            if came := self._output.handle(fd, events):
+                self._came(came, now)
+            if not self._output.is_open and not self._output.has_pending:
+                self._run.output_has_ended()
+        else:
+            self._run.stdin.handle(fd, events)
+
+    def _came(self, came: bytes | int, now: float) -> None:
+        self._last_came = now
+        if self._note_at == _NEVER and self._judge is not None:
+            self._note_at = max(now, self._noted + _NOTE_EVERY)
+        if self._judge is None:
+            self._early.append((now, came))
+            self._early_bytes += came if isinstance(came, int) else len(came)
+            if self._early_bytes > _EARLY_BYTES and not self._settings.group_only:
+                self._load_at = now
+        else:
+            self._tell(came, now)
+
+    def _tell(self, came: bytes | int, now: float) -> None:
+        assert self._judge is not None
+        if isinstance(came, bytes):
+            self._judge.output(came, now)
+            if self._output is not None and not self._judge.wants_lines:
+                self._output.read_along = self._settings.record is not None
+        else:
+            self._judge.activity(now)
+
+    def _decide(self, now: float) -> None:
+        if self._stopping:
+            self._pursue(now)
+        elif self.child.is_dead:
+            if self._settings.reap:
+                self._stop(signal.SIGTERM, now, whole_tree=True)
+        elif self._settings.group_only:
+            if now >= self._total_at:
+                self._time_is_up(now)
+        else:
+            if self._judge is None and now >= self._load_at:
+                self._load()
+            self._limits(now)
+        if now >= self._note_at:
+            self._note(now)
+
+    # -- limits --------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """What decides is loaded while the command works; what came meanwhile is told."""
+        from streamguard.runner.judge import Judge
+
+        self._judge = Judge(self._settings, self._run.began, self.began, self._run.chat)
+        for now, came in self._early:
+            self._tell(came, now)
+            self._judge.waits(now)
+        self._early.clear()
+        self._run.guard(
+            self.child,
+            self._environment[MARK],
+            leads_session=self._own_session,
+        )
+        self._note(time.monotonic())
+
+    def _limits(self, now: float) -> None:
+        if self._judge is None:
+            return
+        if self._output is None or self._output.is_waiting:
+            self._judge.waits(now)
+        else:
+            self._judge.is_kept(now)
+        if now < self._judge.deadline() or self._has_more():
+            return  # what has arrived goes before any verdict (T3)
+        if (fired := self._judge.verdict(now)) is not None:
+            if self._settings.only_warn:
+                say(f"{self._settings.program}: warning: {fired.reason}")
+                self._judge.mute(fired)
+            else:
+                self._fire(fired, now)
+
+    def _has_more(self) -> bool:
+        if self._output is None or self._output.source is None or not self._output.is_waiting:
+            return False
+        poll = select.poll()
+        poll.register(self._output.source, select.POLLIN)
+        return any(events & select.POLLIN for _, events in poll.poll(0))
+
+    def _time_is_up(self, now: float) -> None:
+        window = self._settings.total
+        elapsed = now - self._run.began
+        reason = f"{self._settings.command[0]!r} was not done in {elapsed:.3g} s"
+        self._fire(Fired("total", window, elapsed, reason), now)
+
+    def _fire(self, fired: Fired, now: float) -> None:
+        self._outcome.fired = fired
+        self._stop(self._settings.signal, now, whole_tree=not self._settings.group_only)
+
+    # -- the end -------------------------------------------------------------------------
+
+    def _stop(self, number: int, now: float, *, whole_tree: bool) -> None:
+        if not self._stopping:
+            self._stopping = True
+            if self._settings.kill_after is not None:
+                self._kill_at = now + self._settings.kill_after
+        if whole_tree:
+            self._announce(number)
+            self._sent(*self._the_tree().ask(number))
+            self._look_at = now
+        else:
+            self._send(number)
+        if self._note_at == _NEVER and self._judge is not None:
+            self._note_at = now
+
+    def _pursue(self, now: float) -> None:
+        """See to it that what was asked to end does."""
+        if now >= self._kill_at:
+            self._kill_at = _NEVER
+            self._kill()
+        elif now >= self._look_at:
+            self._look_after(now)
+
+    def _look_after(self, now: float) -> None:
+        if not self._the_tree().living():
+            self._tree_is_gone = True
+            self._look_at = _NEVER
+            return
+        if self.child.is_dead:  # those who have nobody else to end them
+            self._sent(*self._the_tree().ask(signal.SIGTERM))
+        self._look_at = now + self._pause
+        self._pause = min(2 * self._pause, _LAST_LOOK)
+
+    def _kill(self) -> None:
+        if self._settings.group_only:
+            if not self.child.is_dead:
+                self._send(signal.SIGKILL)
+            return
+        self._announce(signal.SIGKILL)
+        ended = self._the_tree().kill()
+        self._sent(*ended.signals)
+        self._outcome.survivors = ended.survivors
+        self._outcome.termination = ended
+        self._tree_is_gone = True
+        self._look_at = _NEVER
+        self._reap(time.monotonic())
+
+    def _the_tree(self) -> Tree:
+        if self._tree is None:
+            from streamguard.runner.tree import Tree
+
+            self._tree = Tree(
+                self.child,
+                mark=self._environment[MARK],
+                leads_session=self._own_session,
+                adopts_orphans=self._run.adopts_orphans,
+            )
+            self._run.spare_sentinel()
+        return self._tree
+
+    def _is_over(self, now: float) -> bool:
+        if not self.child.is_dead:
+            return self._tree_is_gone and bool(self._outcome.survivors)
+        if self._stopping and not self._settings.group_only and not self._tree_is_gone:
+            return False
+        if self._settings.reap and not self._stopping:
+            return False
+        output = self._output
+        if output is None or (not output.is_open and not output.has_pending):
+            return True
+        return now >= min(self._drained_at(), max(self._total_at, self._dead_at + _DRAINED))
+
+    def _drained_at(self) -> float:
+        """When enough was waited for what comes after the command's death."""
+        output = self._output
+        if output is None or output.has_pending or output.passed < self._owed:
+            return _NEVER
+        since = max(self._last_came, self._dead_at)
+        return min(since + _SILENT, self._dead_at + _DRAINED)
+
+    def _leave(self) -> Outcome:
+        outcome = self._outcome
+        outcome.status = self.child.status
+        if self._judge is None and self._early and self._settings.resume_command:
+            self._load()
+        if self._judge is not None:
+            outcome.result, outcome.token = self._judge.outcome, self._judge.token
+            outcome.messages = self._judge.watch.messages
+        if self._output is not None:
+            outcome.passed = self._output.passed
+            if (failure := self._output.failure) is not None:
+                say(f"{self._settings.program}: write error: {failure.strerror}")
+            self._output.finish()
+        self._run.stdin.detach()
+        if self._tree is not None:
+            self._tree.close()
+        self._run.dismiss_sentinel()
+        self.child.close()
+        return outcome
+
+    # -- signals -------------------------------------------------------------------------
+
+    def _signal(self, number: int, now: float) -> None:
+        if number == signal.SIGCHLD:
+            self._reap(now)
+            if self._stopping and self._look_at != _NEVER:
+                self._look_at = now
+        elif number == signal.SIGCONT:
+            if self._judge is not None:
+                self._judge.resumed(now)
+        elif number == signal.SIGTSTP:
+            self._suspend()
+        elif number == signal.SIGWINCH:
+            source = None if self._output is None else self._output.source
+            if not self._run.copy_size(source) and self._own_session:
+                self._deliver(number)
+        elif number == signal.SIGALRM and self._settings.group_only:
+            self._time_is_up(now)
+        else:
+            self._pass_on(number, now)
+
+    def _pass_on(self, number: int, now: float) -> None:
+        if number not in STOPPING:
+            self._send(number)
+            return
+        outcome = self._outcome
+        if (
+            number == signal.SIGINT
+            and outcome.passed_on == number
+            and not self._settings.group_only
+        ):
+            outcome.is_interrupted = True
+            self._kill_at = now
+            self._stopping = True
+            return
+        if outcome.passed_on is None and outcome.fired is None:
+            outcome.passed_on = number
+        self._stop(number, now, whole_tree=False)
+
+    def _reap(self, now: float) -> None:
+        """Take note of every child's end: the command's, and whoever fell to us since."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid == self.child.pid:
+                self.child.status = status
+                self._dead_at = now
+                if self._output is not None:
+                    self._owed = self._output.passed + self._output.left()
+                if self._stopping and not self._settings.group_only:
+                    self._look_at = now
+            else:
+                self._run.has_reaped(pid)
+
+    def _send(self, number: int) -> None:
+        """To the command and, if it has one of its own, its group."""
+        self._announce(number)
+        self._deliver(number)
+        self._sent(name_of(number))
+        if number not in (signal.SIGKILL, signal.SIGCONT):
+            self._deliver(signal.SIGCONT)
+
+    def _deliver(self, number: int) -> None:
+        if self.child.is_dead:  # its number may be another's by now
+            return
+        try:
+            if self._own_session:
+                os.killpg(self.child.pid, number)
+            else:
+                os.kill(self.child.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def _announce(self, number: int) -> None:
+        if self._settings.verbose:
+            program = self._settings.program
+            say(
+                f"{program}: sending signal {name_of(number)} to command '{self._settings.command[0]}'"
+            )
+
+    def _sent(self, *names: str) -> None:
+        self._outcome.signals += [name for name in names if name not in self._outcome.signals]
+
+    def _suspend(self) -> None:
+        """Ctrl-Z stops the command with us. Its group is an orphan's, which TSTP does not stop."""
+        self._deliver(signal.SIGSTOP)
+        self._run.terminal_as_before()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._run.terminal_for_command()
+        self._deliver(signal.SIGCONT)
+        if self._judge is not None:
+            self._judge.resumed(time.monotonic())
+
+    # -- for others ----------------------------------------------------------------------
+
+    def _note(self, now: float) -> None:
+        self._note_at = _NEVER
+        self._noted = now
+        if self._judge is not None:
+            self._run.publish(self._judge, self._outcome, is_stopping=self._stopping, now=now)

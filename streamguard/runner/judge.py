@@ -1,0 +1,215 @@
+"""What the command's output means for the limits: bytes and lines in, deadline and verdict out.
+
+The same `watch` as the library's decides. Loaded once the command runs, because this is most of
+what `streamguard run` imports. Lines are read only as long as they may say something: the output
+of a command that writes no JSON a backend is known by is not looked at any more after a while.
+Knows watch, reading and backends; no descriptors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import TYPE_CHECKING, Final, cast
+
+from streamguard.reading import PROGRESS, Reading
+from streamguard.runner.outcome import Fired
+from streamguard.signals import SessionOpened, TurnEnded
+from streamguard.splitter import Splitter
+from streamguard.watch import Due, Half, Limits, Stalled, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from streamguard.runner.settings import Settings
+    from streamguard.signals import Outcome
+
+# An image in a tool's result is a line of several MB; what is longer is no message.
+MAX_LINE: Final = 16 * 1024 * 1024
+# A banner may come before the first JSON line; after this much of anything else none will.
+_SNIFFED: Final = 64 * 1024
+
+
+class Judge:
+    """The limits of one attempt that began at `began`, of a run that began at `run_began`."""
+
+    def __init__(
+        self, settings: Settings, run_began: float, began: float, say: Callable[[str], None]
+    ) -> None:
+        self._name = settings.command[0].rpartition("/")[2]
+        self._say = say
+        self.watch = _watch_of(settings, first=settings.first, half_time=settings.verbose)
+        # `first_json` is what `first` is, for a narrower idea of a message.
+        self._for_json: Watch | None = None
+        if settings.first_json is not None and settings.speaks_json:
+            self._for_json = Watch(Limits(first=settings.first_json, half_time=False))
+        for watch in self._watches():
+            watch.begin(run_began)
+            watch.asked(began)
+        self._reading = Reading(None)
+        self._lines = Splitter(MAX_LINE)
+        self._is_certain = settings.speaks_json
+        self._sniffed = 0
+        self.wants_lines = settings.watches_output
+        self.outcome: Outcome | None = None
+        self.token: str | None = None  # the latest, also of a session that is over
+
+    def output(self, chunk: bytes, now: float) -> None:
+        """Bytes came."""
+        if not self.wants_lines:
+            self.activity(now)
+            return
+        for watch in self._watches():
+            watch.answered(now)
+        self._lines.feed(chunk)
+        ready = self._lines.ready
+        count = len(ready)
+        while ready:
+            self._line(ready.popleft(), now)
+        if not count:
+            self._part_of_a_line(now)
+        if not self._is_certain:
+            self._sniff(len(chunk))
+
+    def activity(self, now: float) -> None:
+        """Bytes came that nobody read."""
+        self.watch.answered(now)
+        self.watch.see(PROGRESS, now)
+
+    def waits(self, now: float) -> None:
+        """It is the command that keeps us waiting."""
+        for watch in self._watches():
+            if watch.waiting_since is None:
+                watch.asked(now)
+
+    def is_kept(self, now: float) -> None:
+        """It is our own reader that keeps the command waiting: no silence of the command's."""
+        for watch in self._watches():
+            if watch.waiting_since is not None:
+                watch.answered(now)
+
+    def resumed(self, now: float) -> None:
+        """We, and with us the command, were stopped and go on: that was no silence."""
+        self.watch.touch(now)
+
+    def deadline(self) -> float:
+        """When `verdict` has something to say; inf if never."""
+        nearest = min(watch.deadline() for watch in self._watches())
+        return min(nearest, self.watch.total_deadline())
+
+    def verdict(self, now: float) -> Fired | None:
+        """What has been reached. It may move a limit, or say that half of one is gone."""
+        if (total := self.watch.overdue_total(now)) is not None:
+            return self._fired(total, total.limit, now)
+        for watch in self._watches():
+            match watch.judge(now):
+                case Due() as due:
+                    limit = "first_json" if watch is self._for_json else due.limit
+                    return self._fired(due, limit, now)
+                case Half(limit, window):
+                    self._say(f"half of {limit}={window:g} is gone in silence")
+                case Stalled(limit, lateness, extension):
+                    self._say(
+                        f"{limit} was noticed {lateness:.3g} s late: this machine stood still, or "
+                        f"we were stopped; waiting {extension:g} s more"
+                    )
+                case None:
+                    pass
+        return None
+
+    def mute(self, fired: Fired) -> None:
+        """Only warn: once for each silence."""
+        if fired.limit == "first_json":
+            self._for_json = None
+        elif fired.due is not None:
+            self.watch.mute(fired.due)
+
+    def _watches(self) -> list[Watch]:
+        return [self.watch] if self._for_json is None else [self.watch, self._for_json]
+
+    def _line(self, line: bytes | None, now: float) -> None:
+        message = None if line is None else _object_in(line)
+        if message is None:
+            self.watch.see(PROGRESS, now)
+            return
+        self._for_json = None
+        signals = self._reading.signals(message, self)
+        for signal in signals:
+            match signal:
+                case TurnEnded(outcome):
+                    self.outcome = outcome
+                case SessionOpened(token, resumable):
+                    self.token = token if resumable else None
+                case _:
+                    pass
+        self.watch.see(signals, now, time.time())
+        if self._reading.backend is not None:
+            self._is_certain = True
+
+    def _part_of_a_line(self, now: float) -> None:
+        """Of a backend that is known only whole lines count; else it may be no line at all."""
+        if self._reading.backend is not None:
+            return
+        if not bytes(self._lines._partial[:64]).lstrip().startswith(b"{"):
+            self.watch.see(PROGRESS, now)
+        elif self.watch.progressed or self.watch.limits.first is None:
+            self.watch.touch(now)  # but the beginning of a JSON line is no first message
+
+    def _sniff(self, count: int) -> None:
+        self._sniffed += count
+        if self._sniffed > _SNIFFED:
+            self.wants_lines = False
+            self._lines = Splitter(0)
+
+    def _fired(self, due: Due, limit: str, now: float) -> Fired:
+        verdict = self.watch.verdict(due, now, name=self._name)
+        reason = verdict.reason
+        if limit == "first_json":
+            reason = (
+                f"stream {self._name!r} gave no JSON line in {now - due.since:.3g} s "
+                f"(limit first_json={due.window:g})"
+            )
+        return Fired(
+            limit=limit,
+            window=due.window,
+            elapsed=verdict.elapsed,
+            reason=reason.replace("stream ", "", 1),
+            due=due,
+            verdict=verdict,
+        )
+
+    # What a reading notices of its reader. A person at a command line can do nothing about it.
+    def unknown_message(self, kind: type) -> None:
+        """A dict of no backend that is known."""
+
+    def reader_failed(self, kind: type, error: Exception) -> None:
+        """A reader raised; the line counts as progress."""
+        del kind  # always a dict
+        self._say(f"a line could not be understood: {type(error).__name__}")
+
+
+def _watch_of(settings: Settings, *, first: float | None, half_time: bool) -> Watch:
+    return Watch(
+        Limits(
+            idle=settings.idle,
+            first=first,
+            gate=True,
+            tools=settings.tools,
+            turn=settings.turn,
+            exit_grace=settings.exit_grace,
+            total=None if settings.total == math.inf else settings.total,
+            half_time=half_time,
+        )
+    )
+
+
+def _object_in(line: bytes) -> dict[str, object] | None:
+    """The JSON object that a line is, or None."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, object]", found) if isinstance(found, dict) else None

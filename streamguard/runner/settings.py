@@ -1,0 +1,61 @@
+"""What one run was asked for: plain values, made by the command line and read by the machine.
+
+A plain class: the command's start pays for this module. Imports nothing.
+"""
+
+from __future__ import annotations
+
+KILL_AFTER = 5.0
+EXIT_GRACE = 30.0
+TOOLS = 7200.0
+TERM = 15
+
+
+class Settings:
+    """The values of one run; seconds, and None is off."""
+
+    command: tuple[str, ...] = ()
+    program: str = "streamguard run"  # whose messages these are
+
+    idle: float | None = None
+    first: float | None = None
+    first_json: float | None = None
+    tools: float | None = TOOLS
+    turn: float | None = None
+    exit_grace: float | None = None
+    total: float | None = None
+
+    kill_after: float | None = KILL_AFTER
+    signal: int = TERM
+    preserve_status: bool = False
+    # As GNU `timeout`: the command and its group are sent signals, not its whole tree; nothing of
+    # its output is looked at; and SIGALRM means that the time is up.
+    group_only: bool = False
+    only_warn: bool = False
+    is_off: bool = False  # the kill switch: become the command, and guard nothing (T11)
+
+    pty: bool = False
+    foreground: bool = False
+    reap: bool = False
+
+    retries: int = 0
+    backoff: tuple[float, ...] = (0.0, 5.0, 15.0)
+    resume_command: str | None = None
+
+    record: str | None = None
+    status_file: str | None = None
+    errors_as_json: bool = False
+    verbose: bool = False
+    speaks_json: bool = False  # what its arguments say; its output may say so, too
+
+    @property
+    def watches_output(self) -> bool:
+        """Whether anything depends on what the command writes."""
+        limits = (self.idle, self.first, self.first_json, self.turn, self.exit_grace)
+        return any(limit is not None for limit in limits) or self.record is not None
+
+    @property
+    def shortest_limit(self) -> float:
+        """The soonest that anything could have to be decided."""
+        limits = (self.idle, self.first, self.first_json, self.turn, self.exit_grace, self.total)
+        return min((limit for limit in limits if limit is not None), default=float("inf"))

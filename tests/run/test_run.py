@@ -1,0 +1,626 @@
+"""`streamguard run`: what ends a command, how, and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+
+import pytest
+
+from streamguard import published
+from streamguard.process.procfs import MARK
+from streamguard.runner import child
+from tests.process.backends import comes_true
+from tests.run.commands import (
+    ENDLESS,
+    FAILED,
+    INIT,
+    OURS,
+    RESULT,
+    SESSION,
+    TEXT,
+    TOOL,
+    TOOL_DONE,
+    says,
+    sh,
+    with_signals,
+)
+
+# A limit that no test is meant to reach, and one that each is: silence has no upper bound here.
+LONG = "600"
+SHORT = "0.3"
+
+
+# -- exit codes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 124, 125, 137, 255])
+def test_a_command_that_ends_by_itself_gives_its_own_status(commands, status):
+    done = commands.guarded("--idle", LONG, "--", *sh(f"echo out; echo err >&2; exit {status}"))
+    assert done == (status, b"out\n", "err\n")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGSEGV", "SIGHUP"])
+def test_a_death_by_signal_is_ours_too(commands, name):
+    number = int(getattr(signal, name))
+    assert commands.guarded("--idle", LONG, *sh(f"kill -{number} $$"), cwd="/").code == -number
+
+
+def test_silence_is_124_and_one_line_says_which_limit(commands):
+    done, told = commands.status("--idle", SHORT, "--", *sh("echo out; exec sleep 600"))
+    assert (done.code, done.out) == (124, b"out\n")
+    (line,) = done.err.splitlines()
+    assert line.startswith("streamguard run: 'sh' idle for ")
+    assert "(limit idle=0.3)" in line
+    assert (told["limit"], told["window"], told["exit_code"]) == ("idle", 0.3, 124)
+    assert told["elapsed"] >= 0.3
+    assert told["command_exit"] == -signal.SIGTERM
+    assert told["signals_sent"] == ["TERM", "CONT"]
+    assert commands.living() == set()
+
+
+def test_a_deaf_command_is_killed_and_that_is_137(commands):
+    words = [
+        "--idle",
+        SHORT,
+        "--kill-after",
+        "0.2",
+        "--",
+        *sh("trap '' TERM; sleep 600; sleep 600"),
+    ]
+    done, told = commands.status(*words)
+    assert (done.code, told["exit_code"]) == (137, 137)
+    assert told["signals_sent"][0] == "TERM"
+    assert "KILL" in told["signals_sent"]
+    assert commands.living() == set()
+
+
+def test_preserve_status_and_another_signal(commands):
+    script = sh("trap 'exit 7' INT; echo ready; while :; do sleep .01; done")
+    words = ["--total", "1", "--signal", "INT", "--preserve-status", "--", *script]
+    assert commands.guarded(*words).code == 7
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(["no_such_command"], 127), (["/"], 126), (["/dev/null"], 126)]
+)
+def test_what_cannot_be_run_is_told_from_what_is_not_found(commands, command, code):
+    done = commands.guarded("--idle", LONG, "--", *command)
+    assert done.code == code
+    assert done.err.startswith("streamguard run: cannot run ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--idle"],
+        ["--idle", "soon", "true"],
+        ["--idle", "-5", "true"],
+        ["--no-such-option", "true"],
+        ["--t", "5", "true"],
+        ["--retries", "-1", "true"],
+        ["--retries", "two", "true"],
+        ["--errors", "xml", "true"],
+        ["--signal", "NONE", "true"],
+        ["--backoff", "1,x", "true"],
+        ["--resume-cmd", "resume {session_id}", "true"],
+        ["--retries", "1", "--resume-cmd", "resume", "true"],
+        ["--retries", "1", "--resume-cmd", "resume '{session_id}", "true"],
+        ["--pty", "--foreground", "true"],
+        ["--verbose=yes", "true"],
+    ],
+)
+def test_wrong_usage_is_125_and_points_to_the_help(commands, words):
+    done = commands.guarded(*words)
+    assert (done.code, done.out) == (125, b"")
+    assert done.err.endswith("Try 'streamguard run --help'.\n")
+
+
+def test_help_is_success_and_names_every_option(commands):
+    from streamguard.cli.run import OPTIONS
+
+    done = commands.guarded("--help")
+    assert (done.code, done.err) == (0, "")
+    told = done.out.decode()
+    assert [name for name in OPTIONS if len(name) > 1 and f"--{name}" not in told] == []
+
+
+# -- limits ----------------------------------------------------------------------------------
+
+
+def test_each_output_is_a_new_beginning(commands):
+    """T1: ten times 0.2 s are more than the limit, each alone is far less."""
+    script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo $i; sleep 0.2; done"
+    assert commands.guarded("--idle", "1.5", "--exit-grace", "0", "--", *sh(script)).code == 0
+
+
+def test_first_is_for_the_time_before_the_first_output(commands):
+    done, told = commands.status("--first", SHORT, "--idle", LONG, "--", *ENDLESS)
+    assert (done.code, told["limit"]) == (124, "first")
+    slow = sh("echo out; sleep 1")
+    assert commands.guarded("--first", "0.9", "--", *slow).code == 0
+
+
+def test_an_agents_greeting_is_no_first_output_but_a_banner_is(commands):
+    """S0: a session that opens has done nothing yet; text is all that other commands write."""
+    greeting = sh(f"{says(INIT)}; exec sleep 600")
+    done, told = commands.status("--first", SHORT, "--", *greeting)
+    assert (done.code, told["limit"], told["session_id"]) == (124, "first", SESSION)
+    banner = sh("printf 'Welcome'; sleep 1")
+    assert commands.guarded("--first", "0.9", "--", *banner).code == 0
+
+
+def test_first_json_wants_a_json_line_whatever_else_is_written(commands):
+    talks = sh("while :; do echo text; sleep .05; done; : stream-json")
+    words = ["--idle", LONG, "--first-json", SHORT, "--", *talks, "stream-json"]
+    done, told = commands.status(*words)
+    assert (done.code, told["limit"]) == (124, "first_json")
+    answers = sh(f"echo banner; {says(INIT)}; sleep 1")
+    words = ["--first-json", "0.9", "--idle", LONG, "--", *answers, "stream-json"]
+    assert commands.guarded(*words).code == 0
+
+
+def test_half_a_json_line_is_none(commands):
+    script = """printf '{"type":"system","subt'; exec sleep 600"""
+    for words, limit in ((["--first-json", SHORT], "first_json"), (["--first", SHORT], "first")):
+        done, told = commands.status("--idle", LONG, *words, "--", *sh(script), "stream-json")
+        assert (done.code, told["limit"]) == (124, limit)
+        assert done.out == b'{"type":"system","subt'
+
+
+def test_first_json_is_off_for_a_command_that_speaks_none(commands):
+    done = commands.guarded("--first-json", "0.2", "--idle", LONG, "--", "sleep", "0.6")
+    assert done.code == 0
+    assert "--first-json is off" in done.err
+
+
+def test_a_tool_in_flight_pauses_idle_and_has_an_allowance_of_its_own(commands):
+    """T5."""
+    script = f"{says(INIT, TOOL)}; sleep 1.5; {says(TOOL_DONE, RESULT)}"
+    assert commands.guarded("--idle", "0.7", "--", *sh(script)).code == 0
+    endless = sh(f"{says(INIT, TOOL)}; exec sleep 600")
+    done, told = commands.status("--idle", LONG, "--tools", SHORT, "--", *endless)
+    assert (done.code, told["limit"], told["in_flight"]) == (124, "tools", ["Bash"])
+
+
+def test_a_tool_that_is_done_pauses_nothing(commands):
+    script = f"{says(INIT, TOOL, TOOL_DONE)}; exec sleep 600"
+    done, told = commands.status("--idle", SHORT, "--", *sh(script))
+    assert (done.code, told["limit"]) == (124, "idle")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [
+            {"type": "thread.started", "thread_id": "th_1"},
+            {"type": "turn.started"},
+            {
+                "type": "item.started",
+                "item": {"id": "i1", "type": "command_execution", "command": "make"},
+            },
+        ],
+        [
+            {"type": "init", "timestamp": "t", "session_id": "s", "model": "m"},
+            {
+                "type": "tool_use",
+                "timestamp": "t",
+                "tool_name": "shell",
+                "tool_id": "x1",
+                "parameters": {},
+            },
+        ],
+    ],
+    ids=["codex", "gemini"],
+)
+def test_tools_of_other_agents_pause_idle_too(commands, lines):
+    words = ["--idle", SHORT, "--tools", "1.2", "--", *sh(f"{says(*lines)}; exec sleep 600")]
+    done, told = commands.status(*words)
+    assert (done.code, told["limit"]) == (124, "tools")
+    assert len(told["in_flight"]) == 1
+
+
+def test_a_turn_may_take_so_long_whatever_is_written_in_it(commands):
+    script = f"{says(INIT)}; while :; do {says(TEXT)}; sleep .05; done"
+    done, told = commands.status("--turn", SHORT, "--", *sh(script))
+    assert (done.code, told["limit"]) == (124, "turn")
+
+
+@pytest.mark.parametrize(("last", "code"), [(RESULT, 0), (FAILED, 1)])
+def test_a_command_that_stays_after_its_result_is_ended_and_keeps_the_results_status(
+    commands, last, code
+):
+    """T14: claude-code's own fault (its issue 25629)."""
+    script = f"{says(INIT, TEXT, last)}; sleep 600; exit 4"
+    done, told = commands.status("--idle", LONG, "--exit-grace", SHORT, "--", *sh(script))
+    assert (done.code, told["limit"]) == (code, "exit_grace")
+    assert commands.living() == set()
+
+
+def test_between_turns_nothing_is_silence(commands):
+    """T14: after its result a command has half a minute by default, however short idle is."""
+    script = f"{says(INIT, TEXT, RESULT)}; sleep 1.5; exit 4"
+    assert commands.guarded("--idle", SHORT, "--", *sh(script)).code == 4
+
+
+def test_total_counts_whatever_happens_and_touches_no_output(commands):
+    done, told = commands.status(
+        "--total", "0.4", "--", *sh("while :; do echo x; sleep .05; done")
+    )
+    assert (done.code, told["limit"]) == (124, "total")
+    ours = commands.guarded("--total", LONG, "--", "readlink", "/proc/self/fd/1").out
+    assert ours.startswith(b"pipe:[")
+
+
+def test_a_slow_reader_is_no_silence_of_the_commands(commands):
+    """T1: idle is the time the *command* keeps us waiting."""
+    script = "head -c 3000000 /dev/zero; echo; sleep 0.1; exit 3"
+    process = commands.start(*OURS, "run", "--idle", "0.6", "--", *sh(script))
+    assert comes_true(lambda: len(commands.living()) >= 2)
+    with pytest.raises(TimeoutError):  # for a while nobody reads
+        _wait(process, 2)
+    assert process.poll() is None
+    done = commands.wait(process)
+    assert (done.code, len(done.out)) == (3, 3_000_001)
+
+
+def _wait(process, seconds):
+    import subprocess
+
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError from error
+
+
+def test_standard_error_is_no_output(commands):
+    script = "while :; do echo err >&2; sleep .05; done"
+    done, told = commands.status("--idle", "0.5", "--", *sh(script))
+    assert (done.code, told["limit"]) == (124, "idle")
+    assert done.err.startswith("err\n")
+
+
+def test_the_names_of_claude_print_are_understood(commands):
+    done, told = commands.status("--first-output-timeout", SHORT, "--timeout", "1h", *ENDLESS)
+    assert (done.code, told["limit"]) == (124, "first")
+    script = f"{says(INIT)}; while :; do {says(TEXT)}; sleep .05; done"
+    done, told = commands.status("--stop-hook-timeout", SHORT, *sh(script))
+    assert told["limit"] == "turn"
+
+
+def test_limits_come_from_the_environment_as_in_the_library(commands):
+    env = {**os.environ, "STREAMGUARD_IDLE": SHORT}
+    done, told = commands.status("--", *ENDLESS, env=env)
+    assert (done.code, told["limit"], told["window"]) == (124, "idle", 0.3)
+    assert commands.guarded("--idle", "0", "--", "sleep", "0.8", env=env).code == 0
+    env = {**os.environ, "STREAMGUARD_IDLE": "soon"}
+    assert commands.guarded("--", "true", env=env).code == 125
+
+
+def test_the_kill_switch_makes_verdicts_warnings_or_nothing(commands):
+    """T11."""
+    env = {**os.environ, "STREAMGUARD_MODE": "warn"}
+    done = commands.guarded("--idle", "0.2", "--", *sh("sleep 0.8; echo out; exit 3"), env=env)
+    assert (done.code, done.out) == (3, b"out\n")
+    assert done.err.startswith("streamguard run: warning: 'sh' idle for ")
+    assert len(done.err.splitlines()) == 1
+    env = {**os.environ, "STREAMGUARD_MODE": "off"}
+    assert commands.guarded("--idle", "0.2", "--", "sleep", "0.8", env=env) == (0, b"", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (["claude", "-p", "x"], "--output-format stream-json --verbose"),
+        (["claude", "-p", "x", "--output-format", "json"], "--output-format stream-json"),
+        (["codex", "exec", "x"], "--json"),
+        (["gemini", "--output-format=json", "-p", "x"], "--output-format stream-json"),
+    ],
+)
+def test_a_command_that_is_silent_by_design_gets_one_warning(commands, command, advice):
+    folder = commands.folder / "bin"
+    folder.mkdir()
+    (folder / command[0]).write_text("#!/bin/sh\n")
+    (folder / command[0]).chmod(0o755)
+    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    done = commands.guarded("--idle", "15m", "--", *command, env=env)
+    (line,) = done.err.splitlines()
+    assert (done.code, line.endswith(f"add {advice}") or advice in line) == (0, True)
+    words = [*command[:2], "--output-format", "stream-json", "--json"]
+    assert commands.guarded("--idle", "15m", "--", *words, env=env).err == ""
+
+
+# -- the tree --------------------------------------------------------------------------------
+
+ESCAPES = {
+    "a child": "sleep 600 & wait",
+    "a session of its own": "setsid sleep 600 & wait",
+    "an orphan in a session of its own": "(setsid sleep 600 &) ; exec sleep 600",
+    "an orphan without our mark": f"(env -u {MARK} setsid sleep 600 &) ; exec sleep 600",
+    "a deaf one": "(trap '' TERM INT HUP; setsid sleep 600 &) ; exec sleep 600",
+    "stopped": "(setsid sh -c 'kill -STOP $$; sleep 600' &) ; kill -STOP $$",
+}
+
+
+@pytest.mark.parametrize("how", ESCAPES)
+def test_nothing_that_it_started_is_left_after_a_verdict(commands, how):
+    """D4."""
+    words = ["--idle", SHORT, "--kill-after", "0.3", "--", *sh(f"echo out; {ESCAPES[how]}")]
+    done = commands.guarded(*words)
+    assert done.code == (137 if how == "a deaf one" else 124)
+    assert commands.living() == set()
+
+
+def test_who_forks_on_and_on_is_caught_up_with(commands):
+    """D4: each leaves its session and its parent, and starts the next."""
+    script = commands.folder / "storm"
+    script.write_text('#!/bin/sh\n(setsid "$0" &)\n')
+    script.chmod(0o755)
+    words = ["--idle", SHORT, "--kill-after", "0.1", "--", *sh("./storm; exec sleep 600")]
+    assert commands.guarded(*words, cwd=commands.folder).code in (124, 137)
+    assert commands.living() == set()
+
+
+def test_a_normal_end_leaves_the_background_alone_and_does_not_wait_for_it(commands):
+    script = "sleep 600 2>/dev/null & echo out; exit 3"  # it holds its output, as a daemon would
+    done = commands.guarded("--idle", LONG, "--", *sh(script))
+    assert done == (3, b"out\n", "")
+    assert len(commands.living()) == 1
+
+
+def test_reap_ends_what_was_left(commands):
+    words = ["--idle", LONG, "--reap", "--", *sh("(setsid sleep 600 &) ; sleep 600 & exit 3")]
+    assert commands.guarded(*words).code == 3
+    assert commands.living() == set()
+
+
+def test_a_late_orphans_words_are_heard_for_a_moment_only(commands):
+    """What the command itself wrote is passed on whole; who else holds its output is not waited for."""
+    script = (
+        "(sleep 0.1; echo late; exec sleep 600) 2>/dev/null & head -c 500000 /dev/zero; exit 3"
+    )
+    done = commands.guarded("--idle", LONG, "--", *sh(script))
+    assert done.code == 3
+    assert len(done.out) in (500_000, 500_005)
+
+
+def test_killed_ourselves_we_still_end_the_tree(commands):
+    """D7: the kernel ends the command, the sentinel what it started."""
+    script = "(trap '' TERM; setsid sleep 600 &) ; echo ready; exec sleep 600"
+    process = commands.start(
+        *OURS, "run", "--idle", LONG, "--kill-after", "0.2", "--", *sh(script)
+    )
+    commands.ready(process)
+    assert comes_true(lambda: len(commands.living()) >= 4)  # we, the sentinel, and two sleeps
+    process.kill()
+    process.wait()
+    assert commands.all_gone()
+
+
+def test_the_mark_is_the_librarys():
+    assert child.MARK == MARK
+
+
+def test_it_finds_the_command_a_group_of_its_own_and_its_signals_as_they_were(commands):
+    show = (
+        "import os, signal; print(os.getpgrp() == os.getsid(0) == os.getpid(), "
+        "signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, "
+        "signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)"
+    )
+    words = [*OURS, "run", "--idle", LONG, "--", sys.executable, "-S", "-c", show]
+    assert commands.run(*with_signals("ignored", "SIGHUP"), *words).out == b"True True True\n"
+    words = [*OURS, "run", "--foreground", "--idle", LONG, "--", sys.executable, "-S", "-c", show]
+    assert commands.run(*words).out == b"False False True\n"
+
+
+# -- signals ---------------------------------------------------------------------------------
+
+
+def started(commands, script, *options):
+    words = ["--idle", LONG, *options, "--", *sh(script)]
+    return commands.ready(commands.start(*OURS, "run", *words))
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
+def test_a_signal_is_passed_on_and_the_rest_of_the_tree_follows(commands, name):
+    number = int(getattr(signal, name))
+    trap = name.removeprefix("SIG")
+    script = f"(setsid sleep 600 &) ; trap 'echo bye; exit 9' {trap}; echo ready; while :; do sleep .01; done"
+    process = started(commands, script)
+    process.send_signal(number)
+    assert commands.wait(process)[:2] == (9, b"bye\n")
+    assert commands.living() == set()
+
+
+def test_a_second_ctrl_c_kills_at_once(commands):
+    script = "trap 'echo got' INT; echo ready; while :; do sleep .01; done"
+    process = started(commands, script, "--kill-after", LONG)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == b"got\n"
+    process.send_signal(signal.SIGINT)
+    assert commands.wait(process).shell == 130
+    assert commands.living() == set()
+
+
+def test_ctrl_c_is_130_and_a_deaf_command_is_killed_after_its_grace(commands):
+    process = started(commands, "echo ready; exec sleep 600")
+    process.send_signal(signal.SIGINT)
+    assert commands.wait(process).code == -signal.SIGINT
+    script = "trap '' TERM; echo ready; while :; do sleep .01; done"
+    process = started(commands, script, "--kill-after", "0.2")
+    process.terminate()
+    assert commands.wait(process).code == 137
+    assert commands.living() == set()
+
+
+def test_usr1_is_passed_on_and_ends_nothing(commands):
+    script = "trap 'echo got' USR1; echo ready; read line; while :; do sleep .01; done"
+    process = started(commands, script, "--kill-after", "0.1")
+    process.send_signal(signal.SIGUSR1)
+    assert process.stdout.readline() == b"got\n"
+    process.terminate()
+    assert commands.wait(process).code == -signal.SIGTERM
+
+
+# -- attempts --------------------------------------------------------------------------------
+
+
+def test_a_silent_command_is_tried_again(commands):
+    script = "echo x >>tries; [ $(wc -l <tries) = 3 ] || exec sleep 600; cat; exit 3"
+    words = ["--first", "1", "--retries", "2", "--backoff", "0.1,0", "--", *sh(script)]
+    done, told = commands.status(*words, stdin=b"the prompt", cwd=commands.folder)
+    assert (done.code, done.out, told["attempts"]) == (3, b"the prompt", 3)
+    assert "trying again in 0.1 s (1 of 2)" in done.err
+    assert "trying again now (2 of 2)" in done.err
+
+
+def test_a_files_input_is_wound_back(commands):
+    prompt = commands.folder / "prompt"
+    prompt.write_text("the prompt")
+    script = "cat >>got; [ -s tried ] && exit 3; echo x >tried; exec sleep 600"
+    words = [*OURS, "run", "--first", "1", "--retries", "1", "--backoff", "0", "--", *sh(script)]
+    with prompt.open() as stdin:
+        process = commands.start(*words, stdin=stdin, cwd=commands.folder)
+        assert commands.wait(process).code == 3
+    assert (commands.folder / "got").read_text() == "the prompt" * 2
+
+
+def test_after_output_there_is_no_second_attempt(commands):
+    words = ["--idle", SHORT, "--retries", "2", "--backoff", "0", "--"]
+    done, told = commands.status(*words, *sh("echo out; exec sleep 600"))
+    assert (done.code, done.out, told["attempts"]) == (124, b"out\n", 1)
+    assert "not tried again: some of its output was passed on already" in done.err
+
+
+@pytest.mark.parametrize("code", [1, 125, 126, 127])
+def test_a_failure_is_no_hang(commands, code):
+    script = f"echo x >>tries; exit {code}"
+    words = ["--idle", LONG, "--retries", "2", "--backoff", "0", "--", *sh(script)]
+    assert commands.guarded(*words, cwd=commands.folder).code == code
+    assert (commands.folder / "tries").read_text() == "x\n"
+
+
+def test_a_session_goes_on_where_it_was(commands):
+    resume = "sh -c 'echo \"$1 $2\"; exit 3' resumed 'a b' {session_id}"
+    words = ["--idle", SHORT, "--retries", "2", "--backoff", "0", "--resume-cmd", resume, "--"]
+    done, told = commands.status(*words, *sh(f"{says(INIT, TEXT)}; exec sleep 600"))
+    assert done.code == 3
+    assert done.out.splitlines()[-1] == f"a b {SESSION}".encode()
+    assert (told["attempts"], told["limit"]) == (2, None)
+
+
+def test_without_a_session_there_is_none_to_go_on_with(commands):
+    words = ["--idle", SHORT, "--retries", "1", "--resume-cmd", "echo {session_id}", "--"]
+    done = commands.guarded(*words, *sh("echo text; exec sleep 600"))
+    assert done.code == 124
+    assert "it named no session that could be resumed" in done.err
+
+
+def test_an_id_that_looks_like_an_option_is_not_put_on_a_command_line(commands):
+    greeting = {**INIT, "session_id": "--dangerous"}
+    words = ["--idle", SHORT, "--retries", "1", "--resume-cmd", "echo {session_id}", "--"]
+    done = commands.guarded(*words, *sh(f"{says(greeting)}; exec sleep 600"))
+    assert done.code == 124
+    assert "cannot be part of a command line" in done.err
+
+
+def test_total_leaves_no_time_for_another_attempt(commands):
+    words = [
+        "--first",
+        SHORT,
+        "--total",
+        "30",
+        "--retries",
+        "1",
+        "--backoff",
+        "60",
+        "--",
+        *ENDLESS,
+    ]
+    done = commands.guarded(*words)
+    assert done.code == 124
+    assert "total leaves no time for it" in done.err
+
+
+def test_a_signal_between_two_attempts_ends_the_run(commands):
+    words = ["--first", SHORT, "--retries", "1", "--backoff", LONG, "--", *ENDLESS]
+    process = commands.start(*OURS, "run", *words)
+    assert b"trying again in 600 s" in process.stderr.readline()
+    process.terminate()
+    assert commands.wait(process).code == -signal.SIGTERM
+
+
+# -- what is said ----------------------------------------------------------------------------
+
+
+def test_errors_as_json_are_one_object_on_standard_error(commands):
+    done = commands.guarded("--idle", SHORT, "--errors", "json", "--", *ENDLESS)
+    told = json.loads(done.err)
+    assert (told["error"], told["limit"], told["exit_code"]) == ("timeout", "idle", 124)
+
+
+def test_a_status_file_may_be_a_descriptor(commands):
+    reading, writing = os.pipe()
+    words = [*OURS, "run", "--status-file", f"/dev/fd/{writing}", "--idle", LONG, "--", "true"]
+    process = commands.start(*words, pass_fds=(writing,))
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = json.loads(pipe.read())
+    assert commands.wait(process).code == 0
+    assert (told["limit"], told["command_exit"]) == (None, 0)
+
+
+def test_a_status_file_that_cannot_be_written_does_not_change_the_code(commands):
+    done = commands.guarded(
+        "--status-file", "/no/such/folder/f", "--idle", LONG, "--", *sh("exit 3")
+    )
+    assert done.code == 3
+    assert "/no/such/folder/f: No such file or directory" in done.err
+
+
+def test_verbose_says_what_is_sent_and_that_half_is_gone(commands):
+    done = commands.guarded("--verbose", "--idle", SHORT, "--", *ENDLESS)
+    assert "half of idle=0.3 is gone in silence" in done.err
+    assert "sending signal TERM to command 'sleep'" in done.err
+
+
+def test_a_run_is_published_while_it_lasts(commands, monkeypatch):
+    """O8, for another process: no argument and no output is in it (E3)."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(commands.folder))
+    script = f"{says(INIT, TOOL)}; echo secret; read line"
+    words = ["--idle", "15m", "--", *sh(script), "secret"]
+    process = commands.start(*OURS, "run", *words, stdin=-1)
+    assert comes_true(lambda: any(each["in_flight"] for each in published.read_all()))
+    (told,) = published.read_all()
+    assert (told["pid"], told["name"], told["state"]) == (process.pid, "sh", "working")
+    assert (told["in_flight"], told["session_id"]) == (["Bash"], SESSION)
+    assert told["limits"]["idle"] == 900
+    assert "secret" not in json.dumps(told)
+    assert (commands.folder / "streamguard").stat().st_mode & 0o777 == 0o700
+    assert commands.wait(process, b"\n").code == 0
+    assert list((commands.folder / "streamguard").iterdir()) == []
+
+
+def test_who_was_killed_leaves_a_stale_file_that_is_passed_over(commands, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(commands.folder))
+    process = commands.start(*OURS, "run", "--idle", LONG, "--", *ENDLESS)
+    assert comes_true(lambda: bool(published.read_all()))
+    process.kill()
+    process.wait()
+    assert published.read_all() == []
+    assert list((commands.folder / "streamguard").glob("*.json")) == []
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(commands, monkeypatch):
+    folder = commands.folder / "streamguard"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(commands.folder))
+    assert commands.guarded("--idle", LONG, "--", "sleep", "0.3").code == 0
+    assert list(folder.iterdir()) == []
+    with pytest.raises(published.UnsafeFolderError):
+        published.folder()
