@@ -24,10 +24,13 @@ def fields_of(thing: object) -> Fields:
     return cast("Fields", attributes) if isinstance(attributes, dict) else _NO_FIELDS
 
 
-def extras_of(thing: object) -> Fields:
-    """What a pydantic model holds that its class does not declare; empty for all else."""
+def all_fields_of(thing: object) -> Fields:
+    """As `fields_of`, and with what a pydantic model holds that its class does not declare."""
+    fields = fields_of(thing)
+    if fields is thing:
+        return fields
     extras: object = getattr(thing, "__pydantic_extra__", None)
-    return cast("Fields", extras) if isinstance(extras, dict) else _NO_FIELDS
+    return {**fields, **cast("Fields", extras)} if isinstance(extras, dict) and extras else fields
 
 
 def text_in(value: object) -> str | None:

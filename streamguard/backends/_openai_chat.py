@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias, cast
 
-from streamguard.backends._fields import Fields, counts_in, extras_of, fields_of, text_in
+from streamguard.backends._fields import Fields, all_fields_of, counts_in, text_in
 from streamguard.backends._openai_errors import failed
 from streamguard.signals import Outcome, Progress, Signal, TurnEnded, Usage
 
@@ -35,17 +35,17 @@ _EMPTY = {"role", "provider_specific_fields"}
 
 def said_by(chunk: object) -> Said:
     """What one chunk says; None is Progress."""
-    fields = fields_of(chunk)
+    fields = all_fields_of(chunk)
     choices = fields.get("choices")
     if not isinstance(choices, list):
         return failed(fields["error"]) if fields.get("error") else None
     finish = None
     progressed = False
     for each in cast("list[object]", choices):
-        choice = fields_of(each)
+        choice = all_fields_of(each)
         finish = choice.get("finish_reason") or finish
         progressed = progressed or _has_substance(choice)
-    usage = fields.get("usage") or extras_of(chunk).get("usage")
+    usage = fields.get("usage")
     if progressed and finish is None and usage is None:
         return None
     said: list[Signal] = [_PROGRESS] if progressed else []
@@ -59,11 +59,10 @@ def said_by(chunk: object) -> Said:
 
 
 def _has_substance(choice: Fields) -> bool:
-    """Whether the model has said something. litellm's deltas keep all in their extras."""
+    """Whether the model has said something."""
     if (delta := choice.get("delta")) is None:
         return bool(choice.get("text"))  # the older completions
-    fields, extras = fields_of(delta), extras_of(delta)
-    if fields.get("content") or extras.get("content"):
+    said = all_fields_of(delta)
+    if said.get("content"):
         return True
-    parts = (*fields.items(), *extras.items())
-    return any(value and name not in _EMPTY for name, value in parts)
+    return any(value and name not in _EMPTY for name, value in said.items())

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from streamguard.backends._fields import Fields, counts_in, extras_of, fields_of, text_in
+from streamguard.backends._fields import Fields, all_fields_of, counts_in, fields_of, text_in
 from streamguard.backends._openai_errors import RETRIABLE, failed
 from streamguard.signals import (
     Liveness,
@@ -74,11 +74,11 @@ def _accepted(event: Fields) -> Said:
 
 
 def _completed(event: Fields) -> Said:
-    response = fields_of(event.get("response"))
+    response = all_fields_of(event.get("response"))
     said = _usage(response)
     # `previous_response_id` goes on from a whole response, wherever it was run.
-    stored = {**response, **extras_of(event.get("response"))}.get("store")
-    if stored is not False and (token := text_in(response.get("id"))):
+    is_stored = response.get("store") is not False
+    if is_stored and (token := text_in(response.get("id"))):
         said.append(_opened(token, resumable=True))
     said.append(TurnEnded("success", "completed"))
     return said

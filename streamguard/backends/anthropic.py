@@ -49,8 +49,9 @@ _OUTCOMES: dict[str, Outcome] = {
     "compaction": "paused",
 }
 _MESSAGES = re.compile(
-    r"(Beta)?(Raw|Parsed|ParsedBeta)?(Message|ContentBlock)(Start|Delta|Stop)Event"
-    r"|(Beta)?(Text|Citation|Thinking|Signature|InputJson|Compaction)Event"
+    r"(Parsed)?(Beta)?(Raw)?"
+    r"((Message|ContentBlock)(Start|Delta|Stop)"
+    r"|Text|Citation|Thinking|Signature|InputJson|Compaction)Event"
 )
 
 

@@ -15,10 +15,14 @@ Chunk = kind_named("ModelResponseStream", "litellm.types.utils", Model)
 
 
 def chunk(finish=None, usage=None, **delta):
-    # As litellm has them: all of a delta, and the usage, are extras.
+    # As litellm has them: all of a choice and of its delta, and the usage, are extras.
     said = Model({"provider_specific_fields": None}, {"content": None, "role": None, **delta})
-    extras = {"usage": usage} if usage else {}
-    return Chunk({"choices": [Model({"finish_reason": finish, "delta": said})]}, extras)
+    choice = Model({}, {"finish_reason": finish, "delta": said})
+    return Chunk({"choices": [choice]}, {"usage": usage} if usage else {})
+
+
+def finish_of(message):
+    return message.choices[0].__pydantic_extra__["finish_reason"]
 
 
 class Kinds(str, enum.Enum):  # noqa: UP042 - a StrEnum has the hash of its text
@@ -71,7 +75,7 @@ class CustomStreamWrapper:
     async def __anext__(self):
         if self._chunks:
             said = self._chunks.pop(0)
-            if finish := said.choices[0].finish_reason:
+            if finish := finish_of(said):
                 self.received_finish_reason, self.sent_last_chunk = finish, True
             return said
         if self.sent_last_chunk:
@@ -91,7 +95,7 @@ CustomStreamWrapper.__module__ = "litellm.litellm_core_utils.streaming_handler"
 
 async def taken(stream, got):
     async for message in stream:
-        got.append(message.choices[0].finish_reason)
+        got.append(finish_of(message))
 
 
 def test_a_stream_that_ends_as_its_provider_said_is_untouched(loop):
