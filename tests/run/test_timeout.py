@@ -259,8 +259,16 @@ def test_standard_input_and_a_closed_output_are_the_commands_own(timeout, comman
 # -- signals ---------------------------------------------------------------------------------
 
 
+# Said when everybody above sleeps: GNU's of before 9.5 does not know its child for a moment after the
+# fork, and sets its timer after it, anew if a signal came before.
+READY = (
+    "for pid in $PPID $(sed -n 's/^PPid:.//p' /proc/$PPID/status); do "
+    "until grep -q '^State:.[SZ]' /proc/$pid/status; do :; done; done; echo ready"
+)
+
+
 def trapping(name, action):
-    return sh(f"trap '{action}' {name}; echo ready; while :; do sleep .01; done")
+    return sh(f"trap '{action}' {name}; {READY}; while :; do sleep .01; done")
 
 
 @pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("INT", 42), ("HUP", 7), ("QUIT", 9)])
@@ -273,7 +281,7 @@ def test_a_signal_is_passed_on_and_the_commands_answer_comes_back(timeout, comma
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_command_that_dies_of_a_passed_on_signal_is_followed(timeout, commands, name):
-    process = timeout.start("60", *sh("echo ready; exec sleep 600"))
+    process = timeout.start("60", *sh(f"{READY}; exec sleep 600"))
     commands.ready(process)
     number = getattr(signal, name)
     process.send_signal(number)
@@ -289,18 +297,14 @@ def test_a_signal_that_does_not_ask_for_an_end_is_passed_on_too(timeout, command
 
 
 def test_kill_after_counts_from_a_passed_on_signal_as_well(timeout, commands):
-    # GNU's sets its timer only after the fork, and would set it anew if the signal came before.
-    asleep = "until grep -q '^State:.S' /proc/$PPID/status; do :; done"
-    process = timeout.start(
-        *("-k", ".2", "60", *sh(f"trap '' TERM; {asleep}; echo ready; exec sleep 600"))
-    )
+    process = timeout.start(*("-k", ".2", "60", *sh(f"trap '' TERM; {READY}; exec sleep 600")))
     commands.ready(process)
     process.terminate()
     assert commands.wait(process).shell == 137
 
 
 def test_an_alarm_means_that_the_time_is_up(timeout, commands):
-    process = timeout.start("60", *sh("echo ready; exec sleep 600"))
+    process = timeout.start("60", *sh(f"{READY}; exec sleep 600"))
     commands.ready(process)
     process.send_signal(signal.SIGALRM)
     assert commands.wait(process).code == 124
@@ -317,7 +321,7 @@ def test_one_timeout_in_another_passes_the_signal_through(timeout, commands):
 def test_what_is_ignored_stays_so(timeout, commands):
     timeout.needs(9, 10)
     process = timeout.start(
-        *("60", *sh("echo ready; read line; exit 5")),
+        *("60", *sh(f"{READY}; read line; exit 5")),
         before=with_signals("ignored", "SIGINT"),
         stdin=-1,
     )
@@ -339,7 +343,7 @@ def test_a_signal_reaches_a_whole_pipeline(timeout, commands):
 
 def test_killed_itself_it_still_ends_the_command(timeout, commands):
     timeout.needs(9, 10)
-    process = timeout.start("60", *sh("echo ready; exec sleep 600"))
+    process = timeout.start("60", *sh(f"{READY}; exec sleep 600"))
     commands.ready(process)
     process.kill()
     process.wait()
