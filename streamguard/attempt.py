@@ -224,8 +224,8 @@ class Attempt:
             self._weigh(signals)
         if self._sentence is None:
             self._noticed_at = None
-        if self._supervision is not None and watch.messages == 0:
-            self._supervision.seek_again()  # some can only be named when they have spoken
+        if watch.messages == 0:
+            self._is_known_now()
         watch.answered(now)
         watch.see(signals, now, time.time())
         if self._news is not None:
@@ -234,6 +234,28 @@ class Attempt:
             watch.leave_steady()
         if self.plan.stamps:
             self._stamp(now)
+
+    def _is_known_now(self) -> None:
+        """The backend has spoken for the first time, which may show whose it is, and which."""
+        if self._supervision is not None:
+            self._supervision.seek_again()  # some can only be named when they have spoken
+        backend, limits = self.reading.backend, self.watch.limits
+        if backend is None or (limits.idle is None and limits.first is None):
+            return
+        from streamguard.backends import facts
+
+        for found in facts.news_of_collisions(
+            backend.name, {"idle": limits.idle, "first": limits.first}
+        ):
+            self.tell(
+                events.WindowCollides(
+                    activity=self.activity,
+                    at=self.loop.clock() if self.loop is not None else 0.0,
+                    limit=found.limit,
+                    window=found.window,
+                    advice=str(found),
+                )
+            )
 
     def _is_covered(self, now: float) -> bool:
         """Whether the alarm comes before any deadline of a wait that begins now, or later.

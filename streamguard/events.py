@@ -122,6 +122,15 @@ class ReaderFailed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WindowCollides(Event):
+    """A window fires before the backend's own recovery. Once per backend and process."""
+
+    limit: Limit
+    window: float
+    advice: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CutWithdrawn(Event):
     """The cancelled pull still yielded a message, so the verdict was taken back (T3)."""
 
@@ -345,17 +354,29 @@ def tell_of_scope(event: ScopeEvent) -> None:
 
 
 def _log_scope(event: ScopeEvent) -> None:
-    logger.warning("%s", event.verdict.reason)
+    if logger.isEnabledFor(logging.WARNING):
+        from streamguard.observers.fields import fields_of
+
+        told = {"streamguard": fields_of(event)}
+        logger.warning("%s", event.verdict.reason, extra=told)
 
 
 def log(event: Event) -> None:
-    """The default observer: the events a person on call needs, as log lines."""
+    """The default observer: the events a person on call needs, as log lines.
+
+    A line's record carries the same facts as `record.streamguard`, a flat dict, for handlers
+    that write JSON.
+    """
     level, text = described(event)
-    logger.log(level, "%s: %s", event.activity.name or "stream", text)
+    if logger.isEnabledFor(level):
+        from streamguard.observers.fields import fields_of
+
+        told = {"streamguard": fields_of(event)}
+        logger.log(level, "%s: %s", event.activity.name or "stream", text, extra=told)
 
 
 def described(event: Event) -> tuple[int, object]:
-    """The level of an event, and what it says to a person. The text is made when it is read."""
+    """An event's level, as `logging` has it, and the words for a person."""
     return (
         _trouble(event)
         or _trouble_with_processes(event)
@@ -394,6 +415,8 @@ def _trouble(event: Event) -> tuple[int, object] | None:
                 f"the reader raised {_named(event.error)} on a {event.type_name}, "
                 "which counts as progress"
             )
+        case WindowCollides():
+            return logging.WARNING, event.advice
         case TornDown() if not event.teardown.confirmed:
             return logging.ERROR, event.teardown
         case _:

@@ -133,6 +133,11 @@ class LineSource(AsyncIterator[T]):
         return self._process
 
     @property
+    def is_at_end(self) -> bool:
+        """Whether stdout has ended, or was closed."""
+        return self._is_at_end
+
+    @property
     def tail(self) -> Tail:
         """The last of what the process wrote to stdout and stderr, as far as it was read."""
         return Tail(self._written.text(), self._complaints.text())

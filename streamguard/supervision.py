@@ -7,6 +7,7 @@ business. Knows process trees and the loop; nothing of streams, limits or verdic
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -14,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import anyio
+
+from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamguard.loops import Detached, Loop
@@ -67,7 +70,8 @@ class Supervision:
     def seek(self) -> None:
         """Adopt the process, unless it was or cannot be named yet.
 
-        ConfigError for what must not, or cannot, be ended, RuntimeError for a tree that is closed.
+        ConfigError for what must not, or cannot, be ended, and for a function whose result wants
+        to be awaited; RuntimeError for a tree that is closed.
         A callable that raises is reported.
         """
         if self.tree is not None or (target := self._named()) is None:
@@ -130,15 +134,33 @@ class Supervision:
         if not callable(process) or hasattr(process, "pid"):
             return cast("Target", process)
         try:
-            return process()
+            target = process()
         except Exception as error:  # noqa: BLE001 - an SDK's inside may look otherwise one day
             self._report_unknown(error)
             return None
+        _refuse_unawaited(target, process)
+        return target
 
     def _report_unknown(self, error: Exception | None) -> None:
         if not self._is_told and (reporter := self._reporter()) is not None:
             self._is_told = True
             reporter.process_unknown(error)
+
+
+def wants_await(target: object) -> bool:
+    """Whether a function for `process=` gave what is no process yet."""
+    return inspect.isawaitable(target) and not hasattr(target, "pid")
+
+
+def _refuse_unawaited(target: object, process: object) -> None:
+    if not wants_await(target):
+        return
+    if inspect.iscoroutine(target):
+        target.close()  # or Python would also warn that it was never awaited
+    raise ConfigError(
+        f"process={process!r} gave a coroutine, and nothing is awaited there: give it a plain "
+        "function, or await the pid before and pass that"
+    )
 
 
 async def _watch(tree: ProcessTree, reporter: weakref.ref[Reporter]) -> None:

@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 
+from streamguard.backends import facts
 from streamguard.testing import VirtualLoop, run_virtual
+
+# What is told once in a process would be in the log of whichever test comes first.
+facts._told.update(facts.FACTS)
 
 
 class Loop:

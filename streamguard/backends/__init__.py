@@ -65,10 +65,14 @@ _BY_ROOT_PACKAGE = {
     "agents": "openai_agents",
     "anthropic": "anthropic",
     "claude_agent_sdk": "claude",
+    "google.adk": "google_adk",
+    "google.genai": "google_genai",
     "litellm": "litellm",
     "openai": "openai",
     "openai_codex": "codex",
+    "pydantic_ai": "pydantic_ai",
 }
+_NAMESPACES = {"google"}  # a root that packages of many makers share: two names are the package
 _ADAPTED = {"litellm"}
 NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
 """What `read=` can name."""
@@ -151,7 +155,8 @@ def _by_type(kind: type) -> Backend | None:
 
 
 def _root_of(kind: type) -> str:
-    return str(kind.__module__).partition(".")[0]
+    root, _, rest = str(kind.__module__).partition(".")
+    return f"{root}.{rest.partition('.')[0]}" if root in _NAMESPACES else root
 
 
 def _is_message(name: str, kind: type) -> bool:

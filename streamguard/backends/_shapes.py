@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
+from streamguard.backends._langgraph_shapes import is_dict_of_theirs, is_tuple_of_theirs
+
 S = TypeVar("S")
 Line: TypeAlias = Mapping[object, object]
 Pair: TypeAlias = tuple[Any, ...]
@@ -146,6 +148,54 @@ def _is_anthropic_event(line: Line) -> bool:
     )
 
 
+# --- google -------------------------------------------------------------------------------
+
+# A line of Gemini's API, `streamGenerateContent?alt=sse`, spelled as JSON or as Python does; and
+# an event of ADK's server, whose `author` and invocation come together nowhere else.
+
+
+def _is_genai_chunk(line: Line) -> bool:
+    has_answer = isinstance(line.get("candidates"), list) or "promptFeedback" in line
+    return has_answer and any(name in line for name in _GENAI_KEYS)
+
+
+_GENAI_KEYS = (
+    *("usageMetadata", "modelVersion", "responseId"),
+    *("usage_metadata", "model_version", "response_id"),
+)
+
+
+def _is_adk_event(line: Line) -> bool:
+    invocation = line.get("invocationId", line.get("invocation_id"))
+    return isinstance(invocation, str) and isinstance(line.get("author"), str) and "id" in line
+
+
+# --- pydantic-ai --------------------------------------------------------------------------
+
+_PYDANTIC_AI_EVENTS = {
+    "part_start": "part",
+    "part_delta": "delta",
+    "part_end": "part",
+    "final_result": "tool_name",
+    "function_tool_call": "part",
+    "function_tool_result": "part",
+    "output_tool_call": "part",
+    "output_tool_result": "part",
+    "deferred_tool_requests": "requests",
+    "deferred_tool_results": "results",
+    "agent_run_result": "result",
+}
+
+
+def _is_pydantic_ai_event(line: Line) -> bool:
+    kind = line.get("event_kind")
+    return (
+        isinstance(kind, str)
+        and (needed := _PYDANTIC_AI_EVENTS.get(kind)) is not None
+        and needed in line
+    )
+
+
 # --- the tables ---------------------------------------------------------------------------
 
 _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
@@ -155,8 +205,12 @@ _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
     (_is_acp_message, "acp"),
     (_is_openai_event, "openai"),
     (_is_anthropic_event, "anthropic"),
+    (_is_genai_chunk, "google_genai"),
+    (_is_adk_event, "google_adk"),
+    (_is_pydantic_ai_event, "pydantic_ai"),
+    (is_dict_of_theirs, "langgraph"),
 )
-_TUPLES: tuple[tuple[Callable[[Pair], bool], str], ...] = ()
+_TUPLES: tuple[tuple[Callable[[Pair], bool], str], ...] = ((is_tuple_of_theirs, "langgraph"),)
 
 NAMES_BY_SHAPE = frozenset(name for _, name in (*_DICTS, *_TUPLES))
 

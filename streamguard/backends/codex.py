@@ -20,7 +20,7 @@
 
 Notifications are read as objects of the package `openai_codex` (never imported) and as dicts
 `{"method": ..., "params": ...}`. Pure and total: garbage is Progress, never an exception.
-`session`, `open_exec` and `open_server` are in modules of their own.
+`session` runs `codex exec`; of what the app-server's client has, see `of_client`.
 
 A command that runs for more than 10 s may go on in the background without an `item.completed`:
 its entry holds the gate until the turn's end, and no longer than the limit `tools` says (S4).
@@ -28,8 +28,10 @@ its entry holds the gate until the turn's end, and no longer than the limit `too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from streamguard.backends._codex_failures import RETRIABLE, failure_of
 from streamguard.backends._fields import Fields, either, fields_of, numbers_in, text_in
@@ -46,6 +48,13 @@ from streamguard.signals import (
     WorkScope,
     WorkStarted,
 )
+
+if TYPE_CHECKING:
+    from streamguard.backends import Client
+    from streamguard.backends._cli import OpenCli
+    from streamguard.output import Message
+    from streamguard.resume.points import ResumePoint
+    from streamguard.resume.sessions import Session
 
 # Every turn ends with `turn.completed` or `turn.failed` (`turn/completed`). A signal ends the
 # CLI without one (T10).
@@ -269,3 +278,79 @@ _NOTIFICATIONS: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, _nothing) | 
     "hook/started": _hook_started,
     "hook/completed": _hook_completed,
 }
+
+
+# --- sessions -----------------------------------------------------------------------------
+
+
+def session(
+    *options: str,
+    prompt: str | None = None,
+    point: ResumePoint | None = None,
+    command: str | Sequence[str] = "codex",
+    cwd: str | PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Session[Message]:
+    """A session of `codex exec --json`: each prompt a process, each one resumed by its thread.
+
+    Args:
+        options: For `codex exec`, such as `"--sandbox", "workspace-write"`.
+
+        prompt: What is asked first.
+
+        point: Where an earlier session stood (`chat.point`), to go on from there.
+
+        command: The executable, or the words that start it.
+
+        cwd: The folder to work in.
+
+        env: Its whole environment, this process's own if there is none.
+    """
+    return open_exec(*options, command=command, cwd=cwd, env=env).session(prompt, point)
+
+
+def open_exec(
+    *options: str,
+    command: str | Sequence[str] = "codex",
+    cwd: str | PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> OpenCli:
+    """`open` for `streamguard.session` and `reconnecting_resume`; see `session`."""
+    from streamguard.backends._cli import OpenCli, words_of
+
+    def words(token: str | None) -> list[str]:
+        resumed = ["resume", token] if token else []
+        return [*words_of(command), "exec", "--json", *options, *resumed, "-"]
+
+    return OpenCli(words, cwd, env)
+
+
+# --- the app-server's client --------------------------------------------------------------
+
+
+def of_client(client: Any) -> Client | None:
+    """The handles of an `AsyncCodex`, of its threads, and of an `AsyncTurnHandle`; else None.
+
+    A turn's handle can be interrupted; `close()` ends the app-server and whatever it runs. The
+    stream itself cannot be cancelled: a thread waits in it until the app-server is closed.
+    """
+    from streamguard.backends import Client
+
+    if isinstance(client, type):
+        return None
+    codex = getattr(client, "_codex", client)
+    close, interrupt = getattr(codex, "close", None), getattr(client, "interrupt", None)
+    if not callable(close):
+        return None
+    return Client(
+        disconnect=close,
+        interrupt=interrupt if callable(interrupt) else None,
+        process=partial(_process_of, codex),
+        outlives_interrupt=True,
+    )
+
+
+def _process_of(codex: Any) -> Any:
+    """The app-server's process, kept in private by both clients; None while there is none."""
+    client = getattr(codex, "_client", codex)
+    return getattr(getattr(client, "_sync", client), "_proc", None)

@@ -138,15 +138,19 @@ class Ledger:
 
     def _take(self, signal: Signal) -> None:
         match signal:
-            case WorkStarted() if signal.scope != "hook":
-                self._tools.add(signal.id)
+            case Progress() | WorkStarted() | WorkFinished():
+                self.failed = None  # whatever it was, the backend got over it
+                if isinstance(signal, WorkStarted) and signal.scope != "hook":
+                    self._tools.add(signal.id)
             case Failed():
                 self.failed = signal
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
             case TurnEnded():
                 self.ended = signal
-                self.turns_ended_well += signal.outcome == "success"
+                if signal.outcome == "success":
+                    self.turns_ended_well += 1
+                    self.failed = None
             case _:
                 pass
 

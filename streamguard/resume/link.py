@@ -17,6 +17,7 @@ from streamguard.backends import adapted
 from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
 from streamguard.resume.points import Connection
 from streamguard.sources import Source
+from streamguard.supervision import wants_await
 from streamguard.teardown import Bounded
 
 if TYPE_CHECKING:
@@ -103,13 +104,15 @@ class Link(Generic[T]):
         attempt.connected(plan)
         self._hosting.on_open(self._point)
 
-    def _named(self, process: Any) -> ProcessTree | None:
+    def _named(self, process: Any) -> Any:
         """The tree of the connection's process: adopted once, for all of its turns."""
         if self._tree is None:
             from streamguard.process import ProcessTree
 
             is_function = callable(process) and not hasattr(process, "pid")
             target: Any = process() if is_function else process
+            if wants_await(target):
+                return target  # the supervision says what is wrong with it
             if target is not None:
                 is_theirs = isinstance(target, ProcessTree)
                 self._tree = target if is_theirs else ProcessTree.adopt(target)

@@ -25,15 +25,17 @@ class Replay:
         self.dropped = 0
         self._key_of = key_of
         self._delivered = array("q")
-        # Where the replay is: None before it began, and how far it has to go.
-        self._position: int | None = None
+        # Where the replay is taken to have begun (None before it began), how many were played
+        # again since, and where it ends.
+        self._start: int | None = None
+        self._replayed = 0
         self._end = 0
         self._last: int | None = None
 
     def begin(self) -> None:
         """Another attempt begins."""
         self.dropped = 0
-        self._position, self._end = None, len(self._delivered)
+        self._start, self._replayed, self._end = None, 0, len(self._delivered)
         self._last = self.cursor if _is_cursor(self.cursor) else None
 
     def drops(self, message: Any) -> bool:
@@ -52,28 +54,44 @@ class Replay:
         return self._last is not None and key <= self._last
 
     def _matches(self, digest: int, key: Hashable) -> bool:
-        position = self._position
-        if position is None and self._end:
-            position = self._first_of(digest)
-        if position is None or position >= self._end:
-            self._position = self._end  # nothing, or nothing more, is played again
+        if self._start is None:
+            self._start = self._first_of(digest)
+        position = self._start + self._replayed
+        if position < self._end and self._delivered[position] != digest:
+            self._start = self._later_start(digest, key)
+            position = self._start + self._replayed
+        if position >= self._end:
+            self._start, self._replayed = self._end, 0  # nothing, or nothing more, is played again
             self._delivered.append(digest)
             return False
-        if self._delivered[position] != digest:
-            raise ResumeDivergedError(
-                f"the backend plays again what it had said, but otherwise: message {position + 1} "
-                f"of this turn is now {key!r}. It has most likely done its work anew instead of "
-                "going on, so what was delivered is void: start a new session, and look at what "
-                "the attempts have done"
-            )
-        self._position = position + 1
+        self._replayed += 1
         return True
 
-    def _first_of(self, digest: int) -> int | None:
+    def _first_of(self, digest: int) -> int:
         try:
             return self._delivered.index(digest, 0, self._end)
         except ValueError:
-            return None
+            return self._end
+
+    def _later_start(self, digest: int, key: Hashable) -> int:
+        """Where the replay may have begun instead: a key that was said twice can mean either."""
+        assert self._start is not None
+        said, played = self._delivered[: self._end], self._replayed
+        run = said[self._start : self._start + played].tobytes()
+        text, size = said.tobytes(), said.itemsize
+        at = text.find(run, (self._start + 1) * size)
+        while at >= 0:
+            start = at // size
+            goes_on = said[start + played : start + played + 1]
+            if at % size == 0 and (not goes_on or goes_on[0] == digest):
+                return start
+            at = text.find(run, at + 1)
+        raise ResumeDivergedError(
+            f"the backend plays again what it had said, but otherwise: message "
+            f"{self._start + played + 1} of this turn is now {key!r}. It has most likely done its "
+            "work anew instead of going on, so what was delivered is void: start a new session, "
+            "and look at what the attempts have done"
+        )
 
 
 def _is_cursor(key: object) -> TypeGuard[int]:

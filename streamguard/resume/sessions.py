@@ -63,12 +63,23 @@ def session(
             f"session({open!r}): pass a function of one ResumePoint that opens the stream. A "
             "stream that is open already is piped as it is: stream | idle_guard(180)"
         )
+    _check_prompt(prompt)
     start = point or ResumePoint()
+    if not isinstance(cast("object", start), ResumePoint):
+        raise TypeError(
+            f"session(point={point!r}): pass a ResumePoint, such as chat.point, or "
+            "ResumePoint(token=...)"
+        )
     return Session(
         _Opening(
             open=open, start=replace(start, prompt=start.prompt if prompt is None else prompt)
         )
     )
+
+
+def _check_prompt(prompt: object) -> None:
+    if prompt is not None and not isinstance(prompt, str):
+        raise TypeError(f"session(prompt={prompt!r}): a prompt is a string")
 
 
 def session_of(stream: AsyncIterable[T], operator: Operator) -> Session[T]:
@@ -110,7 +121,12 @@ class _Opening(Generic[T]):
 
 def _as_it_is(stream: AsyncIterable[T]) -> Opener[T]:
     @asynccontextmanager
-    async def opened(_point: ResumePoint) -> AsyncGenerator[AsyncIterable[T], None]:
+    async def opened(point: ResumePoint) -> AsyncGenerator[AsyncIterable[T], None]:
+        if point.prompt is not None:
+            raise TypeError(
+                f"{stream!r} was piped as it is, and would never see the prompt {point.prompt!r}: "
+                "iterate the chat itself to the end of that stream, then ask"
+            )
         yield stream
 
     return opened

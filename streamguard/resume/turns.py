@@ -26,10 +26,11 @@ from streamguard.resume.ledger import Ledger
 from streamguard.resume.owner import Owner
 from streamguard.resume.points import ResumePoint
 from streamguard.resume.replay import Replay
-from streamguard.retry.classes import ErrorClass
-from streamguard.retry.decision import GiveUp, Resume, State, decide
-from streamguard.retry.policy import Tally
-from streamguard.retry.pushback import retry_after
+from streamguard.retry.classes import ErrorClass, class_named
+from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide
+from streamguard.retry.policy import RetryPolicy, Tally
+from streamguard.retry.pushback import retry_after, retry_after_said
+from streamguard.signals import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -102,7 +103,8 @@ class Conversation(Generic[T]):
         """The block is left: nothing is begun any more."""
         self.is_closed = True
         if self.turn is not None:
-            self.turn.supersede("the session's block was left: iterate its turns inside of it")
+            why = "the session's block was left: iterate its turns inside of it"
+            self.turn.supersede(RuntimeError(why))
 
     def latest_point(self) -> ResumePoint:
         """Where the session stands now."""
@@ -155,6 +157,29 @@ class Turn(AsyncIterator[T]):
     def __repr__(self) -> str:
         state = "over" if self._over else "under way" if self._has_begun else "not begun"
         return f"<Turn {state}>"
+
+    # -- leaving ---------------------------------------------------------------------------
+
+    @property
+    def ag_running(self) -> bool:
+        """Whether a pull is under way, by a generator's name for it."""
+        return self.is_pulled
+
+    async def aclose(self) -> None:
+        """Leave the turn. If it has not ended, its connection is closed with it.
+
+        The next `ask` opens another one, with the session's token. A turn that has not begun, or
+        is over, is none to be left.
+        """
+        if self.is_pulled:
+            raise RuntimeError(
+                "aclose() while a pull is under way: cancel the task that pulls, or let it end"
+            )
+        owner, is_left = self._owner, self._over is None
+        self.supersede(_ENDED)
+        if owner is not None and is_left:
+            owner.stop()
+            await owner.released.wait()
 
     # -- pulling ---------------------------------------------------------------------------
 
@@ -221,10 +246,10 @@ class Turn(AsyncIterator[T]):
             delivered=ledger.delivered,
         )
 
-    def supersede(self, why: str = _ASKED_SINCE) -> None:
+    def supersede(self, over: BaseException) -> None:
         """Nothing more comes of this turn. If it had not ended, that says nothing of the backend."""
         if self._over is None:
-            self._over = RuntimeError(why)
+            self._over = over
         if (permit := self._take_permit()) is not None:
             permit.released()
 
@@ -253,7 +278,7 @@ class Turn(AsyncIterator[T]):
             raise self._over
         if (left := conversation.turn) is not None and left is not self:
             conversation.point = replace(conversation.point, token=left._ledger.token)
-            left.supersede()
+            left.supersede(RuntimeError(_ASKED_SINCE))
             conversation.tally = conversation.tally.reset()  # a prompt has its own retries (S0-13)
         conversation.turn = self
         self._has_begun = True
@@ -337,12 +362,20 @@ class Turn(AsyncIterator[T]):
             if went_well:
                 permit.succeeded()
             elif ended is not None and ended.outcome == "error":
-                failed = self._ledger.failed
-                permit.failed(ErrorClass(failed.error_class) if failed else ErrorClass.UNKNOWN)
+                failed = self._ledger.failed or Failed()
+                permit.failed(
+                    class_named(failed.error_class),
+                    retry_after=retry_after_said(failed, cap=self._policy.cap),
+                )
             else:
                 permit.released()
         self._conversation.carried = (self._ledger.tool_calls, self._ledger.delivered)
         self._over = _ENDED
+
+    @property
+    def _policy(self) -> RetryPolicy:
+        settings = self._conversation.reconnecting
+        return settings.policy if settings is not None else DEFAULT_POLICY
 
     def _take_permit(self) -> Permit | None:
         permit, self._ledger.permit = self._ledger.permit, None
@@ -351,7 +384,11 @@ class Turn(AsyncIterator[T]):
     def _fail(self, failure: BaseException) -> None:
         self._over = failure
         if (permit := self._take_permit()) is not None:
-            permit.ended(failure)
+            failed, policy = self._ledger.failed, self._policy
+            permit.failed(
+                policy.classify(failure, failed=failed),
+                retry_after=retry_after(failure, failed=failed, cap=policy.cap),
+            )
         raise failure
 
     def _weigh(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> None:

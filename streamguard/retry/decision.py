@@ -141,10 +141,9 @@ def _no_time_at_all(state: State) -> GiveUp | None:
 
 def _not_this_class(state: State, policy: RetryPolicy) -> GiveUp | None:
     error_class = state.error_class
-    if policy.backoff(error_class).retries == 0:
-        return _give_up(
-            "class", state, _WHY_NOT.get(error_class, "the policy has no retry for it")
-        )
+    # Of a kind that gets better, no retry is a number that somebody wrote: `_no_retries_left`.
+    if policy.backoff(error_class).retries == 0 and not error_class.is_transient:
+        return _give_up("class", state, _WHY_NOT[error_class])
     if error_class is ErrorClass.UNKNOWN and (done := _done(state)):
         why = f"nobody knows what it is, and {done}: another attempt might do them again"
         return _give_up("class", state, why)
@@ -153,6 +152,8 @@ def _not_this_class(state: State, policy: RetryPolicy) -> GiveUp | None:
 
 def _no_retries_left(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
     allowed = policy.backoff(state.error_class).retries
+    if allowed == 0:
+        return _give_up("retries", state, "the policy has no retry for it")
     if tally.of(state.error_class) >= allowed:
         return _give_up("retries", state, f"its {_count(allowed, 'retry')} made no difference")
     if len(tally.spent) >= policy.max_in_a_row:

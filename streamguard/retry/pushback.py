@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard.retry import foreign
-from streamguard.retry.classes import ErrorClass
+from streamguard.retry.classes import ErrorClass, class_named
 from streamguard.retry.classification import classify, failed_of
 from streamguard.retry.links import nearest
 
@@ -58,6 +58,14 @@ def retry_after(
         return min(asked, cap)
     is_limited = classify(error, failed=failed) is ErrorClass.RATE_LIMIT
     return min(MISSING, cap) if is_limited else None
+
+
+def retry_after_said(failed: Failed, *, cap: float = CAP) -> float | None:
+    """As `retry_after`, of an error that came as a message and that nothing was raised for."""
+    if (asked := _seconds(failed.retry_after)) is None:
+        is_limited = class_named(failed.error_class) is ErrorClass.RATE_LIMIT
+        asked = MISSING if is_limited else None
+    return None if asked is None else min(asked, cap)
 
 
 def _forms(

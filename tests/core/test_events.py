@@ -46,6 +46,7 @@ from streamguard.events import (
     TornDown,
     TurnOver,
     UnknownMessage,
+    WindowCollides,
     WorkBegan,
     WorkOver,
     log,
@@ -336,6 +337,12 @@ def raised(error):
             {"type_name": "x.Y"},
             "DEBUG",
             "a: x.Y is a type nobody reads: it is progress",
+        ),
+        (
+            WindowCollides,
+            {"limit": "idle", "window": 60.0, "advice": "idle=60 fires before claude recovers"},
+            "WARNING",
+            "a: idle=60 fires before claude recovers",
         ),
         (CutWithdrawn, {"verdict": VERDICT}, "INFO", "a: a message came after all: not ending"),
         (

@@ -246,6 +246,44 @@ def test_what_must_not_be_ended_is_refused_at_the_first_pull(loop):
     assert "is this process, one that it descends from" in str(error)
 
 
+def test_a_process_that_would_have_to_be_awaited_is_refused(loop):
+    """D4: where that cannot be seen before; and nothing is left that was never awaited."""
+
+    async def pid():
+        return os.getpid()
+
+    def process():
+        return pid()
+
+    async def main():
+        return await take(silence() | idle_guard(IDLE, process=process))
+
+    _, error = loop.run(main)
+    assert type(error) is ConfigError
+    assert "gave a coroutine, and nothing is awaited there" in str(error)
+
+
+def test_a_process_that_can_be_awaited_is_one_all_the_same(loop, backends):
+    """D4: some process objects are their own end's future."""
+    backend = backends.start("ready", "hang")
+
+    class Process:
+        pid = backend.pid
+
+        def __await__(self):
+            raise AssertionError
+
+    def process():
+        return Process()
+
+    async def main():
+        return await take(silence() | idle_guard(IDLE, process=process))
+
+    _, error = loop.run(main)
+    assert error.teardown.confirmed
+    assert backends.living() == set()
+
+
 def test_a_tree_that_is_handed_in_stays_its_owners(loop, backends):
     """Whoever has adopted it already is asked; its end is theirs, too."""
     backend = backends.start("ready", "hang")

@@ -212,6 +212,40 @@ def test_keys_that_repeat_are_matched_in_their_order(said, cuts):
     assert got == said
 
 
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12), st.data())
+def test_a_replay_that_begins_in_the_middle_is_no_other_one(said, data):
+    """R6: where keys repeat, it may have begun with any of them; what was said is all old."""
+    start = data.draw(st.integers(0, len(said) - 1))
+    replay = Replay(lambda each: each)
+    replay.begin()
+    assert not any(map(replay.drops, said))
+    replay.begin()
+    again = [replay.drops(each) for each in said[start:]]
+    assert all(again[: len(said) - start])
+    assert not replay.drops("new")
+
+
+def test_where_a_replay_began_shows_later():
+    """R6: two runs begin alike; the one that goes on as the messages do is meant."""
+    replay = Replay(lambda each: each)
+    for attempt, expected in (("abacab", [False] * 6), ("acabx", [True] * 4 + [False])):
+        replay.begin()
+        assert [replay.drops(each) for each in attempt] == expected
+    replay.begin()
+    with pytest.raises(ResumeDivergedError, match="message 3 of this turn is now 'c'"):
+        [replay.drops(each) for each in "abca"]
+
+
+def test_a_replay_of_one_key_only_takes_no_time_to_speak_of():
+    """R6: such as one that is the same for all of them."""
+    replay = Replay(lambda _each: "k")
+    replay.begin()
+    assert not any(replay.drops(each) for each in range(50_000))
+    replay.begin()
+    assert all(replay.drops(each) for each in range(50_000))
+    assert not replay.drops("one more")
+
+
 @given(st.lists(st.integers(0, 40), max_size=6))
 def test_cursors_of_any_start(starts):
     """R6"""

@@ -72,7 +72,7 @@ def test_idle_timeout_always_disconnects_even_on_final_failure(loop):
         async with chat_with(backend, retries=0) as chat:
             with pytest.raises(IdleTimeoutError) as caught:
                 await texts(chat)
-        assert caught.value.gave_up == "class"
+        assert caught.value.gave_up == "retries"
         assert [client.disconnect_called for client in backend.clients] == [True]
         backend.check()
 

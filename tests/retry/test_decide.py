@@ -135,7 +135,7 @@ def test_giving_up_on_a_class_says_what_to_do(error_class, why):
 def test_a_class_that_the_user_has_switched_off():
     """S0-11: 0 is the lever to switch it off."""
     decision = decide(IDLE, RetryPolicy(idle=Backoff(0)))
-    assert (decision.reason, decision.why) == ("class", "idle: the policy has no retry for it")
+    assert (decision.reason, decision.why) == ("retries", "idle: the policy has no retry for it")
 
 
 def test_a_class_that_the_user_has_switched_on():

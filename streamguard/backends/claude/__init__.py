@@ -2,6 +2,7 @@
 
     reading     what messages say, pure; objects and lines alike
     outcome     how a turn ended, and of which class its errors are
+    cli         `cli_session()`: the command line without the SDK
     client      what a client of the SDK can be ended with, and which SDKs will do
     tap         what the SDK hides of the CLI's lines, for the guard
     sessions    `session()`: connect, interrupt, disconnect, resume
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from streamguard.backends.claude.reading import ALWAYS_ENDS_TURNS, read
 
 if TYPE_CHECKING:
+    from streamguard.backends.claude.cli import cli_session, open_cli
     from streamguard.backends.claude.client import of_client
 
-__all__ = ["ALWAYS_ENDS_TURNS", "of_client", "read"]
+__all__ = ["ALWAYS_ENDS_TURNS", "cli_session", "of_client", "open_cli", "read"]
 
-_HOMES = {"of_client": "client"}
+_HOMES = {"cli_session": "cli", "of_client": "client", "open_cli": "cli"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,101 @@
+"""A command line that writes JSON lines, as a session: one process for each prompt.
+
+    open   start it, hand it the prompt over stdin, read its lines
+    leave  give it the time to exit by itself where its output has ended; else end its tree
+
+Where a turn fails, the guard ends the process with all that it started before anything is opened
+again: two owners of one session corrupt it (D5). The prompt goes over stdin, since an argument is
+bounded in length, seen by everybody on the machine, and taken for an option if it begins with a dash.
+What is said of a backend here is its command; everything else is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final, TypeAlias
+
+import anyio
+
+from streamguard.output import Message, json_lines
+from streamguard.process import ProcessTree, marked_env
+from streamguard.resume.points import Connection, ResumePoint
+from streamguard.resume.sessions import Session, session
+
+Command: TypeAlias = Callable[[str | None], Sequence[str]]
+"""The command's words; the argument is the token to resume with, None for a fresh start."""
+
+# A CLI that has closed its output has only its own farewells to do.
+LEAVING: Final = 5.0
+KILL_GRACE: Final = 5.0
+
+
+@dataclass(frozen=True)
+class OpenCli:
+    """`open` for a session of a command line: called with a point, it gives a `Connection`."""
+
+    command: Command
+    cwd: str | PathLike[str] | None = None
+    env: Mapping[str, str] | None = None
+
+    def __call__(self, point: ResumePoint) -> AbstractAsyncContextManager[Connection[Message]]:
+        """The process of one attempt, with its prompt handed over."""
+        if point.prompt is None:
+            raise TypeError(
+                "a command line wants a prompt: give one with session(prompt=...), or ask it with "
+                "chat.ask(...) instead of iterating the chat itself"
+            )
+        return self._running(self.command(point.token), point.prompt)
+
+    def session(self, prompt: str | None, point: ResumePoint | None) -> Session[Message]:
+        """The session that opens with this."""
+        return session(self, prompt=prompt, point=point)
+
+    @asynccontextmanager
+    async def _running(
+        self, words: Sequence[str], prompt: str
+    ) -> AsyncGenerator[Connection[Message], None]:
+        process = await anyio.open_process(
+            [str(word) for word in words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.cwd,
+            env=marked_env(self.env),
+        )
+        with ProcessTree.adopt(process) as tree:
+            lines = json_lines(process)
+            has_ended = False
+            try:
+                assert process.stdin is not None
+                await _hand_over(process.stdin, prompt)
+                yield Connection(lines, process=tree)
+                has_ended = lines.is_at_end
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await lines.aclose()
+                    await _see_off(tree, patience=LEAVING if has_ended else 0)
+                    await process.aclose()
+
+
+def words_of(command: str | Sequence[str]) -> list[str]:
+    """A command as its words: a text is one executable, never a line for a shell."""
+    return [command] if isinstance(command, str) else list(command)
+
+
+async def _hand_over(stdin: anyio.abc.ByteSendStream, prompt: str) -> None:
+    try:
+        await stdin.send(prompt.encode())
+        await stdin.aclose()
+    except anyio.BrokenResourceError:
+        pass  # it is gone before it has read: its exit status says more than this would
+
+
+async def _see_off(tree: ProcessTree, patience: float) -> None:
+    with anyio.move_on_after(patience):
+        await tree.wait_dead()
+    if not tree.is_dead:
+        await tree.terminate(KILL_GRACE)

@@ -1,0 +1,84 @@
+"""What google-genai and ADK share: spelling, how a model's answer finished, token counts.
+
+Objects say `finish_reason`, lines of the API (and of ADK's own server) say `finishReason`.
+Knows `signals` and the other helpers; helps `google_genai` and `google_adk` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import cast
+
+from streamguard.backends._fields import (
+    Fields,
+    class_of_status,
+    either,
+    fields_of,
+    numbers_in,
+    text_in,
+)
+from streamguard.retry import classes
+from streamguard.signals import Failed, Outcome, Usage
+
+# Ends that leave an answer of use, or none that is wrong. Every other word is a failure.
+_OUTCOMES: dict[str, Outcome] = {
+    "STOP": "success",
+    "MAX_TOKENS": "incomplete",
+    "CONTINUATION": "incomplete",
+}
+_UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
+# What the model did wrong and may do right the next time. The rest (safety, recitation, a
+# blocked prompt) is the request's and stays.
+_THE_MODELS = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "NO_IMAGE", "IMAGE_OTHER"}
+_WORD = re.compile(r"[A-Z][A-Z_]+")
+
+
+def word_in(value: object) -> str | None:
+    """A text, or an enum's value."""
+    return text_in(getattr(value, "value", value))
+
+
+def finish_of(fields: Fields) -> str | None:
+    """Why a candidate finished; None if it has not."""
+    reason = word_in(either(fields, "finish_reason"))
+    return None if reason == _UNSPECIFIED else reason
+
+
+def outcome_of(reason: str) -> Outcome:
+    """What a finish reason makes of the turn."""
+    return _OUTCOMES.get(reason, "error")
+
+
+@lru_cache(maxsize=64)
+def failure_of(code: str) -> Failed:
+    """The failure that a finish reason, a block reason or an error code names."""
+    if code in _THE_MODELS:
+        error_class = "server"
+    elif code.isdecimal() and code.isascii() and len(code) == 3:
+        error_class = class_of_status(float(code))
+    else:
+        found = classes.class_of_word(code) or classes.class_of_name(code)
+        # Gemini's own words for a refusal; a class's name is an exception of the user's tool.
+        error_class = found or ("validation" if _is_refusal(code) else "unknown")
+    return Failed(error_class, detail=code[:80])
+
+
+def _is_refusal(code: str) -> bool:
+    return _WORD.fullmatch(code) is not None and code != "OTHER"
+
+
+def usage_of(fields: Fields) -> Usage | None:
+    """The token counts of one answer so far: each names the running total."""
+    metadata = either(fields, "usage_metadata")
+    counts = numbers_in(metadata) if metadata is not None else None
+    return Usage(counts) if counts else None
+
+
+def parts_of(content: object) -> Iterator[Fields]:
+    """The parts of a content."""
+    parts = fields_of(content).get("parts")
+    if isinstance(parts, list):
+        for part in cast("list[object]", parts):
+            yield fields_of(part)

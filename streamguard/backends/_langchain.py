@@ -1,0 +1,71 @@
+"""LangChain's messages: which tools they call, and which calls they answer.
+
+Reads `langchain_core` messages as objects, and as the dicts of a server. Knows `signals` and
+`_fields`; helps `langgraph` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from streamguard.backends._fields import Fields, fields_of, numbers_in, text_in
+from streamguard.signals import Signal, Usage, WorkFinished, WorkStarted
+
+_AI = {"ai", "AIMessageChunk"}
+_TOOL = {"tool", "ToolMessageChunk"}
+_ROOT = "langchain_core"
+_TAIL = 64  # as many of a history as one round of tools can have
+
+
+def is_message(thing: object) -> bool:
+    """Whether it is an object of LangChain's, by its root package."""
+    return str(type(thing).__module__).partition(".")[0] == _ROOT
+
+
+def is_ai(message: Fields) -> bool:
+    """Whether a model said it."""
+    return message.get("type") in _AI if isinstance(message.get("type"), str) else False
+
+
+def is_answer(message: Fields) -> bool:
+    """Whether a tool said it."""
+    return message.get("type") in _TOOL if isinstance(message.get("type"), str) else False
+
+
+def calls_of(message: Fields) -> Iterator[tuple[str, str]]:
+    """Id and name of each tool call of a message. Later chunks of a call have no id."""
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        for call in cast("list[object]", calls):
+            fields = fields_of(call)
+            if id_ := text_in(fields.get("id")):
+                yield id_, text_in(fields.get("name")) or ""
+
+
+def usage_of(message: Fields) -> Usage | None:
+    """The token counts of one model call."""
+    counts = numbers_in(message.get("usage_metadata"))
+    return Usage(counts) if counts else None
+
+
+def work_in(history: list[object]) -> list[Signal]:
+    """What is in flight after `history`: calls that nothing in it answers, and ends of others.
+
+    A state names the same call again with each step, so this is idempotent (S3).
+    """
+    opened: dict[str, str] = {}
+    closed: dict[str, bool] = {}
+    for message in history[-_TAIL:]:
+        fields = fields_of(message)
+        if is_ai(fields):
+            # The model has gone on without them, so nobody is at work on earlier calls (S4).
+            closed |= dict.fromkeys(opened, False)
+            opened = dict(calls_of(fields))
+        elif is_answer(fields) and (id_ := text_in(fields.get("tool_call_id"))):
+            opened.pop(id_, None)
+            closed[id_] = fields.get("status") == "error"
+    return [
+        *(WorkFinished(id_, failed) for id_, failed in closed.items()),
+        *(WorkStarted(id_, name) for id_, name in opened.items() if id_ not in closed),
+    ]

@@ -1,0 +1,383 @@
+"""What is known of each backend beside its messages: versions, limits, watchdogs of its own.
+
+For `streamguard doctor`, and for the one line of log that says that a window of ours forestalls the
+backend's own recovery. Values and pure functions, but for `installed` and `codex_config`, which look
+at the machine. No SDK is imported. The figures were measured on the versions named in docs/backends.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from streamguard.backends._fields import fields_of, number_in
+
+__all__ = [
+    "FACTS",
+    "Collision",
+    "Facts",
+    "Installed",
+    "Watchdog",
+    "codex_config",
+    "collisions",
+    "installed",
+    "news_of_collisions",
+    "watchdogs",
+]
+
+Environ: TypeAlias = Mapping[str, str]
+Windows: TypeAlias = Mapping[str, float | None]
+
+# How long after its own watchdog a backend may need to show that it goes on.
+RECOVERY: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watchdog:
+    """A limit that a backend has on silence, after which it recovers by itself.
+
+    `what`: which silence, and what the backend does after it.
+    `seconds`: how long it is here; `setting`: what sets it; `advice`: what to set, `{half}` being
+    half a window of ours in milliseconds.
+    """
+
+    what: str
+    seconds: float
+    setting: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One backend.
+
+    `package`: the distribution on PyPI, `minimum` its oldest version that is guarded well.
+    `command`: the command line, asked for its version with `--version`.
+    `limits`: what does not work, or not as one might think; a sentence each.
+    """
+
+    name: str
+    package: str | None = None
+    minimum: str | None = None
+    command: str | None = None
+    limits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What of a backend is on this machine; None is what is not."""
+
+    package: str | None = None
+    command: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """A window of ours that fires before the backend's own recovery could be seen.
+
+    `limit`: our knob (`idle` or `first`), `window` its seconds.
+    """
+
+    backend: str
+    limit: Literal["idle", "first"]
+    window: float
+    watchdog: Watchdog
+
+    def __str__(self) -> str:
+        advice = self.watchdog.advice.format(half=f"{max(self.window / 2, 10) * 1000:.0f}")
+        return (
+            f"{self.limit}={self.window:g} fires before {self.backend} recovers by itself "
+            f"({self.watchdog.what}: {self.watchdog.seconds:g} s). That is fine if you would rather "
+            f"tear down and resume. To let it recover, write {self.limit}="
+            f"{self.watchdog.seconds + RECOVERY:g} or more, or {advice}"
+        )
+
+
+# --- what is installed --------------------------------------------------------------------
+
+
+def installed(name: str, *, timeout: float = 10.0) -> Installed:
+    """Which version of the backend's package, and of its command line, is on this machine.
+
+    A command that says nothing within `timeout` seconds has no version. Never raises for a
+    backend that is known.
+    """
+    import shutil
+
+    facts = FACTS[name]
+    package = _version_of(facts.package) if facts.package else None
+    path = shutil.which(facts.command) if facts.command else None
+    return Installed(package, _said_by(path, timeout) if path else None, path)
+
+
+def _version_of(package: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _said_by(path: str, timeout: float) -> str | None:
+    import subprocess
+
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own command, without a shell
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=timeout,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.decode(errors="replace").split("\n")
+    return lines[0].strip()[:100] or None
+
+
+# --- watchdogs and collisions -------------------------------------------------------------
+
+
+_SILENCES: Final[tuple[Literal["idle", "first"], ...]] = ("idle", "first")
+
+
+def watchdogs(
+    name: str, environ: Environ, config: Mapping[str, Any] | None = None
+) -> tuple[Watchdog, ...]:
+    """The backend's own limits on silence, as that environment (and configuration) sets them.
+
+    What is given to a CLI alone (`options.env`, `-c`) is not seen here.
+    """
+    find = _WATCHDOGS.get(name)
+    return find(environ, config or {}) if find is not None else ()
+
+
+def collisions(
+    name: str, windows: Windows, environ: Environ, config: Mapping[str, Any] | None = None
+) -> list[Collision]:
+    """Which windows fire before the backend's own recovery: a list, empty if all is well.
+
+    Args:
+        name: The backend, as `read=` names it.
+
+        windows: Seconds by knob: `{"idle": 180, "first": None}`. Others than these two do not count.
+
+        environ: What the backend runs with, usually `os.environ`.
+
+        config: For codex, what `codex_config(environ)` gives.
+    """
+    return [
+        Collision(name, limit, window, watchdog)
+        for watchdog in watchdogs(name, environ, config)
+        for limit in _SILENCES
+        if (window := windows.get(limit)) and window < watchdog.seconds + RECOVERY
+    ]
+
+
+def news_of_collisions(name: str, windows: Windows) -> list[Collision]:
+    """`collisions` in this process's own environment, told once for each backend.
+
+    For a stream that has just shown whose it is: it never raises.
+    """
+    if name in _told or name not in _WATCHDOGS:
+        return []
+    _told.add(name)
+    config = codex_config(os.environ) if name == "codex" else None
+    return collisions(name, windows, os.environ, config)
+
+
+_told: Final[set[str]] = set()
+
+
+def codex_config(environ: Environ) -> dict[str, Any]:
+    """What Codex's config.toml says; nothing if there is none, or none that can be read."""
+    import tomllib
+    from pathlib import Path
+
+    try:
+        home = (
+            environ.get("CODEX_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".codex"
+        )
+        return tomllib.loads((Path(home) / "config.toml").read_text())
+    except (OSError, ValueError, RuntimeError):
+        return {}
+
+
+def _claude(environ: Environ, _config: Mapping[str, Any]) -> tuple[Watchdog, ...]:
+    milliseconds = _number(environ, "CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS")
+    if _is_on(environ, "CLAUDE_ENABLE_BYTE_WATCHDOG") or _is_first_party(environ):
+        silent = min(max((milliseconds or 180_000) / 1000, 10), 1800)
+    else:
+        silent = 300.0
+    headers = (_number(environ, "API_TIMEOUT_MS") or 360_000) / 1000
+    byte_watchdog = "set CLAUDE_ENABLE_BYTE_WATCHDOG=1 and CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS={half} for the CLI"
+    return (
+        Watchdog(
+            "an API stream that falls silent is asked for again without streaming",
+            silent,
+            "CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS",
+            byte_watchdog,
+        ),
+        Watchdog(
+            "an API that does not answer at all is asked again, up to ten times",
+            headers,
+            "API_TIMEOUT_MS",
+            "set API_TIMEOUT_MS={half} for the CLI",
+        ),
+    )
+
+
+def _is_first_party(environ: Environ) -> bool:
+    from urllib.parse import urlsplit
+
+    if _is_on(environ, "CLAUDE_CODE_USE_BEDROCK") or _is_on(environ, "CLAUDE_CODE_USE_VERTEX"):
+        return False
+    base = environ.get("ANTHROPIC_BASE_URL")
+    try:
+        host = urlsplit(base or "https://api.anthropic.com").hostname or ""
+    except ValueError:
+        return False
+    return host == "anthropic.com" or host.endswith(".anthropic.com")
+
+
+def _codex(_environ: Environ, config: Mapping[str, Any]) -> tuple[Watchdog, ...]:
+    providers = fields_of(config.get("model_providers"))
+    provider = fields_of(providers.get(str(config.get("model_provider"))))
+    milliseconds = number_in(provider.get("stream_idle_timeout_ms"))
+    return (
+        Watchdog(
+            "an API stream that falls silent is opened again, up to five times",
+            (milliseconds or 300_000) / 1000,
+            "stream_idle_timeout_ms",
+            "set stream_idle_timeout_ms={half} under [model_providers.NAME] in its config.toml",
+        ),
+    )
+
+
+_WATCHDOGS: Final[Mapping[str, Callable[[Environ, Mapping[str, Any]], tuple[Watchdog, ...]]]] = {
+    "claude": _claude,
+    "codex": _codex,
+}
+
+
+def _number(environ: Environ, name: str) -> float | None:
+    try:
+        number = float(environ.get(name, ""))
+    except ValueError:
+        return None
+    return number if 0 < number < 1e12 else None
+
+
+def _is_on(environ: Environ, name: str) -> bool:
+    return environ.get(name, "").lower() in {"1", "true", "yes", "on"}
+
+
+# --- the facts ----------------------------------------------------------------------------
+
+_CALLER_RUNS_TOOLS = "Tools are run by your own code, so their ends are not in the stream."
+_CUT_ENDS_NORMALLY = (
+    "A stream that is cut may end without an error: only TurnEnded proves its end."
+)
+_NO_PINGS = "Pings are dropped by the SDK, so its stream shows no Liveness."
+_NO_READ_LIMIT = "It has no time limit of its own on a silent stream."
+
+FACTS: Final[Mapping[str, Facts]] = {
+    facts.name: facts
+    for facts in (
+        Facts(
+            "claude",
+            package="claude-agent-sdk",
+            minimum="0.2.111",
+            command="claude",
+            limits=(
+                "A recovery from a silent API is silent, too: 300 s, or 600 s, without a message.",
+                "Permission prompts and hooks are invisible in the SDK's stream without the tap.",
+                "query(session_id=...) does not resume; options.resume does.",
+                "SIGKILL of the CLI leaves its running tool behind: end the tree.",
+            ),
+        ),
+        Facts(
+            "codex",
+            package="openai-codex",
+            command="codex",
+            limits=(
+                "An API that never sends headers is waited for without any limit.",
+                "codex exec shows no tokens: one long answer is one silence.",
+                "A command of more than 10 s may go to the background and never be completed.",
+                "The npm command is a wrapper: SIGKILL of it leaves the real codex running.",
+            ),
+        ),
+        Facts(
+            "gemini",
+            command="gemini",
+            limits=(
+                "Retries are silent: two 429 are 17 s without a line.",
+                "SIGTERM and SIGINT are ignored while the API hangs: only KILL of the tree ends it.",
+                "Without credentials it exits with 41 and writes no line at all.",
+                _NO_READ_LIMIT,
+            ),
+        ),
+        Facts(
+            "acp",
+            package="agent-client-protocol",
+            limits=(
+                "session/cancel is a request: a deaf agent goes on, and only its process can be ended.",
+                "An agent's stderr is a pipe that nobody empties: give stderr=None, or read it.",
+                _NO_READ_LIMIT,
+            ),
+        ),
+        Facts("openai", package="openai", limits=(_CALLER_RUNS_TOOLS, _CUT_ENDS_NORMALLY)),
+        Facts(
+            "openai_agents",
+            package="openai-agents",
+            limits=(
+                "aclose() of a stream of a hung run hangs as long as the run: call result.cancel().",
+                "A cancelled run ends its stream normally, with final_output None.",
+            ),
+        ),
+        Facts(
+            "anthropic",
+            package="anthropic",
+            limits=(_CALLER_RUNS_TOOLS, _NO_PINGS, _CUT_ENDS_NORMALLY),
+        ),
+        Facts(
+            "litellm",
+            package="litellm",
+            limits=(
+                "Its default time limit is 6000 s; stream_timeout= has no effect outside the router.",
+                'After a cancelled pull it makes up a chunk with finish_reason="stop".',
+            ),
+        ),
+        Facts(
+            "google_genai",
+            package="google-genai",
+            limits=(_CALLER_RUNS_TOOLS, _CUT_ENDS_NORMALLY, _NO_READ_LIMIT),
+        ),
+        Facts(
+            "google_adk",
+            package="google-adk",
+            limits=("A run's end is the end of its iterator: no message says it.", _NO_READ_LIMIT),
+        ),
+        Facts(
+            "pydantic_ai",
+            package="pydantic-ai-slim",
+            limits=(
+                "The run waits for its consumer: a slow one makes the backend look silent.",
+                _CUT_ENDS_NORMALLY,
+            ),
+        ),
+        Facts(
+            "langgraph",
+            package="langgraph",
+            limits=(
+                'With stream_mode="updates" a node is silent until it ends: add "tasks".',
+                "A run's end is the end of its iterator: no message says it.",
+            ),
+        ),
+    )
+}

@@ -1,0 +1,119 @@
+"""Google's ADK: what the events of `Runner.run_async` and `run_live` say.
+
+Reads `Event` (by its fields, ADK is never imported) and the JSON lines of its API server
+(`/run_sse`). Pure and total: garbage is Progress, never an exception.
+
+    event                               signals
+    ──────────────────────────────────  ─────────────────────────────────────────────────────
+    any                                 SessionOpened(invocation_id); Usage where it counts
+    of the user                         nothing more: the agent has not answered yet (S0)
+    text, state, artifacts              Progress
+    function_call                       WorkStarted
+      in a `partial` event              Progress: it comes again, with another id
+      long-running                      Waiting: nobody promises an answer in this run
+        adk_request_credential          … for auth, any other for a person
+    function_response                   WorkFinished and WaitEnded; `error` in it: error
+    a sub-agent's                       the same, with `parent` set to its branch
+    error_code                          Failed
+    turn_complete (run_live)            TurnEnded, unless the interaction is still in progress
+
+**No event is the last of `run_async`**: `is_final_response()` is true once per agent and once per
+long-running tool. The run ends with its iterator, and what fails it is raised (T10).
+
+An event in SSE mode is told twice, partial and final, and the ids of a model that gives none are
+made anew each time: an entry for the partial one could never be closed (S4).
+
+May import `signals` and its helpers beside it, nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+from streamguard.backends._fields import Fields, either, fields_of, text_in
+from streamguard.backends._gemini_api import failure_of, parts_of, usage_of, word_in
+from streamguard.signals import (
+    Progress,
+    SessionOpened,
+    Signal,
+    TurnEnded,
+    WaitEnded,
+    Waiting,
+    WorkFinished,
+    WorkStarted,
+)
+
+ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_PROGRESS = Progress()
+_ASKS_FOR_CREDENTIALS = "adk_request_credential"
+
+
+def read(message: object) -> Said:
+    """What one event says; None is Progress."""
+    event = fields_of(message)
+    said: list[Signal] = []
+    if token := text_in(either(event, "invocation_id")):
+        said.append(_opened(token))
+    if (usage := usage_of(event)) is not None:
+        said.append(usage)
+    if event.get("author") == "user":
+        return said
+    said.extend(_work(event) or (_PROGRESS,))
+    if code := word_in(either(event, "error_code")):
+        said.append(failure_of(code))
+    if either(event, "turn_complete") is True and not _goes_on(event):
+        is_cut = event.get("interrupted") is True
+        said.append(TurnEnded("cancelled" if is_cut else "success", "turn_complete"))
+    return said
+
+
+@lru_cache(maxsize=256)  # it comes with every event of its run
+def _opened(token: str) -> SessionOpened:
+    return SessionOpened(token)
+
+
+def _work(event: Fields) -> list[Signal]:
+    """The starts and ends of tool calls, and what is waited for, in an event's parts."""
+    said: list[Signal] = []
+    if event.get("partial") is True:
+        return said
+    for part in parts_of(event.get("content")):
+        call = either(part, "function_call")
+        if call is not None:
+            said.extend(_call(fields_of(call), event))
+        response = either(part, "function_response")
+        if response is not None:
+            said.extend(_response(fields_of(response)))
+    return said
+
+
+def _call(call: Fields, event: Fields) -> tuple[Signal, ...]:
+    id_, name = text_in(call.get("id")), text_in(call.get("name")) or ""
+    if id_ is None:
+        return ()
+    if id_ in _ids(either(event, "long_running_tool_ids")):
+        return (Waiting(id_, "auth" if name == _ASKS_FOR_CREDENTIALS else "human"),)
+    return (WorkStarted(id_, name, parent=text_in(event.get("branch"))),)
+
+
+def _response(response: Fields) -> tuple[Signal, ...]:
+    id_ = text_in(response.get("id"))
+    if id_ is None:
+        return ()
+    failed = "error" in fields_of(response.get("response"))
+    return (WorkFinished(id_, failed), WaitEnded(id_))
+
+
+def _ids(ids: object) -> frozenset[Any]:
+    if not isinstance(ids, set | frozenset | list | tuple):
+        return frozenset()
+    return frozenset(id_ for id_ in cast("Iterable[object]", ids) if isinstance(id_, str))
+
+
+def _goes_on(event: Fields) -> bool:
+    return word_in(either(event, "interaction_status")) == "IN_PROGRESS"

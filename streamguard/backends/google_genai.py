@@ -1,0 +1,99 @@
+"""Gemini's API: what the chunks of google-genai's `generate_content_stream` say.
+
+Reads `GenerateContentResponse` (by its fields, the SDK is never imported) and the API's own
+JSON lines. Pure and total: garbage is Progress, never an exception.
+
+    message                             signals
+    ──────────────────────────────────  ─────────────────────────────────────────────────────
+    a chunk                             Progress, and Usage where it counts tokens
+    without candidates                  Usage alone: it may follow the end (T14)
+    every candidate finished            Usage, TurnEnded; Failed before it, unless it is
+                                        STOP or MAX_TOKENS
+    prompt_feedback.block_reason        Failed, TurnEnded(error)
+    a function call                     Progress: the caller runs it, and no chunk would ever
+                                        tell its end (S4)
+
+There is no session, no ping (comments are dropped by the SDK), and an error is an exception
+(`errors.APIError`), not a chunk. A stream that is cut ends like a whole one, without a
+`finish_reason`: that is how it is told (T10).
+
+**Functions that the SDK calls itself** (Python callables as `tools`): it runs them before it
+yields the chunk that asks for them, and then asks the model again within the same stream, so
+that a finished answer is not the end: `read=google_genai.read_automatic_functions`.
+
+The Live and Interactions APIs of the same package speak otherwise and are not read here.
+
+May import `signals` and its helpers beside it, nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias, cast
+
+from streamguard.backends._fields import Fields, either, fields_of
+from streamguard.backends._gemini_api import failure_of, finish_of, outcome_of, usage_of, word_in
+from streamguard.signals import Progress, Signal, TurnEnded
+
+# Every answer finishes with a reason. A connection that closes early ends the stream without
+# one and without an exception (T10).
+ALWAYS_ENDS_TURNS = True
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_PROGRESS = Progress()
+
+
+def is_message(kind: type) -> bool:
+    """Whether messages of this type are an answer's: what else the package yields is not read."""
+    return kind.__name__ == "GenerateContentResponse"
+
+
+def read(message: object) -> Said:
+    """What one chunk says; None is Progress."""
+    fields = fields_of(message)
+    candidates = fields.get("candidates")
+    usage = usage_of(fields)
+    counted = () if usage is None else (usage,)
+    if not isinstance(candidates, list) or not candidates:
+        if blocked := _block_reason(fields):
+            return (*counted, failure_of(blocked), TurnEnded("error", blocked))
+        return counted or None
+    reason = _finished(cast("list[object]", candidates))
+    if reason is not None:
+        return (*counted, *_ended(reason))
+    return (*counted, _PROGRESS) if counted else None
+
+
+def read_automatic_functions(message: object) -> Said:
+    """As `read`, where the SDK itself calls functions: a finished answer is no turn's end.
+
+    Nothing in the chunks tells the last answer from one that the SDK will ask on from, so every
+    end of the stream is a normal one, and the wait for the next answer is guarded.
+    """
+    said = read(message)
+    if not isinstance(said, tuple):
+        return said
+    return tuple(_PROGRESS if isinstance(signal, TurnEnded) else signal for signal in said)
+
+
+def _finished(candidates: list[object]) -> str | None:
+    """Why the answer finished; None while a candidate of the chunk is still being written."""
+    reason = None
+    for candidate in candidates:
+        if (reason := finish_of(fields_of(candidate))) is None:
+            return None
+    return reason
+
+
+def _ended(reason: str) -> tuple[Signal, ...]:
+    outcome = outcome_of(reason)
+    if outcome != "error":
+        return (TurnEnded(outcome, reason),)
+    failed = failure_of(reason)
+    return (failed, TurnEnded(outcome, reason, retriable=failed.error_class == "server"))
+
+
+def _block_reason(fields: Fields) -> str | None:
+    feedback = fields_of(either(fields, "prompt_feedback"))
+    return word_in(either(feedback, "block_reason"))

@@ -1,0 +1,309 @@
+"""LangGraph: what the chunks of `graph.astream(...)` and `astream_events(...)` say.
+
+Reads every form a stream mode has: `payload`, `(mode, payload)` of a list of modes,
+`(namespace, payload)` and `(namespace, mode, payload)` with `subgraphs=True`, and the dicts of
+`version="v2"`. Nothing of LangGraph or LangChain is imported. Pure and total: garbage is
+Progress, never an exception.
+
+    mode                   chunk                          signals
+    ─────────────────────  ─────────────────────────────  ───────────────────────────────────
+    updates, values        an AI message with tool calls  WorkStarted for each; Usage
+                           a tool's message               WorkFinished
+    values                 a state that a person spoke    WaitEnded: idle anew, but no answer
+                           last in, as the first one      of the model's yet (S0)
+    tasks, debug           a task's start                 nothing (of `nodes`: WorkStarted)
+                           a task's result                as updates; Failed; WorkFinished
+    messages               a token                        Progress, Usage
+                           of a tool call                 WorkStarted, of all calls of its step
+                           of a later step                WorkFinished of that
+    tools, astream_events  a tool's start, its end        WorkStarted, WorkFinished
+                           any other start                nothing
+    checkpoints, debug     a checkpoint                   SessionOpened(thread_id)
+    any                    __interrupt__                  Waiting for a person
+    custom                 anything                       Progress
+
+**A node is no work in flight**: the node that asks a model is a task like any other, and an
+entry for it would hide the very hang that is looked for. `reader("build")` names the nodes
+whose silence is work; it needs `tasks` (or `debug`) among the modes.
+
+`messages` tells of a call, but not who runs it: a model that must answer in a form "calls" the
+form. So its entry stands for the step and is closed by whatever a later step says (S4).
+
+**No chunk is the last** (T10): a run ends with its iterator, and what fails it is raised. An
+interrupt ends it as well, but only when the tasks beside it have come to their ends.
+
+May import `signals` and its helpers beside it; what `session` needs, when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+from streamguard.backends._fields import Fields, fields_of, text_in
+from streamguard.backends._langchain import (
+    calls_of,
+    is_ai,
+    is_answer,
+    is_message,
+    usage_of,
+    work_in,
+)
+from streamguard.retry import classes
+from streamguard.signals import (
+    Failed,
+    Progress,
+    SessionOpened,
+    Signal,
+    WaitEnded,
+    Waiting,
+    WorkFinished,
+    WorkStarted,
+)
+
+ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_PROGRESS = Progress()
+_INTERRUPT = "__interrupt__"
+_NOTHING: tuple[Signal, ...] = ()
+_WAITING = Waiting(_INTERRUPT, "human")
+_SPOKEN_TO = WaitEnded(_INTERRUPT)
+_MODES = {"values", "updates", "messages", "custom", "tasks", "checkpoints", "debug", "tools"}
+_NO_NODES: frozenset[str] = frozenset()
+
+
+def read(message: object) -> Said:
+    """What one chunk says; None is Progress."""
+    return _read(message, _NO_NODES)
+
+
+def reader(*nodes: str) -> Callable[[object], Said]:
+    """A reader for which the run of these nodes is work in flight: `read=reader("build")`.
+
+    For nodes that are silent for long and ask no model. Needs `stream_mode=[..., "tasks"]`.
+    """
+    named = frozenset(nodes)
+
+    def read_with_nodes(message: object) -> Said:
+        return _read(message, named)
+
+    return read_with_nodes
+
+
+def _read(message: object, nodes: frozenset[str]) -> Said:
+    if isinstance(message, dict):
+        line = cast("Fields", message)
+        mode = line.get("type")
+        if "ns" in line and "data" in line and isinstance(mode, str) and mode in _MODES:
+            said = _payload(mode, line["data"], nodes)
+            return _waiting(said) if line.get("interrupts") else said
+        return _single(line, nodes)
+    if isinstance(message, tuple):
+        return _tuple(cast("tuple[Any, ...]", cast("object", message)), nodes)
+    return None
+
+
+def _tuple(chunk: tuple[Any, ...], nodes: frozenset[str]) -> Said:
+    if len(chunk) == 3:
+        return _payload(chunk[1], chunk[2], nodes)
+    if len(chunk) != 2:
+        return None
+    first, second = chunk
+    if isinstance(first, str):
+        return _payload(first, second, nodes)
+    if isinstance(first, tuple):
+        return _read(second, nodes)
+    return _message(fields_of(first), fields_of(second))
+
+
+def _payload(mode: object, payload: object, nodes: frozenset[str]) -> Said:
+    """What the payload of a known mode says."""
+    if mode == "messages":
+        return _token(payload)
+    handle = _HANDLERS.get(mode) if isinstance(mode, str) else None
+    if handle is None or not isinstance(payload, dict):
+        return None
+    return handle(cast("Fields", payload), nodes)
+
+
+def _single(line: Fields, nodes: frozenset[str]) -> Said:
+    """A dict whose mode is not told, as a single stream mode yields it."""
+    for key, other, handle in _GUESSES:
+        if key in line and other in line:
+            return handle(line, nodes)
+    return _state(line, nodes)
+
+
+def _waiting(said: Said) -> Said:
+    # Not the turn's end: tasks beside the interrupted one go on, with their tools in flight.
+    return [*_several(said), _WAITING]
+
+
+def _several(said: Said) -> Iterable[Signal]:
+    if said is None:
+        return ()
+    return said if isinstance(said, list | tuple) else (cast("Signal", said),)
+
+
+# --- states and updates -------------------------------------------------------------------
+
+
+def _state(line: Fields, _nodes: frozenset[str]) -> Said:
+    """Tool calls and their ends, among the messages of a state, or of nodes' updates to it."""
+    said: list[Signal] = []
+    for value in line.values():
+        said.extend(_histories(value))
+    return _waiting(said) if _INTERRUPT in line else said or None
+
+
+def _histories(value: object) -> Iterable[Signal]:
+    if isinstance(value, dict):  # a node's update
+        for inner in cast("Fields", value).values():
+            yield from _history(inner)
+        return
+    history = _listed(value)  # a state's own field
+    # A person has the last word: the graph was asked, and has not answered yet.
+    if history and fields_of(history[-1]).get("type") == "human":
+        yield _SPOKEN_TO
+    yield from _history(value)
+
+
+def _listed(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else [value]
+
+
+def _history(value: object) -> Iterable[Signal]:
+    history = _listed(value)
+    if not history or not _is_one_of_theirs(history[-1]):
+        return
+    yield from work_in(history)
+    if (usage := usage_of(fields_of(history[-1]))) is not None:
+        yield from (_PROGRESS, usage)
+
+
+def _is_one_of_theirs(thing: object) -> bool:
+    if isinstance(thing, dict):  # as a server sends them
+        fields = cast("Fields", thing)
+        return is_ai(fields) or is_answer(fields)
+    return is_message(thing)
+
+
+# --- tasks and checkpoints ----------------------------------------------------------------
+
+
+def _debug(step: Fields, nodes: frozenset[str]) -> Said:
+    payload = fields_of(step.get("payload"))
+    return _checkpoint(payload, nodes) if "next" in payload else _task(payload, nodes)
+
+
+def _task(task: Fields, nodes: frozenset[str]) -> Said:
+    if "result" in task or "error" in task:
+        return _task_result(task, nodes)
+    id_, name = text_in(task.get("id")), text_in(task.get("name"))
+    if id_ is None or name is None or name not in nodes:
+        return _NOTHING  # it has begun, and done nothing yet
+    return WorkStarted(_task_key(id_), name, "task")
+
+
+def _task_result(task: Fields, nodes: frozenset[str]) -> Said:
+    said: list[Signal] = list(_histories(task.get("result")))
+    error = task.get("error")
+    id_ = text_in(task.get("id"))
+    if id_ is not None and task.get("name") in nodes:
+        said.append(WorkFinished(_task_key(id_), error is not None))
+    if error is not None:
+        said.append(_failure(error))
+    return _waiting(said) if task.get("interrupts") else said or None
+
+
+def _task_key(id_: str) -> str:
+    return f"task:{id_}"
+
+
+def _failure(error: object) -> Failed:
+    # An exception here, its repr from a server: the name comes first in either.
+    name = text_in(error) or type(error).__name__
+    word = name.partition("(")[0][:80]
+    return Failed(classes.class_of_name(word) or "unknown", detail=word)
+
+
+def _checkpoint(checkpoint: Fields, _nodes: frozenset[str]) -> Said:
+    # A checkpoint's id proves that somebody keeps it; a thread's id alone does not.
+    where = fields_of(fields_of(checkpoint.get("config")).get("configurable"))
+    thread = text_in(where.get("thread_id"))
+    if thread is None or not where.get("checkpoint_id"):
+        return _NOTHING
+    return SessionOpened(thread)
+
+
+# --- tokens -------------------------------------------------------------------------------
+
+
+def _token(payload: object) -> Said:
+    pair = cast("list[object]", payload) if isinstance(payload, list | tuple) else []
+    return _message(fields_of(pair[0]), fields_of(pair[1])) if len(pair) == 2 else None
+
+
+def _message(message: Fields, metadata: Fields) -> Said:
+    step = metadata.get("langgraph_step")
+    if not isinstance(step, int):
+        return None
+    namespace = str(metadata.get("langgraph_checkpoint_ns")).rpartition("|")[0]
+    if is_ai(message) and (call := next(calls_of(message), None)) is not None:
+        return WorkStarted(_step_key(namespace, step), call[1])
+    said = _later(namespace, step)
+    usage = usage_of(message) if message.get("usage_metadata") else None
+    return said if usage is None else (*said, usage)
+
+
+def _step_key(namespace: str, step: int) -> str:
+    return f"calls:{namespace}:{step}"
+
+
+@lru_cache(maxsize=256)  # asked for every token
+def _later(namespace: str, step: int) -> tuple[Signal, ...]:
+    """What a step says of the calls of the two before it: of a model, or of tools and a model."""
+    ended = (WorkFinished(_step_key(namespace, step - back)) for back in (1, 2))
+    return (*ended, _PROGRESS)
+
+
+# --- tools' events ------------------------------------------------------------------------
+
+_STARTS = {"tool-started", "on_tool_start"}
+_ENDS = {"tool-finished": False, "tool-error": True, "on_tool_end": False, "on_tool_error": True}
+
+
+def _event(line: Fields, _nodes: frozenset[str]) -> Said:
+    event = line.get("event")
+    id_ = text_in(line.get("tool_call_id")) or text_in(line.get("run_id"))
+    if id_ is None or not isinstance(event, str):
+        return None
+    if event in _STARTS:
+        return WorkStarted(id_, text_in(line.get("tool_name")) or text_in(line.get("name")) or "")
+    if event in _ENDS:
+        return WorkFinished(id_, _ENDS[event])
+    return _NOTHING if event.startswith("on_") and event.endswith("_start") else None
+
+
+# --- the tables ---------------------------------------------------------------------------
+
+_Handler: TypeAlias = Callable[[Fields, frozenset[str]], Said]
+_HANDLERS: dict[str, _Handler] = {
+    "values": _state,
+    "updates": _state,
+    "tasks": _task,
+    "checkpoints": _checkpoint,
+    "debug": _debug,
+    "tools": _event,
+}
+_GUESSES: tuple[tuple[str, str, _Handler], ...] = (
+    ("event", "run_id", _event),
+    ("event", "tool_call_id", _event),
+    ("payload", "step", _debug),
+    ("triggers", "input", _task),
+    ("interrupts", "result", _task),
+    ("next", "config", _checkpoint),
+)

@@ -1,0 +1,152 @@
+"""pydantic-ai: what the events of `agent.run_stream_events()` say.
+
+Reads the events (by `event_kind`, the SDK is never imported) as objects and as dicts. Pure and
+total: garbage is Progress, never an exception.
+
+    event_kind                        signals
+    ────────────────────────────────  ───────────────────────────────────────────────────────
+    part_start, part_delta, part_end  Progress
+    function_tool_call                WorkStarted (output_tool_call as well: it may run code)
+    function_tool_result              WorkFinished; retried, failed or denied: error
+    deferred_tool_requests            WorkFinished for each call, Waiting for a person
+    deferred_tool_results             WaitEnded, WorkStarted for each approved call
+    agent_run_result                  Usage, TurnEnded; asks for approval: paused
+    realtime_turn_complete            TurnEnded
+    realtime_session_error            Failed
+    anything else                     Progress
+
+A run's last event is `agent_run_result`, else an exception is raised. But the same events come
+from `node.stream()` and to event handlers, which end without one: so an end is an end (T10).
+A provider's stream that is cut early is a whole answer to pydantic-ai, and so it is here.
+
+There is no token in any event: the history is in the caller's hands (see `session`).
+
+May import `signals` and its helpers beside it; what `session` needs, when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, cast
+
+from streamguard.backends._fields import Fields, fields_of, numbers_in, text_in
+from streamguard.retry import classes
+from streamguard.signals import (
+    Failed,
+    Signal,
+    TurnEnded,
+    Usage,
+    WaitEnded,
+    Waiting,
+    WorkFinished,
+    WorkStarted,
+)
+
+ALWAYS_ENDS_TURNS = False  # see above: not of every stream that these events come in
+
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+_DEFERRED = "deferred_tools"
+_FAILED_OUTCOMES = {"retried", "failed", "denied"}
+
+
+def read(message: object) -> Said:
+    """What one event says; None is Progress."""
+    fields = fields_of(message)
+    kind = fields.get("event_kind")
+    handle = _EVENTS.get(kind) if isinstance(kind, str) else None
+    return None if handle is None else handle(fields)
+
+
+# --- tools --------------------------------------------------------------------------------
+
+
+def _tool_call(event: Fields) -> Said:
+    part = fields_of(event.get("part"))
+    id_ = text_in(part.get("tool_call_id"))
+    return WorkStarted(id_, text_in(part.get("tool_name")) or "") if id_ else None
+
+
+def _tool_result(event: Fields) -> Said:
+    # Called `result` before 2.0, where a failure is a part of another class.
+    part: object = event.get("part", event.get("result"))
+    fields = fields_of(part)
+    failed = (
+        fields.get("outcome") in _FAILED_OUTCOMES
+        if isinstance(fields.get("outcome"), str)
+        else fields.get("part_kind") == "retry-prompt"
+    )
+    id_ = text_in(fields.get("tool_call_id"))
+    return WorkFinished(id_, failed) if id_ else None
+
+
+def _deferred(event: Fields) -> Said:
+    # None of these calls runs until somebody has answered: another handler in this run, or the
+    # caller after it. Left open, their entries would wait for a tool's allowance (S4).
+    requests = fields_of(event.get("requests"))
+    said: list[Signal] = [
+        WorkFinished(id_)
+        for calls in (requests.get("calls"), requests.get("approvals"))
+        for call in (cast("list[object]", calls) if isinstance(calls, list) else [])
+        if (id_ := text_in(fields_of(call).get("tool_call_id")))
+    ]
+    return [*said, Waiting(_DEFERRED, "human")]
+
+
+def _answered(event: Fields) -> Said:
+    approvals = fields_of(fields_of(event.get("results")).get("approvals"))
+    return [WaitEnded(_DEFERRED), *(WorkStarted(id_) for id_ in approvals if text_in(id_))]
+
+
+# --- the end ------------------------------------------------------------------------------
+
+
+def _run_result(event: Fields) -> Said:
+    result = event.get("result")
+    ended = _ended(result)
+    usage = _usage_of(result)
+    return ended if usage is None else (usage, ended)
+
+
+def _ended(result: object) -> TurnEnded:
+    output = fields_of(result).get("output")
+    if type(output).__name__ == "DeferredToolRequests":
+        return TurnEnded("paused", "deferred_tool_requests")
+    if _finish_of(result) == "length":
+        return TurnEnded("incomplete", "length")
+    return TurnEnded()
+
+
+def _finish_of(result: object) -> str | None:
+    """Why the model finished its last message, where the provider says it."""
+    history = fields_of(fields_of(result).get("_state")).get("message_history")
+    last = cast("list[object]", history)[-1] if isinstance(history, list) and history else None
+    return text_in(fields_of(last).get("finish_reason"))
+
+
+def _usage_of(result: object) -> Usage | None:
+    spent = fields_of(fields_of(result).get("_state")).get("usage")
+    counts = numbers_in(spent if spent is not None else fields_of(result).get("usage"))
+    return Usage(counts) if counts else None
+
+
+def _turn_complete(_event: Fields) -> Said:
+    return TurnEnded()
+
+
+def _session_error(event: Fields) -> Said:
+    told = text_in(event.get("code")) or text_in(event.get("type")) or ""
+    return Failed(classes.class_of_word(told) or "unknown", detail=told[:80])
+
+
+_EVENTS: dict[str, Callable[[Fields], Said]] = {
+    "function_tool_call": _tool_call,
+    "output_tool_call": _tool_call,
+    "function_tool_result": _tool_result,
+    "output_tool_result": _tool_result,
+    "deferred_tool_requests": _deferred,
+    "deferred_tool_results": _answered,
+    "agent_run_result": _run_result,
+    "realtime_turn_complete": _turn_complete,
+    "realtime_session_error": _session_error,
+}

@@ -1,0 +1,174 @@
+"""R1, D5: a command line as a session: resumed by its token, and never owned by two.
+
+In real time, with real processes. Only the first process hangs, and it does so for ever; a machine so
+busy that a later one is late only costs another retry.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+from streamguard import ResumePoint, idle_guard, reconnecting_resume
+from streamguard.backends import _cli, claude, codex, gemini
+from streamguard.errors import ProcessExitedError
+from tests.process.backends import Backends
+
+FAKE = Path(__file__).parent / "fake_cli.py"
+ARGUMENTS = {
+    "codex": (["exec", "--json", "-x"], ["resume", "the-token"], ["-"]),
+    "gemini": (["--output-format", "stream-json", "-x"], ["--resume", "the-token"], []),
+    "claude": (
+        ["-p", "--output-format", "stream-json", "--verbose", "-x"],
+        ["--resume", "the-token"],
+        [],
+    ),
+}
+SESSIONS = {"codex": codex.session, "gemini": gemini.session, "claude": claude.cli_session}
+GUARD = idle_guard(2, first=60, kill_grace=1)
+RESUME = reconnecting_resume(retries=20, backoff=[0])
+
+
+@dataclass
+class Fake:
+    """One of the three, as a script whose processes say what they were started with."""
+
+    name: str
+    folder: Path
+    backends: Backends
+
+    def session(self, *options, **more):
+        command = [sys.executable, "-IS", str(FAKE), self.name, str(self.folder)]
+        env = self.backends.env()
+        return SESSIONS[self.name](*options, command=command, cwd=self.folder, env=env, **more)
+
+    @property
+    def processes(self):
+        return [json.loads(each.read_text()) for each in sorted(self.folder.glob("*.json"))]
+
+
+@pytest.fixture
+def backends():
+    backends = Backends()
+    yield backends
+    backends.clear()
+
+
+@pytest.fixture(params=SESSIONS)
+def fake(request, tmp_path, backends):
+    return Fake(request.param, tmp_path, backends)
+
+
+@pytest.fixture
+def codex_like(tmp_path, backends):
+    return Fake("codex", tmp_path, backends)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cli_that_hangs_is_ended_with_its_tool_and_resumed(fake, backend):
+    """D5: it is deaf to TERM, and its tool is in a session of its own."""
+
+    async def main():
+        async with fake.session("-x", prompt="Fix issue 7") | GUARD | RESUME as chat:
+            types = [message["type"] async for message in chat]
+            types += [message["type"] async for message in chat.ask("--and the tests?\n")]
+            assert chat.point.token == "the-token"
+        assert len(types) >= 2 + 3 + 3
+        first, *later = fake.processes
+        begin, resumed, end = ARGUMENTS[fake.name]
+        assert (first["words"], first["prompt"]) == ([*begin, *end], "Fix issue 7")
+        assert all(process["words"] == [*begin, *resumed, *end] for process in later)
+        prompts = [process["prompt"] for process in later]
+        assert prompts[0] == "Continue."
+        assert set(prompts) == {"Continue.", "--and the tests?\n"}
+        assert not any(process["alive"] for process in later)
+        assert not fake.backends.living()
+
+    anyio.run(main, backend=backend)
+
+
+def test_a_turn_that_is_left_takes_its_process_with_it(codex_like):
+    async def main():
+        async with codex_like.session(prompt="leave me") | idle_guard(60) as chat:
+            async for _ in chat:
+                break
+        assert not codex_like.backends.living()
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_consumer_leaves_no_process(codex_like, backend):
+    async def main():
+        with anyio.CancelScope() as scope:
+            async with codex_like.session(prompt="leave me") | idle_guard(60) as chat:
+                async for message in chat:
+                    if message["type"] == "item.completed":
+                        scope.cancel()
+        assert scope.cancelled_caught
+        assert not codex_like.backends.living()
+
+    anyio.run(main, backend=backend)
+
+
+def test_a_process_that_says_its_result_and_never_leaves_is_ended(codex_like, monkeypatch):
+    """A run like that is a success, and the next turn must find nobody."""
+    monkeypatch.setattr(_cli, "LEAVING", 0.1)
+    point = ResumePoint(token="the-token")
+
+    async def main():
+        async with codex_like.session(prompt="stay", point=point) | idle_guard(60) as chat:
+            assert [message["type"] async for message in chat][-1] == "turn.completed"
+        assert not codex_like.backends.living()
+
+    anyio.run(main)
+
+
+def test_a_prompt_may_be_longer_than_any_argument(codex_like):
+    prompt = "--help " + "x" * 2_000_000
+    point = ResumePoint(token="the-token")
+
+    async def main():
+        async with codex_like.session(prompt=prompt, point=point) | idle_guard(60) as chat:
+            assert [message["type"] async for message in chat][-1] == "turn.completed"
+
+    anyio.run(main)
+    (process,) = codex_like.processes
+    assert process["prompt"] == prompt
+
+
+def test_a_cli_that_does_not_read_its_prompt_says_why_itself(tmp_path):
+    command = ["/bin/sh", "-c", "echo no credentials >&2; exit 41"]
+
+    async def main():
+        session = gemini.session(prompt="x" * 2_000_000, command=command)
+        with pytest.raises(ProcessExitedError, match="41") as raised:
+            async with session | idle_guard(60) as chat:
+                async for _ in chat:
+                    pass
+        assert "no credentials" in raised.value.tail.stderr
+
+    anyio.run(main)
+
+
+def test_a_cli_that_is_not_there_is_the_systems_error():
+    async def main():
+        with pytest.raises(FileNotFoundError):
+            async with codex.session(prompt="x", command="no-such-cli") | idle_guard(60) as chat:
+                async for _ in chat:
+                    pass
+
+    anyio.run(main)
+
+
+def test_a_cli_wants_a_prompt():
+    async def main():
+        with pytest.raises(TypeError, match="wants a prompt"):
+            async with codex.session() | idle_guard(60) as chat:
+                async for _ in chat:
+                    pass
+
+    anyio.run(main)

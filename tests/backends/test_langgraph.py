@@ -1,0 +1,343 @@
+"""LangGraph, chunk by chunk: every stream mode, alone, among others, with namespaces, as v2."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamguard.backends import find, langgraph, resolve
+from streamguard.signals import (
+    Failed,
+    Progress,
+    SessionOpened,
+    Usage,
+    WaitEnded,
+    Waiting,
+    WorkFinished,
+    WorkStarted,
+)
+from tests.backends.reading import NOTHING, PROGRESS, garbage, is_found_or_not, is_well_made
+from tests.backends.reading import said as said_by
+
+WAITING = Waiting("__interrupt__", "human")
+STARTED = [WorkStarted("t1", "weather")]
+FINISHED = [WorkFinished("t1")]
+
+
+def said(message):
+    return said_by(langgraph, message)
+
+
+def message(kind, module="langchain_core.messages", **fields):
+    cls = type("AnyMessage", (), {"__module__": module, "__repr__": lambda _: kind})
+    made = cls()
+    vars(made).update(type=kind, content="x", **fields)
+    return made
+
+
+def call(id_="t1", name="weather"):
+    return {"name": name, "args": {}, "id": id_, "type": "tool_call"}
+
+
+HUMAN = message("human")
+SPEAKS = message("ai", tool_calls=[], usage_metadata=None)
+CALLS = message("ai", tool_calls=[call()], usage_metadata=None)
+CALLS_TWO = message("ai", tool_calls=[call(), call("t2")], usage_metadata=None)
+ANSWERS = message("tool", tool_call_id="t1", status="success")
+FAILS = message("tool", tool_call_id="t1", status="error")
+COUNTED = message("ai", tool_calls=[], usage_metadata={"input_tokens": 3, "details": {"x": 1}})
+INTERRUPT = (message("interrupt", "langgraph.types", id="i1"),)
+
+PAYLOADS = {  # mode, payload, signals
+    "the model calls": ("updates", {"agent": {"messages": [CALLS]}}, STARTED),
+    "the tool answers": ("updates", {"tools": {"messages": [ANSWERS]}}, FINISHED),
+    "the tool fails": (
+        "updates",
+        {"tools": {"messages": [FAILS]}},
+        [WorkFinished("t1", error=True)],
+    ),
+    "one message, no list": ("updates", {"agent": {"answer": CALLS}}, STARTED),
+    "the model speaks": ("updates", {"agent": {"messages": [SPEAKS]}}, PROGRESS),
+    "and is counted": (
+        "updates",
+        {"agent": {"messages": [COUNTED]}},
+        [Progress(), Usage({"input_tokens": 3})],
+    ),
+    "a call and its answer at once": (
+        "updates",
+        {"agent": {"messages": [CALLS, ANSWERS]}},
+        FINISHED,
+    ),
+    "an interrupt": ("updates", {"__interrupt__": INTERRUPT}, [WAITING]),
+    "a state, as it was asked": ("values", {"messages": [HUMAN]}, [WaitEnded("__interrupt__")]),
+    "a state with a call": ("values", {"messages": [HUMAN, CALLS]}, STARTED),
+    "a state with one answer of two": (
+        "values",
+        {"messages": [HUMAN, CALLS_TWO, ANSWERS]},
+        [WorkFinished("t1"), WorkStarted("t2", "weather")],
+    ),
+    "a state in which nobody answered": (
+        "values",
+        {"messages": [HUMAN, CALLS, SPEAKS]},
+        FINISHED,
+    ),
+    "a state with an interrupt": (
+        "values",
+        {"messages": [HUMAN, CALLS], "__interrupt__": INTERRUPT},
+        [*STARTED, WAITING],
+    ),
+    "a task": (
+        "tasks",
+        {"id": "x1", "name": "agent", "input": {}, "triggers": ("a",)},
+        NOTHING,
+    ),
+    "its result": (
+        "tasks",
+        {"id": "x1", "name": "a", "error": None, "result": {"m": [CALLS]}, "interrupts": []},
+        STARTED,
+    ),
+    "its error": (
+        "tasks",
+        {"id": "x1", "name": "a", "error": TimeoutError(), "result": {}, "interrupts": []},
+        [Failed("network", detail="TimeoutError")],
+    ),
+    "its error, from a server": (
+        "tasks",
+        {"id": "x1", "name": "a", "error": "Oh('secret')", "result": {}, "interrupts": []},
+        [Failed("unknown", detail="Oh")],
+    ),
+    "its interrupt": (
+        "tasks",
+        {"id": "x1", "name": "a", "error": None, "result": {}, "interrupts": [{"id": "i"}]},
+        [WAITING],
+    ),
+    "a checkpoint": (
+        "checkpoints",
+        {
+            "config": {"configurable": {"thread_id": "th", "checkpoint_id": "c"}},
+            "parent_config": None,
+            "values": {},
+            "metadata": {},
+            "next": ["a"],
+            "tasks": [],
+        },
+        [SessionOpened("th")],
+    ),
+    "a checkpoint that nobody keeps": (
+        "checkpoints",
+        {
+            "config": {"configurable": {"thread_id": "th"}},
+            "parent_config": None,
+            "values": {},
+            "metadata": {},
+            "next": [],
+            "tasks": [],
+        },
+        NOTHING,
+    ),
+    "a tool": (
+        "tools",
+        {"event": "tool-started", "tool_call_id": "t1", "tool_name": "weather", "input": {}},
+        STARTED,
+    ),
+    "what it writes": (
+        "tools",
+        {"event": "tool-output-delta", "tool_call_id": "t1", "delta": "x"},
+        PROGRESS,
+    ),
+    "its end": ("tools", {"event": "tool-finished", "tool_call_id": "t1", "output": 1}, FINISHED),
+    "its failure": (
+        "tools",
+        {"event": "tool-error", "tool_call_id": "t1", "message": "x"},
+        [WorkFinished("t1", error=True)],
+    ),
+}
+FORMS = {
+    "alone": lambda _mode, payload: payload,
+    "one of several modes": lambda mode, payload: (mode, payload),
+    "of a subgraph": lambda _mode, payload: (("sub:1a",), payload),
+    "of a subgraph, one of several": lambda mode, payload: ((), mode, payload),
+    "v2": lambda mode, payload: {"type": mode, "ns": (), "data": payload},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(("mode", "payload", "signals"), PAYLOADS.values(), ids=PAYLOADS)
+def test_a_payload_says_the_same_in_every_form(mode, payload, signals, form):
+    chunk = form(mode, payload)
+    assert said(chunk) == signals
+    assert find(chunk).name == "langgraph"
+
+
+@pytest.mark.parametrize(("mode", "payload", "signals"), PAYLOADS.values(), ids=PAYLOADS)
+def test_debug_says_what_is_in_it(mode, payload, signals):
+    if mode in {"tasks", "checkpoints"}:
+        chunk = {"step": 1, "timestamp": "now", "type": "task", "payload": payload}
+        assert said(chunk) == said(("debug", chunk)) == signals
+        assert find(chunk).name == "langgraph"
+
+
+def test_v2_tells_the_interrupts_of_a_state_beside_it():
+    chunk = {"type": "values", "ns": (), "data": {"messages": [CALLS]}, "interrupts": INTERRUPT}
+    assert said(chunk) == [*STARTED, WAITING]
+
+
+# --- tokens -------------------------------------------------------------------------------
+
+
+def token(told, step, namespace="agent:1"):
+    return (
+        told,
+        {"langgraph_step": step, "langgraph_node": "a", "langgraph_checkpoint_ns": namespace},
+    )
+
+
+def in_flight(*chunks):
+    work = set()
+    for chunk in chunks:
+        for signal in said(chunk):
+            if isinstance(signal, WorkStarted):
+                work.add(signal.id)
+            elif isinstance(signal, WorkFinished):
+                work.discard(signal.id)
+    return len(work)
+
+
+CHUNK_CALLS = message("AIMessageChunk", tool_calls=[call()])
+CHUNK_GOES_ON = message("AIMessageChunk", tool_calls=[{**call(), "id": None, "name": ""}])
+CHUNK = message("AIMessageChunk", tool_calls=[], usage_metadata={"input_tokens": 3})
+WHOLE_CALL = [token(CHUNK_CALLS, 1), token(CHUNK_GOES_ON, 1), token(CHUNK, 1)]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_token_is_known_in_every_form_and_is_progress(form):
+    chunk = form("messages", token(CHUNK, 1))
+    assert find(chunk).name == "langgraph"
+    assert Progress() in said(chunk)
+    assert Usage({"input_tokens": 3}) in said(chunk)
+
+
+def test_a_call_is_in_flight_until_the_tool_has_answered():
+    assert in_flight(*WHOLE_CALL) == 1
+    assert in_flight(*WHOLE_CALL, token(ANSWERS, 2, "tools:2")) == 0
+
+
+def test_a_call_that_nobody_runs_is_closed_by_the_next_step():
+    """S4: a model that must answer in a form calls it, and no tool's message ever follows."""
+    assert in_flight(*WHOLE_CALL, token(CHUNK, 2)) == 0
+
+
+def test_a_tool_whose_message_is_hidden_is_closed_by_the_model():
+    """S4"""
+    assert in_flight(*WHOLE_CALL, token(CHUNK, 3)) == 0
+
+
+def test_what_a_tools_own_graph_says_does_not_close_it():
+    assert in_flight(*WHOLE_CALL, token(CHUNK, 2, "tools:2|agent:3")) == 1
+
+
+# --- nodes as work ------------------------------------------------------------------------
+
+BUILDS = {"id": "x1", "name": "build", "input": {}, "triggers": ("a",)}
+BUILT = {"id": "x1", "name": "build", "error": None, "result": {}, "interrupts": []}
+
+
+def test_nodes_that_are_named_are_work_from_their_start_to_their_result():
+    read = langgraph.reader("build")
+    assert read(("tasks", BUILDS)) == WorkStarted("task:x1", "build", "task")
+    assert read(("tasks", BUILT)) == [WorkFinished("task:x1")]
+    assert read(("tasks", {**BUILDS, "name": "agent"})) == ()
+    assert resolve(read).always_ends_turns is False
+
+
+# --- astream_events -----------------------------------------------------------------------
+
+
+def event(kind, name="weather"):
+    plain = {"data": {}, "tags": [], "metadata": {}, "parent_ids": ["r0"]}
+    return {"event": kind, "name": name, "run_id": "t1", **plain}
+
+
+@pytest.mark.parametrize(
+    ("kind", "signals"),
+    [
+        ("on_chain_start", NOTHING),
+        ("on_chat_model_start", NOTHING),
+        ("on_chat_model_stream", PROGRESS),
+        ("on_tool_start", STARTED),
+        ("on_tool_end", FINISHED),
+        ("on_tool_error", [WorkFinished("t1", error=True)]),
+        ("on_chain_end", PROGRESS),
+    ],
+)
+def test_an_event_says(kind, signals):
+    assert said(event(kind)) == signals
+    assert find(event(kind)).name == "langgraph"
+
+
+# --- what is not LangGraph's --------------------------------------------------------------
+
+OTHERS = [
+    ("values", {}),
+    ("updates", {"count": 3}),
+    ("updates", "x"),
+    ("messages", "hello"),
+    ("messages", ("hello", {"node": "x"})),
+    ("custom", {"percent": 3}),
+    ("tasks", {"id": 1, "name": "x"}),
+    ("hello", {"agent": {"messages": [CALLS]}}),
+    ((), ()),
+    ((), {"count": 3}),
+    (("a", "b"), "updates", {}),
+    (("a:1",), "hello", {}),
+    ("text", {"langgraph": 1}),
+    (1, 2, 3),
+    (),
+    {"agent": {"count": 3}},
+    {"messages": [{"role": "user", "content": "hi"}]},
+    {"messages": []},
+    {"type": "updates", "ns": "x", "data": {}},
+    {"type": "hello", "ns": (), "data": {}},
+    {"id": 1, "name": "x", "input": {}},
+    {"interrupts": [], "result": {}},
+    {"event": "tool-started", "name": "x"},
+    {"event": "on_sale", "run_id": "r"},
+    {"payload": {}, "type": "task"},
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=repr)
+def test_a_tuple_or_dict_of_a_users_own_is_not_its(other):
+    """S1: a wrong guess would be worse than Progress."""
+    assert find(other) is None
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=repr)
+def test_and_named_it_is_progress_at_least(other):
+    """S2: nothing opens the gate or ends a turn by accident."""
+    assert said(other) in (PROGRESS, NOTHING)
+
+
+def test_an_end_is_an_end():
+    """T10"""
+    assert resolve("langgraph").always_ends_turns is False
+
+
+KEYS = [
+    *("type", "ns", "data", "interrupts", "__interrupt__", "messages", "tool_calls", "id", "name"),
+    *("tool_call_id", "status", "usage_metadata", "input", "triggers", "result", "error", "step"),
+    *("config", "configurable", "thread_id", "checkpoint_id", "next", "payload", "event"),
+    *("run_id", "langgraph_step", "langgraph_node", "langgraph_checkpoint_ns", "parent_ids"),
+]
+WORDS = [
+    *("values", "updates", "messages", "tasks", "checkpoints", "debug", "tools", "custom"),
+    *("ai", "tool", "human", "on_tool_start", "tool-started", "x" * 300),
+]
+ANYTHING = garbage(KEYS, WORDS)
+TUPLES = st.tuples(ANYTHING, ANYTHING) | st.tuples(st.sampled_from(WORDS), ANYTHING)
+
+
+@given(ANYTHING | TUPLES | st.tuples(st.just(()), st.sampled_from(WORDS), ANYTHING))
+def test_no_message_makes_the_reader_raise(chunk):
+    """S2"""
+    assert all(is_well_made(signal) for signal in said(chunk))
+    assert is_found_or_not(find(chunk))
