@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from streamguard.activity import Activity, live
     from streamguard.breaker.breaker import CircuitBreaker
+    from streamguard.configuration import Configuration, from_config
     from streamguard.errors import (
         CircuitEscalatedError,
         CircuitOpenError,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "activity": ("Activity", "live"),
     "breaker.breaker": ("CircuitBreaker",),
+    "configuration": ("Configuration", "from_config"),
     "errors": (
         "CircuitEscalatedError",
         "CircuitOpenError",
@@ -128,6 +130,7 @@ __all__ = [
     "CircuitEscalatedError",
     "CircuitOpenError",
     "ConfigError",
+    "Configuration",
     "Connection",
     "DeadlineExceededError",
     "ErrorClass",
@@ -167,6 +170,7 @@ __all__ = [
     "classify",
     "derived_idle",
     "exit_code_for",
+    "from_config",
     "idle_guard",
     "idle_timeout",
     "inflight_tool_gate",

@@ -1,4 +1,4 @@
-"""What the environment says: `STREAMGUARD_MODE` and `STREAMGUARD_IDLE`.
+"""What the environment says: `STREAMGUARD_MODE` and `STREAMGUARD_IDLE`. Files: `configuration`.
 
 Read when first needed, so that a value is found wrong where it is used, with the variable's
 name in the error. Imports only errors.
@@ -47,8 +47,9 @@ def environment_idle() -> float | None:
     value = os.environ.get(IDLE)
     if not value:
         raise ConfigError(
-            f"idle_guard() was given no limit and {IDLE} is not set: "
-            f"write idle_guard(180), or set {IDLE} to a number of seconds (0 = off)"
+            f"idle_guard() was given no limit and nothing is configured: write idle_guard(180), "
+            f"set {IDLE} to a number of seconds (0 = off), or write `idle = 180` below [guard] in "
+            "streamguard.toml"
         )
     try:
         number = float(value)

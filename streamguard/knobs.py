@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from streamguard import backends
-from streamguard.config import Mode, environment_idle
+from streamguard.config import Mode
 from streamguard.errors import ConfigError
 from streamguard.watch import TOOLS_ALLOWANCE
 
@@ -61,7 +61,7 @@ DEFAULT_KILL_GRACE: Final = Default(5.0)
 
 LIMITS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total")
 # By how finely a backend talks: tokens, whole messages, or only a command's end.
-_PACES: Final[Mapping[str, Mapping[str, float | None]]] = MappingProxyType(
+PACES: Final[Mapping[str, Mapping[str, float | None]]] = MappingProxyType(
     {
         "tokens": {"idle": 120.0, "first": Default(300.0)},
         "messages": {"idle": 900.0},
@@ -123,15 +123,13 @@ def seconds_or_default(value: Seconds | None, name: str) -> float | None:
     return None if value is None else seconds(value, name, none="the default")
 
 
-def _idle(value: Seconds | str | Configured | None) -> Mapping[str, float | None]:
-    if isinstance(value, Configured):
-        return {"idle": environment_idle()}
+def _idle(value: Seconds | str | None) -> Mapping[str, float | None]:
     if not isinstance(value, str):
         return {"idle": optional_seconds(value, "idle")}
-    if value not in _PACES:
-        names = ", ".join(map(repr, _PACES))
+    if value not in PACES:
+        names = ", ".join(map(repr, PACES))
         raise ConfigError(f"idle={value!r}: use seconds, or one of the presets {names}")
-    return _PACES[value]
+    return PACES[value]
 
 
 def _tools(tools: Seconds | Mapping[str, Seconds | None] | None) -> dict[str, Any]:

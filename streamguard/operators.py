@@ -162,7 +162,8 @@ def idle_guard(
     Args:
         idle: Seconds of silence that end the stream; or how finely the backend talks, "tokens"
             (120 s, first 300), "messages" (900 s) or "command" (1800 s); None for no idle limit.
-            Left out, the environment variable STREAMGUARD_IDLE says it.
+            Left out, the configuration says it, and all else that is not written here: see
+            `from_config`.
 
         first: Seconds until a turn's first progress, in place of `idle` until then.
 
@@ -224,6 +225,11 @@ def idle_guard(
     written |= {k: v for k, v in given.items() if v is not None and not isinstance(v, Default)}
     if read != "auto":
         written["read"] = read
+    if isinstance(idle, Configured):
+        from streamguard.configuration import from_config
+
+        said = {k: v for k, v in written.items() if v is not CONFIGURED and v is not DEFAULT_TOOLS}
+        return from_config().guard(**said)
     return _operator("idle_guard", written)
 
 

@@ -38,7 +38,7 @@ Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
 
 # Of each pair the left one is pointless unless it is the smaller; `turn` may equal `total`,
 # since a stream of one turn is often given the same for both.
-_INSIDE: Final = (
+CONTRADICTIONS: Final = (
     *((inner, outer) for inner in ("idle", "first", "liveness") for outer in ("turn", "total")),
     ("turn", "total"),
 )
@@ -143,7 +143,7 @@ class Plan:
 
     def _contradictions(self) -> list[str]:
         said: list[str] = []
-        for inner, outer in _INSIDE:
+        for inner, outer in CONTRADICTIONS:
             a, b = self.limits.get(inner), self.limits.get(outer)
             if a is None or b is None or isinstance(a, Default) or isinstance(b, Default):
                 continue

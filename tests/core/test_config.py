@@ -510,8 +510,9 @@ def test_no_limit_said_anywhere(monkeypatch, value):
     with pytest.raises(ConfigError) as refused:
         idle_guard()
     assert str(refused.value) == (
-        "idle_guard() was given no limit and STREAMGUARD_IDLE is not set: write idle_guard(180), "
-        "or set STREAMGUARD_IDLE to a number of seconds (0 = off)"
+        "idle_guard() was given no limit and nothing is configured: write idle_guard(180), set "
+        "STREAMGUARD_IDLE to a number of seconds (0 = off), or write `idle = 180` below [guard] in "
+        "streamguard.toml"
     )
 
 

@@ -156,9 +156,9 @@ def test_the_repr_is_what_was_written():
 
 
 def test_the_repr_of_what_the_environment_says(monkeypatch):
-    """O9: a limit that configuration gave is not shown as if it had been written."""
+    """O9: what is in force is shown, whoever said it."""
     monkeypatch.setenv("STREAMGUARD_IDLE", "42")
-    assert repr(idle_guard()) == "idle_guard()"
+    assert repr(idle_guard()) == "idle_guard(42.0)"
     assert idle_guard().limits.idle == 42
 
 

@@ -1,0 +1,328 @@
+"""`from_config()`: what `streamguard.toml` or `pyproject.toml` says, as the objects that code makes.
+
+    config = from_config()
+    stream | config.guard()                          # idle_guard with what [guard] says
+    session(open) | config.guard("coder") | config.reconnect()
+    breaker = config.breaker("api")
+    async with config.flow.scope(name="deploy"): ...
+    print(config.explain())
+
+values   what may be written for each key
+files    where it is written: found, read, shown in errors
+
+All of it is checked when it is read, so that a mistake shows when a program starts and not when a
+backend hangs. Imports the parts that it makes when they are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from streamguard.config import IDLE, MODE, environment_idle, environment_mode, mode_in_force
+from streamguard.configuration import files, values
+from streamguard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from streamguard.breaker.breaker import CircuitBreaker
+    from streamguard.configuration.files import Source
+    from streamguard.operators import Operator
+    from streamguard.resume.operators import HostingOperator
+    from streamguard.resume.points import Opener
+    from streamguard.retry.policy import RetryPolicy
+    from streamguard.specs import FlowSpec
+
+__all__ = ["Configuration", "from_config"]
+
+_SECTIONS: Final = ("guard", "guards", "retry", "resume", "breaker", "breakers", "run", "flow")
+_DEFAULT: Final = "default"
+
+
+class _Setting(NamedTuple):
+    value: Any
+    origin: str
+
+
+def from_config(file: str | PathLike[str] | None = None) -> Configuration:
+    """The configuration in `file`, or in force for the working directory.
+
+    That is the nearest `streamguard.toml`, or `pyproject.toml` with `[tool.streamguard]`, from here
+    upwards, unless the environment variable STREAMGUARD_CONFIG names a file (or says "off").
+    STREAMGUARD_IDLE and STREAMGUARD_MODE go before both. Nothing written is a configuration, too.
+
+    Raises:
+        ConfigError: something that is written cannot be used, with its file, line and key.
+    """
+    return Configuration(files.find() if file is None else files.read(Path(file)))
+
+
+class Configuration:
+    """What is configured, all of it checked. See `from_config`."""
+
+    def __init__(self, source: Source | None) -> None:
+        self._source = source
+        self._guard = self._section(values.GUARD, "guard")
+        self._guards = self._named(values.GUARD, "guards")
+        self._retry = self._section(values.RETRY, "retry", others=values.RETRY_CLASSES)
+        self._backoffs = {
+            kind: self._section(values.BACKOFF, "retry", kind) for kind in values.RETRY_CLASSES
+        }
+        self._resume = self._section(values.RESUME, "resume")
+        self._breaker = self._section(values.BREAKER, "breaker")
+        self._breakers = self._named(values.BREAKER, "breakers")
+        self._run = self._section(values.RUN, "run")
+        if source is not None:
+            source.check_keys((*_SECTIONS, *values.FLOW))
+        self._check_the_whole()
+
+    def __repr__(self) -> str:
+        return f"<Configuration {self._source.path if self._source else 'without a file'}>"
+
+    @property
+    def path(self) -> Path | None:
+        """The file that it was read from."""
+        return self._source.path if self._source else None
+
+    # --- what is made of it -------------------------------------------------------------------
+
+    def guard(self, name: str = "", **knobs: Any) -> Operator:
+        """An `idle_guard` with what `[guard]` says, over it `[guards.NAME]`, over it `knobs`.
+
+        Raises:
+            ConfigError: `[guards.NAME]` is not there, or no idle limit is said anywhere.
+        """
+        from streamguard.operators import idle_guard
+
+        said = {key: setting.value for key, setting in self._guard_settings(name).items()}
+        said |= knobs
+        if "idle" not in said:
+            said["idle"] = environment_idle()  # raises, with what to do
+        return idle_guard(said.pop("idle"), **said)
+
+    def reconnect(
+        self,
+        open: Opener[Any] | None = None,  # noqa: A002 - the word of the contract
+        /,
+        **options: Any,
+    ) -> HostingOperator[Any]:
+        """A `reconnecting_resume` with what `[retry]` and `[resume]` say, over it `options`."""
+        from streamguard.resume.operators import reconnecting_resume
+
+        said = {key: setting.value for key, setting in self._resume.items()}
+        if "policy" not in options:
+            said["policy"] = self.retry_policy
+        return reconnecting_resume(open, **said | options)
+
+    @cached_property
+    def retry_policy(self) -> RetryPolicy:
+        """What `[retry]` says, and the contract's defaults for the rest."""
+        from dataclasses import replace
+
+        from streamguard.retry.policy import RetryPolicy
+
+        plain = RetryPolicy()
+        changed: dict[str, Any] = {key: setting.value for key, setting in self._retry.items()}
+        for kind, backoff in self._backoffs.items():
+            if backoff:
+                said = {key: setting.value for key, setting in backoff.items()}
+                changed[kind] = replace(getattr(plain, kind), **said)
+        return replace(plain, **changed)
+
+    def breaker(self, key: str = "", **options: Any) -> CircuitBreaker:
+        """A new `CircuitBreaker` with what `[breaker]` says, over it `[breakers.KEY]`."""
+        from streamguard.breaker.breaker import CircuitBreaker
+
+        said = {k: s.value for k, s in {**self._breaker, **self._breakers.get(key, {})}.items()}
+        return CircuitBreaker(key, **said | options)
+
+    @cached_property
+    def flow(self) -> FlowSpec:
+        """The limits of time scopes: `flow = "flow.yaml"`, or the tables of a spec in the file."""
+        from streamguard.specs import FlowSpec
+
+        source = self._source
+        if source is None:
+            return FlowSpec()
+        written = {key: source.table[key] for key in values.FLOW if key in source.table}
+        if "flow" not in source.table:
+            return FlowSpec.of(written, source=str(source.path))
+        if written:
+            raise ConfigError(
+                f"{source.where('flow')}: the limits of scopes are in this file, too "
+                f"({', '.join(written)}): keep them in one place"
+            )
+        named = source.table["flow"]
+        if not isinstance(named, str):
+            raise ConfigError(f'{source.where("flow")}: write a path, such as "flow.yaml"')
+        return FlowSpec.load(source.path.parent / named)
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """What `streamguard run` takes from here: `[run]`, and what `[guard]` says of limits."""
+        shared = {k: s for k, s in self._guard_settings("").items() if k in values.RUN}
+        if isinstance(shared.get("idle", _Setting(None, "")).value, str):
+            shared["idle"] = _Setting(_paced(shared["idle"].value), "")
+        if isinstance(shared.get("tools", _Setting(None, "")).value, Mapping):
+            del shared["tools"]  # the command has one allowance for all
+        if "kill_grace" in self._guard:
+            shared["kill_after"] = self._guard["kill_grace"]
+        said = {**shared, **self._run}
+        if (environment := _from_environment().get("idle")) is not None:
+            said["idle"] = environment
+        return {key: setting.value for key, setting in said.items()}
+
+    # --- what is in force, and why ------------------------------------------------------------
+
+    def explain(self) -> str:
+        """Every value in force, a line each, with where it comes from."""
+        rows: list[tuple[str, str, str]] = []
+        for section, settings in self._in_force():
+            for key, setting in settings.items():
+                rows.append((f"{section}.{key}", _shown(setting.value), setting.origin))
+        widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
+        lines = [
+            f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip()
+            for name, value, origin in rows
+        ]
+        head = str(self.path) if self.path else "no streamguard.toml, no [tool.streamguard]"
+        return "\n".join((f"# {head}", *lines))
+
+    def _in_force(self) -> list[tuple[str, Mapping[str, _Setting]]]:
+        from dataclasses import fields
+
+        from streamguard.breaker.breaker import CircuitBreaker
+        from streamguard.knobs import DEFAULT_DISCONNECT_TIMEOUT, DEFAULT_KILL_GRACE, DEFAULT_TOOLS
+
+        guard = dict.fromkeys(values.GUARD, _Setting(None, _DEFAULT)) | {
+            "tools": _Setting(float(DEFAULT_TOOLS), _DEFAULT),
+            "disconnect_timeout": _Setting(float(DEFAULT_DISCONNECT_TIMEOUT), _DEFAULT),
+            "kill_grace": _Setting(float(DEFAULT_KILL_GRACE), _DEFAULT),
+            "mode": _Setting("enforce", _DEFAULT),
+        }
+        guard |= self._guard_settings("")
+        if os.environ.get(MODE) and environment_mode() == mode_in_force(guard["mode"].value):
+            guard["mode"] = _Setting(environment_mode(), f"environment variable {MODE}")
+        shown = [("guard", guard)]
+        shown += [(f"guards.{name}", settings) for name, settings in self._guards.items()]
+        policy = self.retry_policy
+        retry = {key: _Setting(getattr(policy, key), _DEFAULT) for key in values.RETRY}
+        shown.append(("retry", {**retry, **self._retry}))
+        for kind in values.RETRY_CLASSES:
+            backoff = getattr(policy, kind)
+            keys = (f.name for f in fields(backoff))
+            plain = {key: _Setting(getattr(backoff, key), _DEFAULT) for key in keys}
+            shown.append((f"retry.{kind}", {**plain, **self._backoffs[kind]}))
+        options = CircuitBreaker.__init__.__kwdefaults__ or {}
+        breaker = {key: _Setting(options[key], _DEFAULT) for key in values.BREAKER}
+        shown.append(("breaker", {**breaker, **self._breaker}))
+        shown += [(f"breakers.{key}", settings) for key, settings in self._breakers.items()]
+        shown += [("resume", self._resume), ("run", self._run)]
+        flow = {
+            f"{what}.{kind}": _Setting(value, self._flow_origin())
+            for kind, override in self.flow.kinds.items()
+            for what, value in (("timeouts", override.timeout), ("hard_limits", override.hard))
+            if value is not None
+        }
+        return [*shown, ("flow", flow)]
+
+    def _flow_origin(self) -> str:
+        source = self._source
+        return "" if source is None else source.where("flow").rpartition(":")[0]
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _guard_settings(self, name: str) -> dict[str, _Setting]:
+        if name and name not in self._guards:
+            known = ", ".join(self._guards) or "none"
+            where = f"{self.path}: " if self.path else ""
+            raise ConfigError(f"{where}there is no [guards.{name}]; there are: {known}")
+        return {**self._guard, **self._guards.get(name, {}), **_from_environment()}
+
+    def _named(self, section: values.Section, key: str) -> dict[str, dict[str, _Setting]]:
+        if self._source is None:
+            return {}
+        return {name: self._section(section, key, name) for name in self._source.section(key)}
+
+    def _section(
+        self, section: values.Section, *keys: str, others: tuple[str, ...] = ()
+    ) -> dict[str, _Setting]:
+        source = self._source
+        if source is None:
+            return {}
+        source.check_keys((*section, *others), *keys)
+        settings: dict[str, _Setting] = {}
+        for key, value in source.section(*keys).items():
+            if key in others:
+                continue
+            where = source.where(*keys, key)
+            try:
+                settings[key] = _Setting(section[key](value), where.rpartition(": ")[0])
+            except ValueError as error:
+                raise ConfigError(f"{where} = {value!r}: {error}") from None
+        return settings
+
+    def _check_the_whole(self) -> None:
+        """What contradicts itself is refused, with the file that says so."""
+        self._check_guard("guard", self._guard)
+        for name, settings in self._guards.items():
+            self._check_guard(f"guards.{name}", {**self._guard, **settings})
+        try:
+            _ = self.retry_policy
+            for key in ("", *self._breakers):
+                self.breaker(key)
+        except ConfigError as error:
+            raise ConfigError(f"{self.path}: {error}") from error
+        _ = self.flow
+
+    def _check_guard(self, section: str, settings: Mapping[str, _Setting]) -> None:
+        from streamguard.plan import CONTRADICTIONS
+
+        for inner, outer in CONTRADICTIONS:
+            small, large = settings.get(inner), settings.get(outer)
+            if small is None or large is None:
+                continue
+            within = _paced(small.value)
+            if within is None or large.value is None:
+                continue
+            if within > large.value or (within == large.value and inner != "turn"):
+                raise ConfigError(
+                    f"{small.origin}: {section}.{inner} ({_shown(within)}) can never be reached: "
+                    f"{outer} ({_shown(large.value)}) comes first. Lower it, or raise {outer}"
+                )
+
+
+def _from_environment() -> dict[str, _Setting]:
+    said: dict[str, _Setting] = {}
+    if os.environ.get(IDLE):
+        said["idle"] = _Setting(environment_idle(), f"environment variable {IDLE}")
+    return said
+
+
+def _paced(value: Any) -> float | None:
+    """The seconds of an idle limit, a pace's included."""
+    if isinstance(value, str):
+        from streamguard.knobs import PACES
+
+        return PACES[value]["idle"]
+    number: float | None = value
+    return number
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "off"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g} s" if value != float("inf") else "none"
+    if isinstance(value, tuple):
+        return ", ".join(f"{part:g}" for part in cast("tuple[float, ...]", value)) + " s"
+    if isinstance(value, Mapping):
+        by_name = cast("Mapping[str, float | None]", value)
+        return ", ".join(f"{name} {_shown(part)}" for name, part in by_name.items())
+    return str(value)

@@ -1,0 +1,217 @@
+"""What may be written in a configuration: for each key a converter, with a clear error for the rest.
+
+A converter takes a value as TOML has it and gives the knob's; it raises ValueError with what to write
+instead, to which the caller adds file, line and key. Knows the names of knobs, nothing of files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, cast, get_args
+
+from streamguard.config import Mode
+
+Converter: TypeAlias = Callable[[Any], Any]
+
+_UNITS: Final = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
+_WITH_UNIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_A_DAY: Final = 86400.0
+_PACES: Final = ("tokens", "messages", "command")
+_SUCH_AS: Final = 'write seconds, or a text with a unit, such as "90s", "3m" or "1.5h"'
+
+
+def duration(value: Any) -> float:
+    """Seconds. A number so large that it must be milliseconds needs a unit."""
+    number: float
+    if isinstance(value, str):
+        if (written := _WITH_UNIT.fullmatch(value.strip())) is None:
+            raise ValueError(_SUCH_AS)
+        number = float(written[1]) * _UNITS[written[2]]
+    elif not _is_number(value):
+        raise ValueError(_SUCH_AS)
+    else:
+        number = float(value)
+        if number > _A_DAY:
+            raise ValueError(
+                f"that is {number / 3600:,.0f} hours; if milliseconds are meant, write "
+                f'{number / 1000:g}, else say it with a unit: "{number / 3600:g}h"'
+            )
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{_SUCH_AS}, and more than 0")
+    return number
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def limit(value: Any) -> float | None:
+    """As `duration`, with 0, false and "off" for no limit."""
+    if value is False or value == "off" or (_is_number(value) and value == 0):
+        return None
+    try:
+        return duration(value)
+    except ValueError as error:
+        raise ValueError(f'{error} (0, false or "off" for no limit)') from None
+
+
+def grace(value: Any) -> float:
+    """As `duration`; 0 is at once."""
+    return 0.0 if _is_number(value) and value == 0 else duration(value)
+
+
+def idle(value: Any) -> float | str | None:
+    """A limit, or how finely a backend talks."""
+    if value in _PACES:
+        return str(value)
+    try:
+        return limit(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or one of {', '.join(_PACES)}") from None
+
+
+def tools(value: Any) -> float | dict[str, float | None] | None:
+    """A limit for all tools, or a table of limits by name."""
+    if not isinstance(value, Mapping):
+        return limit(value)
+    by_name: dict[str, float | None] = {}
+    for name, allowance in cast("Mapping[str, Any]", value).items():
+        try:
+            by_name[name] = limit(allowance)
+        except ValueError as error:
+            raise ValueError(f"{name} = {allowance!r}: {error}") from None
+    return by_name
+
+
+def delays(value: Any) -> tuple[float, ...]:
+    """A list of durations; 0 is at once."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("write a list of delays, such as [0, 5, 15]")
+    written: list[object] = value
+    return tuple(map(grace, written))
+
+
+def count(value: Any) -> int:
+    """A whole number from 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("write a whole number, from 0")
+    return value
+
+
+def count_or_never(value: Any) -> int | None:
+    """A whole number, or false for never."""
+    return None if value is False else count(value)
+
+
+def share(value: Any) -> float:
+    """A part of something, from 0 up."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < float("inf")
+    ):
+        raise ValueError("write a number from 0, such as 0.5")
+    return float(value)
+
+
+def text(value: Any) -> str:
+    """A text with something in it."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("write a text")
+    return value
+
+
+def switch(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ValueError("write true or false")  # noqa: TRY004 - the caller adds the key
+    return value
+
+
+def one_of(*words: str) -> Converter:
+    """One of `words`."""
+
+    def convert(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"write one of {', '.join(map(repr, words))}")
+        return str(value)
+
+    return convert
+
+
+Section: TypeAlias = Mapping[str, Converter]
+
+GUARD: Final[Section] = MappingProxyType(
+    {
+        "idle": idle,
+        "first": limit,
+        "liveness": limit,
+        "tools": tools,
+        "turn": limit,
+        "exit_grace": limit,
+        "total": limit,
+        "disconnect_timeout": duration,
+        "kill_grace": grace,
+        "mode": one_of(*get_args(Mode)),
+    }
+)
+BACKOFF: Final[Section] = MappingProxyType(
+    {"retries": count, "delays": delays, "jitter": share, "jitter_cap": duration}
+)
+RETRY_CLASSES: Final = (
+    "idle",
+    "network",
+    "server",
+    "rate_limit",
+    "unknown",
+    "auth",
+    "permanent",
+    "validation",
+)
+RETRY: Final[Section] = MappingProxyType(
+    {
+        "cap": duration,
+        "max_in_a_row": count,
+        "max_reconnects": count,
+        "productive_span": duration,
+        "instant": duration,
+        "min_attempt": duration,
+    }
+)
+RESUME: Final[Section] = MappingProxyType(
+    {"prompt": text, "resume_after_unconfirmed_teardown": switch}
+)
+BREAKER: Final[Section] = MappingProxyType(
+    {
+        "open_after": count,
+        "pause": duration,
+        "escalate_after": count_or_never,
+        "reset_after": count,
+        "probes": count,
+        "probe_lease": duration,
+        "on_open": one_of("raise", "wait"),
+    }
+)
+# The command's own; what it shares with a guard is taken from there if it is not written here.
+RUN: Final[Section] = MappingProxyType(
+    {
+        **{name: GUARD[name] for name in ("first", "turn", "exit_grace", "total")},
+        "idle": limit,
+        "first_json": limit,
+        "tools": limit,
+        "kill_after": grace,
+        "signal": text,
+        "preserve_status": switch,
+        "pty": switch,
+        "reap": switch,
+        "retries": count,
+        "backoff": delays,
+        "record": text,
+        "status_file": text,
+        "errors": one_of("text", "json"),
+        "verbose": switch,
+    }
+)
+FLOW: Final = ("timeouts", "hard_limits", "steps")
