@@ -1,6 +1,6 @@
 """What the configuration says for `streamguard run`, read only where there is any.
 
-The library's `config` knows how; here is only decided whether it is worth importing, which takes
+`streamguard.configuration` knows how; here is only decided whether it is worth importing, which takes
 longer than all the rest of the command's start.
 """
 
@@ -13,23 +13,46 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_IDLE = "STREAMGUARD_IDLE"
-_MODE = "STREAMGUARD_MODE"
+_VARIABLES = ("STREAMGUARD_IDLE", "STREAMGUARD_MODE", "STREAMGUARD_CONFIG")
+_FILES = ("streamguard.toml", "pyproject.toml")
 
 
 def configured() -> dict[str, Any]:
     """Values by the names of `runner.settings`, and `mode`. UsageError if they cannot be used."""
-    found: dict[str, Any] = {}
-    if not (os.environ.get(_IDLE) or os.environ.get(_MODE)):
-        return found
-    from streamguard import config
+    if not (any(map(os.environ.get, _VARIABLES)) or _may_have_a_file()):
+        return {}
     from streamguard.cli.arguments import UsageError
+    from streamguard.config import mode_in_force
+    from streamguard.configuration import Configuration, files
     from streamguard.errors import ConfigError
 
     try:
-        found["mode"] = config.mode_in_force(None)
-        if os.environ.get(_IDLE):
-            found["idle"] = config.environment_idle()
+        configuration = Configuration(files.find())
+        found = dict(configuration.run)
+        found["mode"] = mode_in_force(configuration.mode)
+        if "signal" in found:
+            found["signal"] = _signal(found["signal"])
     except ConfigError as error:
         raise UsageError(str(error)) from None
     return found
+
+
+def _may_have_a_file() -> bool:
+    folder = os.path.abspath("")
+    while True:
+        if any(os.path.exists(os.path.join(folder, name)) for name in _FILES):
+            return True
+        above = os.path.dirname(folder)
+        if above == folder:
+            return False
+        folder = above
+
+
+def _signal(name: str) -> int:
+    from streamguard.cli.run import signal_number
+    from streamguard.errors import ConfigError
+
+    try:
+        return signal_number(name)
+    except ValueError as error:
+        raise ConfigError(f"run.signal = {name!r}: {error}") from None

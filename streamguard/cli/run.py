@@ -178,8 +178,8 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
         raise UsageError("which command? Put it at the end: streamguard run --idle 15m -- ...")
     settings = Settings()
     settings.command = tuple(command)
-    settings.errors_as_json = said.pop("errors", "text") == "json"
     values = configured() | said
+    settings.errors_as_json = values.pop("errors", "text") == "json"
     mode = values.pop("mode", "enforce")
     settings.only_warn, settings.is_off = mode == "warn", mode == "off"
     for name, value in values.items():

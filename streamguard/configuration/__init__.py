@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from streamguard.breaker.breaker import CircuitBreaker
+    from streamguard.config import Mode
     from streamguard.configuration.files import Source
     from streamguard.operators import Operator
     from streamguard.resume.operators import HostingOperator
@@ -58,11 +59,13 @@ def from_config(file: str | PathLike[str] | None = None) -> Configuration:
     Raises:
         ConfigError: something that is written cannot be used, with its file, line and key.
     """
-    return Configuration(files.find() if file is None else files.read(Path(file)))
+    found = Configuration(files.find() if file is None else files.read(Path(file)))
+    found.check()
+    return found
 
 
 class Configuration:
-    """What is configured, all of it checked. See `from_config`."""
+    """What is configured. Each value is checked when it is read; `check` makes the whole of it."""
 
     def __init__(self, source: Source | None) -> None:
         self._source = source
@@ -78,7 +81,9 @@ class Configuration:
         self._run = self._section(values.RUN, "run")
         if source is not None:
             source.check_keys((*_SECTIONS, *values.FLOW))
-        self._check_the_whole()
+        self._check_guard("guard", self._guard)
+        for name, settings in self._guards.items():
+            self._check_guard(f"guards.{name}", {**self._guard, **settings})
 
     def __repr__(self) -> str:
         return f"<Configuration {self._source.path if self._source else 'without a file'}>"
@@ -160,6 +165,11 @@ class Configuration:
         if not isinstance(named, str):
             raise ConfigError(f'{source.where("flow")}: write a path, such as "flow.yaml"')
         return FlowSpec.load(source.path.parent / named)
+
+    @property
+    def mode(self) -> Mode | None:
+        """What `[guard]` says of the mode."""
+        return self._guard["mode"].value if "mode" in self._guard else None
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -266,11 +276,8 @@ class Configuration:
                 raise ConfigError(f"{where} = {value!r}: {error}") from None
         return settings
 
-    def _check_the_whole(self) -> None:
-        """What contradicts itself is refused, with the file that says so."""
-        self._check_guard("guard", self._guard)
-        for name, settings in self._guards.items():
-            self._check_guard(f"guards.{name}", {**self._guard, **settings})
+    def check(self) -> None:
+        """Make all that can be made of it, so that a value which nothing takes shows now. ConfigError."""
         try:
             _ = self.retry_policy
             for key in ("", *self._breakers):

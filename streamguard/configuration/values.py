@@ -89,7 +89,7 @@ def delays(value: Any) -> tuple[float, ...]:
     """A list of durations; 0 is at once."""
     if not isinstance(value, list) or not value:
         raise ValueError("write a list of delays, such as [0, 5, 15]")
-    written: list[object] = value
+    written = cast("list[object]", value)
     return tuple(map(grace, written))
 
 

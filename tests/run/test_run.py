@@ -623,3 +623,16 @@ def test_a_folder_that_others_can_write_to_is_not_used(commands, monkeypatch):
     assert list(folder.iterdir()) == []
     with pytest.raises(published.UnsafeFolderError):
         published.folder()
+
+
+def test_a_file_says_what_the_command_line_does_not(commands, tmp_path):
+    """T12: with its place, if it cannot be used."""
+    file = tmp_path / "streamguard.toml"
+    file.write_text(f'[run]\nidle = "{SHORT}s"\nerrors = "json"\nsignal = "kill"\n')
+    done = commands.guarded("--", *ENDLESS, cwd=tmp_path)
+    assert done.code == 137
+    assert json.loads(done.err)["limit"] == "idle"
+    file.write_text("[run]\nidel = 3\n")
+    done = commands.guarded("--", "true", cwd=tmp_path)
+    assert done.code == 125
+    assert "streamguard.toml:2: run.idel: unknown; did you mean 'idle'?" in done.err
