@@ -11,7 +11,8 @@ Progress, never an exception.
                            a tool's message               WorkFinished
     values                 a state that a person spoke    WaitEnded: idle anew, but no answer
                            last in, as the first one      of the model's yet (S0)
-    tasks, debug           a task's start                 nothing (of `nodes`: WorkStarted)
+    tasks, debug           a task's start                 WorkStarted for each call that it is
+                                                          given (of `nodes`: for itself)
                            a task's result                as updates; Failed; WorkFinished
     messages               a token                        Progress, Usage
                            of a tool call                 WorkStarted, of all calls of its step
@@ -39,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from streamguard.backends._fields import Fields, fields_of, text_in
 from streamguard.backends._langchain import (
@@ -61,6 +62,9 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
+
+if TYPE_CHECKING:
+    from streamguard.resume.sessions import Session
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 
@@ -91,6 +95,41 @@ def reader(*nodes: str) -> Callable[[object], Said]:
         return _read(message, named)
 
     return read_with_nodes
+
+
+def _as_user_message(prompt: str) -> dict[str, Any]:
+    return {"messages": [("user", prompt)]}
+
+
+def session(
+    graph: Any,
+    config: Fields,
+    /,
+    *,
+    prompt: str | None = None,
+    inputs: Callable[[str], Any] = _as_user_message,
+    **options: Any,
+) -> Session[Any]:
+    """A thread of a graph that outlives its runs: pipe it through operators.
+
+        chat = langgraph.session(graph, {"configurable": {"thread_id": "7"}}, prompt="Fix it")
+        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
+
+    A run that hangs is cancelled, and the graph runs on from its last checkpoint: the nodes that
+    were under way begin anew, those that had ended do not. A prompt that comes while the thread
+    waits at an `interrupt()` is the answer to it.
+
+    Args:
+        graph: A compiled graph with a checkpointer.
+        config: As for `graph.astream`; names the `thread_id`.
+        prompt: What is asked first.
+        inputs: What a prompt is as the graph's input; a user's message unless told otherwise.
+        options: All else for `graph.astream`: `context=`, `subgraphs=`, and `stream_mode=`, which
+            is `["updates", "tasks"]` unless told otherwise.
+    """
+    from streamguard.backends._langgraph_session import open_session
+
+    return open_session(graph, config, prompt, inputs, options)
 
 
 def _read(message: object, nodes: frozenset[str]) -> Said:
@@ -203,9 +242,18 @@ def _task(task: Fields, nodes: frozenset[str]) -> Said:
     if "result" in task or "error" in task:
         return _task_result(task, nodes)
     id_, name = text_in(task.get("id")), text_in(task.get("name"))
-    if id_ is None or name is None or name not in nodes:
-        return _NOTHING  # it has begun, and done nothing yet
-    return WorkStarted(_task_key(id_), name, "task")
+    if id_ is not None and name is not None and name in nodes:
+        return WorkStarted(_task_key(id_), name, "task")
+    # It has begun, and done nothing yet. What it is given may be calls that are run anew, after a
+    # resume that tells of their model's message no more.
+    return [signal for signal in _given(task.get("input")) if isinstance(signal, WorkStarted)]
+
+
+def _given(given: object) -> Iterable[Signal]:
+    fields = fields_of(given)
+    if (call := fields.get("tool_call")) is not None:  # one of several, each in a task of its own
+        return [WorkStarted(id_, name) for id_, name in calls_of({"tool_calls": [call]})]
+    return [signal for value in fields.values() for signal in _history(value)]
 
 
 def _task_result(task: Fields, nodes: frozenset[str]) -> Said:

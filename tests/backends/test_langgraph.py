@@ -90,6 +90,16 @@ PAYLOADS = {  # mode, payload, signals
         {"id": "x1", "name": "agent", "input": {}, "triggers": ("a",)},
         NOTHING,
     ),
+    "a task that is to answer calls": (
+        "tasks",
+        {"id": "x2", "name": "t", "input": {"messages": [CALLS_TWO, ANSWERS]}, "triggers": ()},
+        [WorkStarted("t2", "weather")],
+    ),
+    "a task that is to answer one": (
+        "tasks",
+        {"id": "x2", "name": "t", "input": {"tool_call": call()}, "triggers": ("__pregel_push",)},
+        STARTED,
+    ),
     "its result": (
         "tasks",
         {"id": "x1", "name": "a", "error": None, "result": {"m": [CALLS]}, "interrupts": []},
@@ -245,7 +255,7 @@ def test_nodes_that_are_named_are_work_from_their_start_to_their_result():
     read = langgraph.reader("build")
     assert read(("tasks", BUILDS)) == WorkStarted("task:x1", "build", "task")
     assert read(("tasks", BUILT)) == [WorkFinished("task:x1")]
-    assert read(("tasks", {**BUILDS, "name": "agent"})) == ()
+    assert not read(("tasks", {**BUILDS, "name": "agent"}))
     assert resolve(read).always_ends_turns is False
 
 

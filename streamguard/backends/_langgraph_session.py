@@ -1,0 +1,94 @@
+"""`langgraph.session`: a thread of a graph, run on from its last checkpoint after a failure.
+
+What a graph is given depends on where its thread stands: a prompt is new input, an answer to its
+interrupt, or nothing at all where a run was left in the middle. The one module of this backend that
+knows sessions; imported when one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from importlib import import_module
+from typing import Any
+
+from streamguard.backends._fields import Fields, fields_of, text_in
+from streamguard.errors import ConfigError
+from streamguard.resume.points import Connection, ResumePoint
+from streamguard.resume.sessions import Session, session
+
+# A tool that runs anew after a resume is told of by its task alone.
+STREAM_MODE = ["updates", "tasks"]
+
+
+def open_session(
+    graph: Any,
+    config: Fields,
+    prompt: str | None,
+    inputs: Callable[[str], Any],
+    options: Fields,
+) -> Session[Any]:
+    """The session that `langgraph.session` promises."""
+    thread = text_in(fields_of(config.get("configurable")).get("thread_id"))
+    if thread is None:
+        raise ConfigError(
+            f"langgraph.session(graph, {config!r}): a run is gone on with by its thread, so name "
+            'one: config={"configurable": {"thread_id": "issue-7"}}'
+        )
+    if getattr(graph, "checkpointer", None) in (None, False):
+        raise ConfigError(
+            "langgraph.session(graph): the graph keeps no checkpoints, so there is nothing to go on "
+            "from. Write builder.compile(checkpointer=...), or guard its stream alone: "
+            "graph.astream(...) | idle_guard(180)"
+        )
+    run = _Thread(graph, config, inputs, {"stream_mode": STREAM_MODE, **options})
+    return session(run.open, prompt=prompt, point=ResumePoint(token=thread))
+
+
+class _Thread:
+    """A graph's thread, and what its present turn was asked."""
+
+    def __init__(
+        self, graph: Any, config: Fields, inputs: Callable[[str], Any], options: Fields
+    ) -> None:
+        self._graph = graph
+        self._config = config
+        self._inputs = inputs
+        self._options = options
+        self._asked: Any = None
+
+    @asynccontextmanager
+    async def open(self, point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
+        """There is nothing to connect to; what differs is what the first run is given."""
+        is_another_attempt = point.reason is not None
+
+        async def turn(prompt: str) -> AsyncGenerator[Any, None]:
+            nonlocal is_another_attempt
+            if is_another_attempt:
+                given = await self._what_is_left()
+                is_another_attempt = False
+            else:
+                given = self._asked = await self._what_is_asked(prompt)
+            # `async for` alone would leave the run to the collector.
+            async with aclosing(
+                self._graph.astream(given, self._config, **self._options)
+            ) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+        yield Connection(turn)
+
+    async def _what_is_asked(self, prompt: str) -> Any:
+        if not await self._interrupts():
+            return self._inputs(prompt)
+        types: Any = import_module("langgraph.types")
+        return types.Command(resume=prompt)
+
+    async def _what_is_left(self) -> Any:
+        """None goes on with the tasks that are due; without any the input never came through."""
+        state = await self._graph.aget_state(self._config)
+        return None if state.next and not await self._interrupts() else self._asked
+
+    async def _interrupts(self) -> bool:
+        state = await self._graph.aget_state(self._config)
+        return any(task.interrupts for task in state.tasks)

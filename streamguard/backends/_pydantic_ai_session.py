@@ -1,0 +1,70 @@
+"""`pydantic_ai.session`: a conversation of an agent's, with its history in our hands.
+
+A run that was given up hands over what it had come to: pydantic-ai marks what was cut, and tells the
+model of a tool that was interrupted. The one module of this backend that knows sessions; imported
+when one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+from streamguard.backends._fields import Fields, fields_of
+from streamguard.errors import ConfigError
+from streamguard.resume.points import Connection, ResumePoint
+from streamguard.resume.sessions import Session, session
+
+
+def open_session(
+    agent: Any, prompt: str | None, history: Sequence[Any], options: Fields
+) -> Session[Any]:
+    """The session that `pydantic_ai.session` promises."""
+    if not hasattr(agent, "run_stream_events"):
+        raise ConfigError(
+            f"pydantic_ai.session({agent!r}): pass an Agent, which has run_stream_events"
+        )
+    conversation = str(options.get("conversation_id") or uuid4())
+    talk = _Talk(agent, history, {**options, "conversation_id": conversation})
+    return session(talk.open, prompt=prompt, point=ResumePoint(token=conversation))
+
+
+class _Talk:
+    """An agent, and what was said so far."""
+
+    def __init__(self, agent: Any, history: Sequence[Any], options: Fields) -> None:
+        self._agent = agent
+        self._history = list(history)
+        self._options = options
+
+    @asynccontextmanager
+    async def open(self, _point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
+        """There is nothing to connect to: the history is all that a run needs."""
+        yield Connection(self._turn)
+
+    async def _turn(self, prompt: str) -> AsyncGenerator[Any, None]:
+        heard: Any = None
+        run = self._agent.run_stream_events(
+            prompt, message_history=self._history or None, **self._options
+        )
+        try:
+            async with run as events:
+                async for event in events:
+                    heard = events
+                    yield event
+        finally:
+            # Once it is left: only then is what was cut marked as such. A prompt that was never
+            # answered is sent again, so it is not kept.
+            if heard is not None:
+                self._history = _without_silence(heard.all_messages())
+
+
+def _without_silence(history: Sequence[Any]) -> list[Any]:
+    """`history` without an answer that was cut before its first word."""
+    kept = list(history)
+    last: Fields = fields_of(kept[-1]) if kept else {}
+    if last.get("kind") == "response" and not last.get("parts"):
+        kept.pop()
+    return kept
