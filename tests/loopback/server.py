@@ -51,6 +51,9 @@ class Request:
     """How its answer ended: "complete", "left" (by the client), "cut", "reset"; "" is not yet."""
     stalled: bool = False
 
+    def __repr__(self) -> str:
+        return f"<{self.number}: {self.method} {self.path} {self.ended or 'open'}>"
+
     @property
     def history(self) -> list[tuple[str, str]]:
         """The conversation that it carries, as (role, text), in the same words for each API."""

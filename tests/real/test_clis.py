@@ -1,0 +1,159 @@
+"""The real CLIs of Claude, Codex and Gemini under a guard, on a server that misbehaves.
+
+Real time: WINDOW is as long as a busy machine needs, and `first` is longer, since a CLI's start is.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from streamguard import (
+    Connection,
+    IdleTimeoutError,
+    ToolTimeoutError,
+    idle_guard,
+    json_lines,
+    reconnecting_resume,
+    session,
+)
+from streamguard.backends import find
+from streamguard.events import TornDown
+from streamguard.process import marked_env
+from streamguard.signals import SIGNALS, Liveness, TurnEnded
+from tests.loopback.script import pings, stall, text
+from tests.process.backends import PATIENCE
+from tests.support import Events, take
+
+WINDOW = 4.0
+GRACE = 1.0
+
+
+def run(main, backend="asyncio"):
+    return anyio.run(main, backend=backend)
+
+
+def guard(idle=WINDOW, **more):
+    return idle_guard(idle, first=2 * PATIENCE, kill_grace=GRACE, **more)
+
+
+def guarded(cli, operator, prompt="Begin."):
+    """A stream of a CLI's lines: what users pipe, and how they are told to start it."""
+    return json_lines(cli.start(prompt, env=marked_env({}))) | operator
+
+
+def signals(messages):
+    """What the lines say, by the reader that is found for them."""
+    said = []
+    for message in messages:
+        if (backend := find(message)) is not None:
+            signal = backend.read(message)
+            said += [signal] if isinstance(signal, SIGNALS) else list(signal or ())
+    return said
+
+
+def outcomes(messages):
+    return [each.outcome for each in signals(messages) if isinstance(each, TurnEnded)]
+
+
+def test_a_normal_run_is_left_alone(cli, server, backends):
+    """D1, T14: and the server sees who it is: no call goes elsewhere."""
+    server.script(text("I look. ") + cli.shell("echo it is here"), text("Done."))
+    events = Events()
+
+    async def main():
+        return await take(guarded(cli, guard(idle=PATIENCE, observer=events)))
+
+    taken = run(main)
+    assert taken.error is None
+    assert outcomes(taken.messages) == ["success"]
+    assert events.of(TornDown) == []
+    assert cli.started[0].wait(PATIENCE) == 0
+    assert backends.living() == set()
+    assert "it is here" in server.requests[1].prompt
+    assert [each.path for each in server.others if each.method == "CONNECT"] == []
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_hang_is_found_at_the_window(cli, server, backends, backend):
+    """T2, D4: and nothing is left of it."""
+    server.script(text("I ", "think.") | stall(after=cli.midway))
+
+    async def main():
+        return await take(guarded(cli, guard(first=WINDOW + 2)))
+
+    taken = run(main, backend)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.verdict.waited >= WINDOW
+    assert taken.error.teardown.confirmed
+    assert backends.living() == set()
+
+
+def test_a_long_tool_is_no_hang(cli, server):
+    """T5: it takes longer than the window."""
+    server.script(cli.shell(f"sleep {WINDOW + 1}; echo at last"), text("Done."))
+
+    async def main():
+        return await take(guarded(cli, guard()))
+
+    taken = run(main)
+    assert taken.error is None
+    assert outcomes(taken.messages) == ["success"]
+    assert "at last" in server.requests[1].prompt
+
+
+def test_pings_are_no_work(cli, server, backends):
+    """T1."""
+    cli.partials = True  # of Claude's; else it keeps them to itself
+    server.script(text("I ", "think.") | pings(after=cli.midway))
+
+    async def main():
+        return await take(guarded(cli, guard()))
+
+    taken = run(main)
+    assert isinstance(taken.error, IdleTimeoutError)
+    if cli.name == "claude":
+        assert any(isinstance(each, Liveness) for each in signals(taken.messages))
+    assert backends.living() == set()
+
+
+def test_a_teardown_takes_the_tools_along(cli, server, backends):
+    """D4: the one that runs, and one that has left for a session of its own."""
+    server.script(cli.shell("setsid sleep 1000 & sleep 1001"))
+
+    async def main():
+        return await take(guarded(cli, guard(idle=2 * PATIENCE, tools=WINDOW)))
+
+    taken = run(main)
+    assert isinstance(taken.error, ToolTimeoutError)
+    assert taken.error.teardown.confirmed
+    assert backends.living() == set()
+
+
+def test_a_hung_session_is_resumed_with_its_history(cli, server, backends):
+    """R3, D5: the first process is dead before the second begins, and the server sees all that was said."""
+    server.script(
+        text("I begin. ") + cli.shell("echo the first result"),
+        text("I ", "think.") | stall(after=cli.midway),
+        text("All is done."),
+    )
+
+    @asynccontextmanager
+    async def attempt(point):
+        assert backends.living() == set()
+        process = cli.start(point.prompt, point.token, env=marked_env({}))
+        yield Connection(json_lines(process), process=process)
+
+    async def main():
+        talk = session(attempt, prompt="Find it.") | guard() | reconnecting_resume(backoff=[0])
+        async with talk as chat:
+            return [message async for message in chat]
+
+    messages = run(main)
+    assert outcomes(messages) == ["success"]
+    assert len(cli.started) == 2
+    history = " ".join(said for _, said in server.requests[-1].history)
+    for said in ("Find it.", "I begin.", "the first result", "Continue."):
+        assert said in history
