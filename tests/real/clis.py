@@ -21,6 +21,10 @@ TOOLS = Path(
 )
 
 
+# A shell command without an end. (Claude refuses to sleep.)
+FOREVER = "tail -f /dev/null"
+
+
 class MissingError(Exception):
     """A command line is not on this machine; the text says what to run."""
 
@@ -126,6 +130,9 @@ check_for_update_on_startup = false
 
 [analytics]
 enabled = false
+
+[features]
+plugins = false
 
 [model_providers.loopback]
 name = "loopback"

@@ -14,12 +14,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from tests.loopback.script import Reply, cut, error, pings, status, text
 from tests.loopback.server import ModelServer
-from tests.process.backends import Backends
-from tests.real.clis import CLIS, Cli
+from tests.process.backends import Backends, comes_true
+from tests.real.clis import CLIS, FOREVER, Cli
 
 FOLDER = Path(__file__).parent / "recorded"
 
@@ -35,8 +36,10 @@ class Scenario:
     forever: Reply | None = None
     env: dict[str, str] = field(default_factory=dict)
     partials: bool = False
-    interrupt_at: str = ""
-    """Send SIGINT when a line has this in it."""
+    ended_at: str = ""
+    """End it at the first line that has this in it, once the tool runs."""
+
+    end: Callable[[Popen[bytes], Backends], None] | None = None
 
 
 _SUBAGENT = "Count the files."
@@ -60,7 +63,15 @@ def _failing_tool(cli):
 
 
 def _busy(cli):
-    return [cli.shell("sleep 1000")]
+    return [cli.shell(FOREVER)]
+
+
+def _interrupt(process: Popen[bytes], _backends: Backends) -> None:
+    process.send_signal(signal.SIGINT)
+
+
+def _kill(_process: Popen[bytes], backends: Backends) -> None:
+    backends.kill()
 
 
 _COMMON = {
@@ -77,12 +88,13 @@ SCENARIOS = {
         "pings": Scenario(
             lambda cli: [text("I ", "think.") | pings(after=cli.midway)],
             partials=True,
-            interrupt_at='"ping"',
+            ended_at='"ping"',
+            end=_interrupt,
         ),
         "overloaded": Scenario(_nothing, forever=status(529), env=_IMPATIENT),
         "background": Scenario(
             lambda cli: [
-                _in_background(cli.shell("sleep 1; echo finished")),
+                _in_background(cli.shell(f"timeout 1 {FOREVER}; echo finished")),
                 text("It runs."),
                 text("It has finished."),
             ]
@@ -91,8 +103,10 @@ SCENARIOS = {
             lambda cli: [cli.subagent(_SUBAGENT), text("It counts."), text("There are three.")],
             aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
         ),
-        "interrupted": Scenario(_busy, interrupt_at='"tool_use"'),
-        "long-tool": Scenario(lambda cli: [cli.shell("sleep 35"), text("Done.")]),
+        "interrupted": Scenario(_busy, ended_at='"tool_use"', end=_interrupt),
+        "long-tool": Scenario(
+            lambda cli: [cli.shell(f"timeout 35 {FOREVER}; echo at last"), text("Done.")]
+        ),
     },
     "codex": _COMMON
     | {
@@ -101,14 +115,16 @@ SCENARIOS = {
         ),
         "overloaded": Scenario(_nothing, forever=text("I ", "think.") | error(after=5)),
         "background": Scenario(
-            lambda cli: [cli.shell("sleep 1000", yield_time_ms=500), text("It runs.")]
+            lambda cli: [cli.shell(FOREVER, yield_time_ms=500), text("It runs.")]
         ),
-        "interrupted": Scenario(_busy, interrupt_at="command_execution"),
+        "interrupted": Scenario(_busy, ended_at="command_execution", end=_interrupt),
     },
     "gemini": _COMMON
     | {
         "overloaded": Scenario(_nothing, forever=text("I ", "think.") | error(after=1)),
-        "interrupted": Scenario(_busy, interrupt_at='"tool_use"'),
+        "killed": Scenario(
+            _busy, ended_at='"tool_use"', end=_kill
+        ),  # it is deaf to SIGINT and SIGTERM
     },
 }
 
@@ -128,19 +144,35 @@ def record(name: str, scenario: Scenario, home: Path, backends: Backends) -> lis
         server.script(*for_subagent, when=lambda request: _SUBAGENT in request.history[0][1])
         server.script(*scenario.replies(cli), forever=scenario.forever)
         process = cli.start("Begin.", env=scenario.env)
-        lines = []
+        lines: list[str] = []
+        is_ended = False
         for line in process.stdout:
             lines.append(line.decode())
-            if scenario.interrupt_at and scenario.interrupt_at in lines[-1]:
-                process.send_signal(signal.SIGINT)
+            if scenario.end and scenario.ended_at in lines[-1] and not is_ended:
+                assert comes_true(lambda: scenario.replies is not _busy or _is_busy(backends))
+                scenario.end(process, backends)
+                is_ended = True
         process.wait()
     return lines
+
+
+def _is_busy(backends: Backends) -> bool:
+    """Whether the tool runs."""
+    return any(FOREVER in _command(pid) for pid in backends.living())
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+    except OSError:
+        return ""
 
 
 # -- the same on every machine -------------------------------------------------------------------
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_SOCKET = re.compile(r"\d+\.sock")
 _URL = re.compile(r"http://127\.0\.0\.1:\d+")
 _LISTS = 3  # so many of a list of names are enough
 
@@ -186,6 +218,7 @@ class Scrubber:
         for name, stable in self._names.items():
             value = value.replace(name, stable)
         value = _TIME.sub("2026-01-01T00:00:00.000Z", value)
+        value = _SOCKET.sub("1.sock", value)
         value = _URL.sub("http://127.0.0.1:1", value)
         return _UUID.sub(self._id, value)
 
