@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from streamguard.backends import claude, codex, gemini
 from tests.loopback.script import tool
 
 TOOLS = Path(
@@ -38,14 +39,14 @@ class Cli:
 
     def __init__(self, server, home, popen):
         self._server, self.home, self._popen = server, home, popen
-        self._executable = find(self.name)
-        self.started = []
+        self.executable = find(self.name)
         self.prepare()
 
     def prepare(self):
         """Write what it reads at its start."""
 
-    def command(self, prompt, token):
+    def words(self, prompt):
+        """The command for one prompt."""
         raise NotImplementedError
 
     def settings(self):
@@ -56,25 +57,36 @@ class Cli:
         """The model's call of the tool that runs a shell command."""
         raise NotImplementedError
 
-    def start(self, prompt, token=None, env=None):
-        """A process; with `token` it goes on with an earlier session."""
-        words = [self._executable, *self.command(prompt, token)]
-        process = self._popen(
-            words,
-            env={**self._base(), **self.settings(), **(env or {})},
+    def env(self, more=None):
+        return {**self._base(), **self.settings(), **(more or {})}
+
+    def start(self, prompt, env=None):
+        """A process of its own."""
+        return self._popen(
+            [self.executable, *self.words(prompt)],
+            env=self.env(env),
             cwd=self.home,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self.started.append(process)
-        return process
+
+    def session(self, prompt, env):
+        """A session as the package makes it."""
+        return self.make_session(
+            *self.options,
+            prompt=prompt,
+            command=str(self.executable),
+            cwd=self.home,
+            env=self.env(env),
+        )
 
     def _base(self):
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), self._server.url)
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),
+            "TMPDIR": str(self.home),
             "NO_PROXY": "127.0.0.1",
             **proxies,
             **{name.lower(): value for name, value in proxies.items()},
@@ -84,13 +96,13 @@ class Cli:
 class Claude(Cli):
     name = "claude"
     midway = 3
+    options = ("--permission-mode", "bypassPermissions", "--setting-sources", "")
+    make_session = staticmethod(claude.cli_session)
     partials = False
 
-    def command(self, prompt, token):
-        words = ["-p", prompt, "--output-format", "stream-json", "--verbose"]
-        words += ["--permission-mode", "bypassPermissions", "--setting-sources", ""]
-        words += ["--include-partial-messages"] if self.partials else []
-        return words + (["--resume", token] if token else [])
+    def words(self, prompt):
+        words = ["-p", prompt, "--output-format", "stream-json", "--verbose", *self.options]
+        return words + ["--include-partial-messages"] * self.partials
 
     def settings(self):
         return {
@@ -116,10 +128,11 @@ class Codex(Cli):
     name = "codex"
     midway = 5
 
-    def command(self, prompt, token):
-        words = ["exec", *(["resume", token] if token else [])]
-        words += ["--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-        return [*words, prompt]
+    options = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+    make_session = staticmethod(codex.session)
+
+    def words(self, prompt):
+        return ["exec", "--json", *self.options, prompt]
 
     def prepare(self):
         (self.home / ".codex").mkdir()
@@ -152,10 +165,11 @@ class Gemini(Cli):
     name = "gemini"
     midway = 1
 
-    def command(self, prompt, token):
-        words = ["-p", prompt, "--output-format", "stream-json", "--yolo"]
-        words += ["--model", "gemini-2.5-flash"]  # no other model is asked which to take
-        return words + (["--resume", token] if token else [])
+    options = ("--yolo", "--model", "gemini-2.5-flash")  # else it asks which model to take
+    make_session = staticmethod(gemini.session)
+
+    def words(self, prompt):
+        return ["-p", prompt, "--output-format", "stream-json", *self.options]
 
     def prepare(self):
         settings = {

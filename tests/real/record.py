@@ -173,7 +173,7 @@ def _command(pid: int) -> str:
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SOCKET = re.compile(r"\d+\.sock")
-_URL = re.compile(r"http://127\.0\.0\.1:\d+")
+_ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _LISTS = 3  # so many of a list of names are enough
 
 
@@ -219,7 +219,7 @@ class Scrubber:
             value = value.replace(name, stable)
         value = _TIME.sub("2026-01-01T00:00:00.000Z", value)
         value = _SOCKET.sub("1.sock", value)
-        value = _URL.sub("http://127.0.0.1:1", value)
+        value = _ADDRESS.sub("127.0.0.1:1", value)
         return _UUID.sub(self._id, value)
 
     def _id(self, found: re.Match[str]) -> str:
