@@ -126,7 +126,12 @@ def _class_of_text(text: str) -> str | None:
         return class_of_status(int(status[1])) if status[1] else classes.class_of_word(status[2])
     if "stream ended without" in text:  # what becomes of an error in the midst of an answer, too
         return "server"
-    is_network = "fetch failed" in text or "ECONN" in text or "ETIMEDOUT" in text
+    is_network = (
+        "fetch failed" in text
+        or "Error: terminated" in text
+        or "ECONN" in text
+        or "ETIMEDOUT" in text
+    )
     return "network" if is_network else None
 
 

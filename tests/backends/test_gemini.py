@@ -110,6 +110,7 @@ FAILURES = {
     ("INVALID_STREAM", "The model returned an empty response."): "server",
     ("TypeError", "exception TypeError: fetch failed sending request"): "network",
     ("Error", "Model stream ended without a finish reason."): "server",
+    ("unknown", "[API Error: terminated]"): "network",
     ("Error", "something else"): "unknown",
 }
 
