@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Type
 from streamguard import loops
 from streamguard.errors import ConfigError
 from streamguard.knobs import Default, Seconds, seconds
+from streamguard.signals import SIGNALS, Signal
 from streamguard.watch import HOLD_ALLOWANCE, Watch
 
 if TYPE_CHECKING:
@@ -196,6 +197,17 @@ class Activity:
     def touch(self) -> None:
         """Count something seen elsewhere (stderr, a growing file) as progress. Any thread."""
         self._tell(lambda bound, now: bound.watch.touch(now))
+
+    def hear(self, *signals: Signal) -> None:
+        """Take in what the backend says beside its stream (a tap, stderr), as signals. Any thread.
+
+        They mean what they mean in a message, though none was delivered. Without a guarded stream
+        nobody hears them.
+        """
+        for signal in signals:
+            if not isinstance(cast("object", signal), SIGNALS):
+                raise TypeError(f"hear({signal!r}): pass signals, such as Liveness()")
+        self._tell(lambda bound, now: bound.watch.hear(signals, now, time.time()))
 
     def mark_prompt(self) -> None:
         """Say that a prompt was sent: a new turn, and its clocks, begin now."""

@@ -8,6 +8,7 @@ Callers report facts, each with the instant `now` at which it held:
     asked      a pull found nothing ready: we are being kept waiting
     answered   that pull is over, whatever it brought
     see        one message, as the signals a reader made of it
+    hear       what the backend says beside its stream, as signals
     hold, release, touch, mark_prompt      what the stream itself cannot show
     exited     the backend's process is dead; its stream may still be open
 
@@ -193,6 +194,14 @@ class Watch:
             self._take(signal, now, wall)
             progress_last = isinstance(signal, Progress)
         self.steady = progress_last and not self._holds and self._exited_at is None
+
+    def hear(self, signals: Iterable[Signal], now: float, wall: float = 0.0) -> None:
+        """Something was said beside the stream: as in a message, but none was delivered."""
+        self._settle(now)
+        self._lifeless = 0.0
+        self._restart(_LIVENESS)
+        for signal in signals:
+            self._take(signal, now, wall)
 
     def hold(self, key: object, until: float, now: float) -> None:
         """Something the stream cannot show pauses `idle` until released, or `until` (T6)."""

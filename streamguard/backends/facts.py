@@ -319,8 +319,7 @@ FACTS: Final[Mapping[str, Facts]] = {
                 "Retries are silent: two 429 are 17 s without a line.",
                 "SIGTERM and SIGINT are ignored while the API hangs: only KILL of the tree ends it.",
                 "Without credentials it exits with 41 and writes no line at all.",
-                "An API that hangs is asked again in silence: 14 min without headers, 20 min in an answer.",
-                "An API that only pings is waited for without any limit.",
+                _NO_READ_LIMIT,
             ),
         ),
         Facts(

@@ -84,7 +84,8 @@ class Link(Generic[T]):
         return Source(source, aiter(source))
 
     async def _connect(self, attempt: Attempt) -> None:
-        manager: Any = self._opener(self._point)
+        point = replace(self._point, activity=self._hosting.activity)
+        manager: Any = self._opener(point)
         if not hasattr(cast("object", type(manager)), "__aenter__"):
             if inspect.iscoroutine(manager):
                 manager.close()

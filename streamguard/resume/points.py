@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -15,6 +15,7 @@ from streamguard.knobs import Derived, fields_of
 from streamguard.plan import Plan
 
 if TYPE_CHECKING:
+    from streamguard.activity import Activity
     from streamguard.knobs import Disconnect
     from streamguard.supervision import Process
     from streamguard.teardown import SupportsDisconnect
@@ -33,6 +34,7 @@ class ResumePoint:
     `cursor`: what `dedupe_by` said of the last message delivered in this turn; None if nothing.
     `reason`: what ended the attempt before; None for the first of a turn.
     `tools_run`, `delivered`: tool calls begun, and messages delivered, in this turn so far.
+    `activity`: the session's live state, for what `open` makes to hold; None outside of `open`.
     """
 
     attempt: int = 1
@@ -42,6 +44,7 @@ class ResumePoint:
     reason: BaseException | None = None
     tools_run: int = 0
     delivered: int = 0
+    activity: Activity | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_resumed(self) -> bool:

@@ -20,6 +20,7 @@ from streamguard import (
     idle_guard,
     live,
 )
+from streamguard.signals import Liveness, WorkFinished, WorkStarted
 from streamguard.testing import (
     Script,
     call,
@@ -931,3 +932,51 @@ def test_an_instant_that_is_none(until):
         ConfigError, match="more than a year from now: use seconds since the epoch"
     ):
         Activity().hold(until=until)
+
+
+# -- what is said beside the stream ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("from_thread", [False, True])
+def test_signals_that_come_beside_the_stream(loop, form, from_thread):
+    """S0, T5: they mean what they mean in a message, and are none."""
+    activity = Activity()
+
+    def hear(*signals):
+        def say_it():
+            activity.hear(*signals)
+
+        return call((lambda: in_thread(say_it)) if from_thread else say_it)
+
+    async def main():
+        work = (hear(WorkStarted("w", "search")), silence(500), hear(WorkFinished("w")))
+        script = Script(say("a"), *work, silence(50), say("b"), *work[:1], hang())
+        taken = await take(script | idle_guard(60, tools=600, activity=activity), form)
+        assert loop.took(taken.elapsed, 1150)
+        assert taken.error.verdict.limit == "tools"
+        assert activity.messages == 2
+
+    loop.run(main)
+
+
+def test_what_is_heard_shows_that_the_transport_lives(loop, form):
+    """Section 4: and does no work."""
+    activity = Activity()
+
+    async def main():
+        beating = repeat(silence(10), call(lambda: activity.hear(Liveness())), times=3)
+        guard = idle_guard(200, liveness=40, activity=activity)
+        taken = await take(Script(say("a"), beating, hang()) | guard, form)
+        assert loop.took(taken.elapsed, 70)
+        assert taken.error.verdict.limit == "liveness"
+
+    loop.run(main)
+
+
+def test_only_signals_can_be_heard():
+    """S2: and where no stream is guarded, nobody hears them."""
+    activity = Activity()
+    activity.hear(Liveness())
+    assert activity.status == "new"
+    with pytest.raises(TypeError, match=r"hear\('ping'\): pass signals"):
+        activity.hear("ping")

@@ -42,8 +42,7 @@ class Wire(asyncio.Protocol):
         return event
 
     def send(self, event: Any) -> None:
-        data = self.http.send(event)
-        if data and not self._transport.is_closing():
+        if data := self.http.send(event):
             self._transport.write(data)
 
     def reset(self) -> None:

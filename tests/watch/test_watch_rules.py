@@ -369,6 +369,19 @@ def test_a_touch_is_no_message():
     assert watch.due(7.0) == Due("liveness", 7.0, 5.0, 2.0)
 
 
+def test_what_is_heard_beside_the_stream_is_as_good_as_a_message():
+    """S0: for every limit; but it was not delivered, so nobody counts it."""
+    watch = waiting(idle=10.0, liveness=5.0)
+    watch.hear(PING, 2.0)
+    assert watch.due(7.0) == Due("liveness", 7.0, 5.0, 2.0)
+    watch.hear(PROGRESS, 6.0)
+    assert watch.deadline() == 11.0
+    watch.hear(PING, 9.0)
+    watch.hear(PING, 13.0)
+    assert watch.due(16.0) == Due("idle", 16.0, 10.0, 6.0)
+    assert (watch.messages, watch.last_message) == (0, None)
+
+
 def test_liveness_runs_during_tools_and_holds():
     """Section 4: also through a hold that lapses on the way."""
     watch = waiting(liveness=20.0, gate=True)

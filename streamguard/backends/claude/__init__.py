@@ -4,7 +4,7 @@
     outcome     how a turn ended, and of which class its errors are
     cli         `cli_session()`: the command line without the SDK
     client      what a client of the SDK can be ended with, and which SDKs will do
-    tap         what the SDK hides of the CLI's lines, for the guard
+    taps        `tap()`: what the SDK hides of the CLI's lines, for the guard
     sessions    `session()`: connect, interrupt, disconnect, resume
 
 The SDK is imported by what makes clients and transports of it, and by nothing else.
@@ -20,10 +20,26 @@ from streamguard.backends.claude.reading import ALWAYS_ENDS_TURNS, read
 if TYPE_CHECKING:
     from streamguard.backends.claude.cli import cli_session, open_cli
     from streamguard.backends.claude.client import of_client
+    from streamguard.backends.claude.sessions import session
+    from streamguard.backends.claude.taps import tap
 
-__all__ = ["ALWAYS_ENDS_TURNS", "cli_session", "of_client", "open_cli", "read"]
+__all__ = [
+    "ALWAYS_ENDS_TURNS",
+    "cli_session",
+    "of_client",
+    "open_cli",
+    "read",
+    "session",
+    "tap",
+]
 
-_HOMES = {"cli_session": "cli", "of_client": "client", "open_cli": "cli"}
+_HOMES = {
+    "cli_session": "cli",
+    "of_client": "client",
+    "open_cli": "cli",
+    "session": "sessions",
+    "tap": "taps",
+}
 
 
 def __getattr__(name: str) -> Any:

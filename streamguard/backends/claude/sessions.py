@@ -1,0 +1,170 @@
+"""`session()`: a conversation with Claude that outlives its clients.
+
+The ladder, rung by rung, is the session's own (`streamguard.resume`): interrupt, and go on with the
+same client; else disconnect, end the CLI with all that it started, and resume the session in a new
+client. Here is only what is Claude's: how a client is made, connected and asked, and which result
+is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+from streamguard.backends.claude.client import check_version
+from streamguard.backends.claude.taps import check_tappable
+from streamguard.backends.claude.taps import tap as tapped
+from streamguard.errors import ConfigError
+from streamguard.resume.points import Connection, ResumePoint
+from streamguard.resume.sessions import session as session_of
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, Message
+
+    from streamguard.activity import Activity
+    from streamguard.resume.sessions import Session
+
+
+def session(
+    options: ClaudeAgentOptions | None = None,
+    /,
+    *,
+    prompt: str | None = None,
+    point: ResumePoint | None = None,
+    tap: bool = False,
+) -> Session[Message]:
+    """A session with Claude, by claude-agent-sdk: pipe it through `idle_guard` and the like.
+
+    A turn that hangs is interrupted, and the same client goes on; if that does not end it, the
+    client is disconnected, its processes are ended, and another one resumes the session. What
+    waits in `can_use_tool` or in a hook waits for you, and is no hang.
+
+    Args:
+        options: As for a client. `resume` and its like are the first attempt's.
+
+        prompt: What is asked first.
+
+        point: Where an earlier session stood; `ResumePoint(token=...)` is enough.
+
+        tap: Whether the guard also hears what the SDK keeps to itself (see `tap`).
+
+    Raises:
+        ConfigError: If the SDK is not installed, too old, or cannot do what is asked.
+    """
+    check_version("claude.session()")
+    sdk = _sdk()
+    given = sdk.ClaudeAgentOptions() if options is None else options
+    if not isinstance(cast("object", given), sdk.ClaudeAgentOptions):
+        raise ConfigError(f"claude.session({options!r}): pass ClaudeAgentOptions")
+    if tap:
+        check_tappable(given)
+
+    @asynccontextmanager
+    async def opened(point: ResumePoint) -> AsyncGenerator[Connection[Message], None]:
+        activity = point.activity
+        assert activity is not None
+        its_own = _holding(_going_on(given, point.token), activity)
+        transport = tapped(its_own, activity) if tap else None
+        client: ClaudeSDKClient = sdk.ClaudeSDKClient(its_own, transport=transport)
+        try:
+            yield Connection(_Asking(client, activity), client=client)
+        finally:
+            await client.disconnect()
+
+    return session_of(opened, prompt=prompt, point=point)
+
+
+class _Asking:
+    """A client that is asked turn by turn. It connects when it is asked first.
+
+    So a CLI that hangs at its start keeps a pull waiting, and what there is of it can be ended.
+    """
+
+    def __init__(self, client: ClaudeSDKClient, activity: Activity) -> None:
+        self._client = client
+        self._activity = activity
+        self._is_connected = False
+
+    async def __call__(self, prompt: str) -> AsyncGenerator[Message, None]:
+        client, uuid, result = self._client, str(uuid4()), _sdk().ResultMessage
+        if not self._is_connected:
+            await client.connect()
+            self._is_connected = True
+        await client.query(_only(prompt, uuid))
+        messages = cast("AsyncGenerator[Message, None]", client.receive_messages())
+        async with aclosing(messages):
+            async for message in messages:
+                yield message
+                if isinstance(message, result):
+                    if _answers(message, uuid):
+                        return
+                    # The end of a turn that background work had begun, before ours or in its way.
+                    self._activity.mark_prompt()
+
+
+async def _only(prompt: str, uuid: str) -> AsyncIterator[dict[str, Any]]:
+    yield {
+        "type": "user",
+        "message": {"role": "user", "content": prompt},
+        "parent_tool_use_id": None,
+        "uuid": uuid,
+    }
+
+
+def _answers(result: Any, uuid: str) -> bool:
+    """Whether `result` ends the turn that took in the prompt with that `uuid`.
+
+    CLIs that do not say which prompts a turn took in may still say that it was nobody's.
+    """
+    said = getattr(result, "user_message_uuid", None)
+    several = getattr(result, "user_message_uuids", None)
+    if said or several:
+        return uuid == said or uuid in (several or ())
+    origin = getattr(result, "origin", None)
+    return not isinstance(origin, dict) or cast("dict[str, Any]", origin).get("kind") == "human"
+
+
+def _going_on(options: ClaudeAgentOptions, token: str | None) -> ClaudeAgentOptions:
+    """`options` for a client that goes on with the session `token`, if there is one."""
+    if token is None:
+        return options
+    # Never query(session_id=...), which begins a session of its own.
+    first_attempts: dict[str, Any] = {
+        "continue_conversation": False,
+        "fork_session": False,
+        "session_id": None,
+        "resume_session_at": None,
+        "resume_drops_turn": None,
+    }
+    known = {name: off for name, off in first_attempts.items() if hasattr(options, name)}
+    return replace(options, resume=token, **known)
+
+
+def _holding(options: ClaudeAgentOptions, activity: Activity) -> ClaudeAgentOptions:
+    """`options` whose callbacks hold `activity` while they run."""
+    if options.can_use_tool is not None:
+        permission = activity.hold("permission")
+        options = replace(options, can_use_tool=permission(options.can_use_tool))
+    if options.hooks:
+        hook = activity.hold("hook")
+        hooks = {
+            event: [replace(each, hooks=[hook(call) for call in each.hooks]) for each in matchers]
+            for event, matchers in options.hooks.items()
+        }
+        options = replace(options, hooks=hooks)
+    return options
+
+
+def _sdk() -> ModuleType:
+    try:
+        import claude_agent_sdk
+    except ImportError as error:
+        raise ConfigError(
+            f"claude.session() needs claude-agent-sdk, and it cannot be imported ({error}): "
+            "pip install 'streamguard[claude]'"
+        ) from error
+    return claude_agent_sdk
