@@ -237,10 +237,12 @@ class Turn(AsyncIterator[Any]):
             # It may be gone, or closed, or deaf. What it still says must not be the next turn's.
             with suppress(Exception):
                 async with asyncio.timeout(_FAREWELL):
+                    await asyncio.sleep(0)  # a prompt of just now goes out before its cancellation
                     await self.interrupt()
                     await asyncio.wait({answer})
         finally:
             answer.cancel()
+            self._bridge.leave(self._session_id, self)
 
 
 @dataclass(frozen=True)
