@@ -319,7 +319,8 @@ FACTS: Final[Mapping[str, Facts]] = {
                 "Retries are silent: two 429 are 17 s without a line.",
                 "SIGTERM and SIGINT are ignored while the API hangs: only KILL of the tree ends it.",
                 "Without credentials it exits with 41 and writes no line at all.",
-                _NO_READ_LIMIT,
+                "An API that hangs is asked again in silence: 14 min without headers, 20 min in an answer.",
+                "An API that only pings is waited for without any limit.",
             ),
         ),
         Facts(

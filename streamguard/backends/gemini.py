@@ -48,8 +48,11 @@ Said: TypeAlias = Signal | Iterable[Signal] | None
 
 _NOTHING: tuple[Signal, ...] = ()
 _RETRIABLE = {"rate_limit", "server", "network"}
-# The status in a text: a number (got status: 500), or a word in brackets (Status: UNAVAILABLE).
-_STATUS = re.compile(r"\bstatus: ?(?:([45]\d\d)\b|([A-Z][A-Z_]{2,40})\b)", re.IGNORECASE)
+# The status in a text: a number (got status: 500), a word in brackets (Status: UNAVAILABLE), or
+# the API's own JSON ("status":"UNAVAILABLE").
+_STATUS = re.compile(
+    r"\bstatus(?:: ?|\": ?\")(?:([45]\d\d)\b|([A-Z][A-Z_]{2,40})\b)", re.IGNORECASE
+)
 # What the names of its errors do not tell by themselves.
 _CLASS_OF_KIND = {
     "FatalConfigError": "validation",
@@ -105,6 +108,8 @@ def _result(line: Fields) -> Said:
     if line.get("status") != "error":
         return (*usage, TurnEnded("success"))
     error = fields_of(line.get("error"))
+    if not error:  # a line before has told it
+        return (*usage, TurnEnded("error"))
     failed = _failure_of(error, text_in(error.get("type")) or "")
     outcome = _OUTCOMES.get(failed.detail, "error")
     return (*usage, failed, TurnEnded(outcome, failed.detail, failed.error_class in _RETRIABLE))
@@ -119,7 +124,14 @@ def _failure_of(error: Fields, kind: str = "") -> Failed:
 def _class_of_text(text: str) -> str | None:
     if (status := _STATUS.search(text)) is not None:
         return class_of_status(int(status[1])) if status[1] else classes.class_of_word(status[2])
-    is_network = "fetch failed" in text or "ECONN" in text or "ETIMEDOUT" in text
+    if "stream ended without" in text:  # what becomes of an error in the midst of an answer, too
+        return "server"
+    is_network = (
+        "fetch failed" in text
+        or "Error: terminated" in text
+        or "ECONN" in text
+        or "ETIMEDOUT" in text
+    )
     return "network" if is_network else None
 
 

@@ -70,6 +70,10 @@ LINES = {
         failed("Error", "[API Error: no such model (Status: NOT_FOUND)]"),
         [Usage(COUNTS), Failed("validation", detail="Error"), TurnEnded("error", "Error")],
     ),
+    "a failure that a line before has told": (
+        line("result", status="error", stats=STATS),
+        [Usage(COUNTS), TurnEnded("error")],
+    ),
     "the user's own limit": (
         failed("FatalTurnLimitedError"),
         [
@@ -99,11 +103,14 @@ FAILURES = {
     ("ApiError", "got status: 503 Service Unavailable. {…}"): "server",
     ("Error", "[API Error: busy (Status: UNAVAILABLE)]"): "server",
     ("Error", "[API Error: slow down (Status: RESOURCE_EXHAUSTED)]"): "rate_limit",
+    ("unknown", '[API Error: {"error":{"code":400,"status":"INVALID_ARGUMENT"}}]'): "validation",
     ("Error", "[API Error: bad key (Status: UNAUTHENTICATED)]"): "auth",
     ("FatalAuthenticationError", ""): "auth",
     ("FatalConfigError", ""): "validation",
     ("INVALID_STREAM", "The model returned an empty response."): "server",
     ("TypeError", "exception TypeError: fetch failed sending request"): "network",
+    ("Error", "Model stream ended without a finish reason."): "server",
+    ("unknown", "[API Error: terminated]"): "network",
     ("Error", "something else"): "unknown",
 }
 

@@ -51,6 +51,9 @@ class Request:
     """How its answer ended: "complete", "left" (by the client), "cut", "reset"; "" is not yet."""
     stalled: bool = False
 
+    def __repr__(self) -> str:
+        return f"<{self.number}: {self.method} {self.path} {self.ended or 'open'}>"
+
     @property
     def history(self) -> list[tuple[str, str]]:
         """The conversation that it carries, as (role, text), in the same words for each API."""
@@ -221,12 +224,14 @@ class ModelServer:
 
     def _request(self, head: h11.Request, body: bytes) -> Request:
         self._count += 1
-        target = urlsplit(head.target.decode())
+        method, address = head.method.decode(), head.target.decode()
+        # A client that takes this server for its proxy names a host.
+        target = urlsplit(f"//{address}" if method == "CONNECT" else address)
         headers = {name.decode(): value.decode() for name, value in head.headers}
         return Request(
             self._count,
-            head.method.decode(),
-            target.path,
+            method,
+            target.path or target.netloc,
             dict(parse_qsl(target.query)),
             headers,
             json.loads(body) if body else {},

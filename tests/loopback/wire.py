@@ -42,7 +42,8 @@ class Wire(asyncio.Protocol):
         return event
 
     def send(self, event: Any) -> None:
-        if data := self.http.send(event):
+        data = self.http.send(event)
+        if data and not self._transport.is_closing():
             self._transport.write(data)
 
     def reset(self) -> None:

@@ -53,8 +53,8 @@ class Backends:
         mine = f"{_MARK}={self._token}".encode()
         return {pid for pid in _pids() if mine in _environment(pid) and _is_alive(pid)}
 
-    def clear(self):
-        """Kill what is left, and reap what is ours."""
+    def kill(self):
+        """Kill what is left."""
         for process in self._started:
             process.kill()
         deadline = time.monotonic() + PATIENCE
@@ -62,6 +62,10 @@ class Backends:
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, 9)
+
+    def clear(self):
+        """Kill what is left, and reap what is ours."""
+        self.kill()
         for process in self._started:
             process.wait()
             for pipe in (process.stdin, process.stdout, process.stderr):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("google.adk")
+pytest.importorskip("google.adk", exc_type=ImportError)
 
 from google.adk.agents import LlmAgent, ParallelAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
@@ -320,5 +320,16 @@ def test_a_call_that_was_cut_is_left_out(native):
         await chat_of(world, idle_guard(60, tools={"build": 100}), "hi")
         assert world.seen["build cancelled"] == 1
         assert world.model.asked[1] == ["hi", "Continue."]
+
+    native.run(main)
+
+
+def test_a_prompt_that_was_never_answered_is_sent_again(native):
+    """ADK keeps it, so it stands in the session twice."""
+
+    async def main():
+        world = World([HANG], [text("hello")])
+        await chat_of(world, idle_guard(60), "hi")
+        assert world.model.asked == [["hi"], ["hi", "hi"]]
 
     native.run(main)

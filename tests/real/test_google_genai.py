@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-pytest.importorskip("google.genai")
+pytest.importorskip("google.genai", exc_type=ImportError)
 
 from google import genai
 from google.genai import errors, types

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("langgraph.graph")
+pytest.importorskip("langgraph.graph", exc_type=ImportError)
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage

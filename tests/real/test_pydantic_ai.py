@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-pytest.importorskip("pydantic_ai")
+pytest.importorskip("pydantic_ai", exc_type=ImportError)
 
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, RunCancelled
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel

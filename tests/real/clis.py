@@ -1,0 +1,211 @@
+"""The real command lines: where they are, and how one is started against the model server.
+
+Each is kept apart from the machine: a home of its own, a dummy key, no telemetry, and the server
+itself in the place of every proxy, so that a call to anywhere else is refused, and is seen there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from streamguard.backends import claude, codex, gemini
+from tests.loopback.script import tool
+
+TOOLS = Path(
+    os.environ.get("STREAMGUARD_TOOLS")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamguard-tools"
+)
+
+
+# A shell command without an end. (Claude refuses to sleep.)
+FOREVER = "tail -f /dev/null"
+
+
+class MissingError(Exception):
+    """A command line is not on this machine; the text says what to run."""
+
+
+class Cli:
+    """One command line in one test's home, started as often as one likes."""
+
+    name: str
+    midway: int
+    """So many of the server's events are the beginning of a text, and no more than that."""
+
+    def __init__(self, server, home, popen):
+        self._server, self.home, self._popen = server, home, popen
+        self.executable = find(self.name)
+        self.prepare()
+
+    def prepare(self):
+        """Write what it reads at its start."""
+
+    def words(self, prompt):
+        """The command for one prompt."""
+        raise NotImplementedError
+
+    def settings(self):
+        """Its own environment variables."""
+        raise NotImplementedError
+
+    def shell(self, command):
+        """The model's call of the tool that runs a shell command."""
+        raise NotImplementedError
+
+    def env(self, more=None):
+        return {**self._base(), **self.settings(), **(more or {})}
+
+    def start(self, prompt, env=None):
+        """A process of its own."""
+        return self._popen(
+            [self.executable, *self.words(prompt)],
+            env=self.env(env),
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def session(self, prompt, env):
+        """A session as the package makes it."""
+        return self.make_session(
+            *self.options,
+            prompt=prompt,
+            command=str(self.executable),
+            cwd=self.home,
+            env=self.env(env),
+        )
+
+    def _base(self):
+        proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), self._server.url)
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "TMPDIR": str(self.home),
+            "NO_PROXY": "127.0.0.1",
+            **proxies,
+            **{name.lower(): value for name, value in proxies.items()},
+        }
+
+
+class Claude(Cli):
+    name = "claude"
+    midway = 3
+    options = ("--permission-mode", "bypassPermissions", "--setting-sources", "")
+    make_session = staticmethod(claude.cli_session)
+    partials = False
+
+    def words(self, prompt):
+        words = ["-p", prompt, "--output-format", "stream-json", "--verbose", *self.options]
+        return words + ["--include-partial-messages"] * self.partials
+
+    def settings(self):
+        return {
+            "ANTHROPIC_BASE_URL": self._server.url,
+            "ANTHROPIC_API_KEY": "dummy",
+            "CLAUDE_CONFIG_DIR": str(self.home / ".claude"),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "DISABLE_TELEMETRY": "1",
+            "IS_SANDBOX": "1",  # else it refuses to run unasked as root
+        }
+
+    def shell(self, command):
+        return tool("Bash", {"command": command, "description": "a test's command"})
+
+    def subagent(self, prompt):
+        """The model's call of a sub-agent, which asks the model itself."""
+        kind = "general-purpose"
+        return tool("Task", {"description": "a task", "prompt": prompt, "subagent_type": kind})
+
+
+class Codex(Cli):
+    name = "codex"
+    midway = 5
+
+    options = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+    make_session = staticmethod(codex.session)
+
+    def words(self, prompt):
+        return ["exec", "--json", *self.options, prompt]
+
+    def prepare(self):
+        (self.home / ".codex").mkdir()
+        (self.home / ".codex" / "config.toml").write_text(f"""
+model = "a-model"
+model_provider = "loopback"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[features]
+plugins = false
+
+[model_providers.loopback]
+name = "loopback"
+base_url = "{self._server.url}/v1"
+env_key = "LOOPBACK_KEY"
+wire_api = "responses"
+""")
+
+    def settings(self):
+        return {"CODEX_HOME": str(self.home / ".codex"), "LOOPBACK_KEY": "dummy"}
+
+    def shell(self, command, **more):
+        return tool("exec_command", {"cmd": command, **more})
+
+
+class Gemini(Cli):
+    name = "gemini"
+    midway = 1
+
+    options = ("--yolo", "--model", "gemini-2.5-flash")  # else it asks which model to take
+    make_session = staticmethod(gemini.session)
+
+    def words(self, prompt):
+        return ["-p", prompt, "--output-format", "stream-json", *self.options]
+
+    def prepare(self):
+        settings = {
+            "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
+            "privacy": {"usageStatisticsEnabled": False},
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "telemetry": {"enabled": False},
+        }
+        (self.home / ".gemini").mkdir()
+        (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+
+    def settings(self):
+        return {
+            "GEMINI_API_KEY": "dummy",
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+            "GOOGLE_GEMINI_BASE_URL": self._server.url,
+        }
+
+    def shell(self, command):
+        return tool("run_shell_command", {"command": command})
+
+
+CLIS = {cli.name: cli for cli in (Claude, Codex, Gemini)}
+
+
+def find(name):
+    """The executable; MissingError says how to get it."""
+    if name == "claude":
+        spec = importlib.util.find_spec("claude_agent_sdk")  # where the SDK itself looks first
+        path = spec and spec.origin and Path(spec.origin).parent / "_bundled" / "claude"
+        if path and path.exists():
+            return path
+        raise MissingError("no claude in claude-agent-sdk's wheel: pip install -e '.[claude]'")
+    path = TOOLS / "bin" / name
+    if not path.exists():
+        raise MissingError(f"{name} is not in {TOOLS}: run .ci/tools")
+    if shutil.which("node") is None:
+        raise MissingError(f"{name} needs node: run .ci/tools")
+    return path

@@ -1,0 +1,330 @@
+"""What the readers make of lines that the real command lines wrote (record.py makes them anew).
+
+In the words below: `+` is begun, `-` is ended work; a line each. These need none of the CLIs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from streamguard.backends import find
+from streamguard.signals import (
+    SIGNALS,
+    Failed,
+    Liveness,
+    Progress,
+    SessionOpened,
+    TurnEnded,
+    Usage,
+    WorkFinished,
+    WorkStarted,
+)
+
+RECORDED = Path(__file__).parent / "recorded"
+
+EXPECTED = {
+    "claude-text": """
+        session
+        session, progress
+        session, usage, turn: success
+    """,
+    "claude-tool": """
+        session
+        session, progress
+        session, +tool toolu_1_1
+        -toolu_1_1
+        session, progress
+        session, usage, turn: success
+    """,
+    "claude-failing-tool": """
+        session
+        session, +tool toolu_1_0
+        -toolu_1_0 failed
+        session, progress
+        session, usage, turn: success
+    """,
+    # A tool of more than 3 s is a task in the foreground, and heartbeats come every 30 s.
+    "claude-long-tool": """
+        session
+        session, +tool toolu_1_0
+        progress
+        ping
+        -task:task_id-1
+        -toolu_1_0
+        session, progress
+        session, usage, turn: success
+    """,
+    # The tool is over at once, its work is not: its end begins another turn.
+    "claude-background": """
+        session
+        session, +tool toolu_1_0
+        nothing
+        +task task:task_id-1 in the background
+        -toolu_1_0
+        session, progress
+        session, usage, turn: success
+        -task:task_id-1
+        -task:task_id-1
+        nothing
+        session
+        session, progress
+        session, usage, turn: success
+    """,
+    # A sub-agent is such work. Both turns' results come when it has ended.
+    "claude-subagent": """
+        session
+        session, +tool toolu_1_0
+        nothing
+        +task task:task_id-1 in the background
+        -toolu_1_0
+        session, progress
+        +tool toolu_3_0 of toolu_1_0
+        nothing
+        -toolu_3_0
+        progress
+        -task:task_id-1
+        -task:task_id-1
+        nothing
+        session
+        session, progress
+        session, usage, turn: success
+        session, usage, turn: success
+    """,
+    "claude-partials": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        progress
+        session, progress
+        progress
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    # … then SIGINT.
+    "claude-pings": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        ping
+        session, progress
+        progress
+        progress
+        progress
+        progress
+        session, usage, turn: cancelled
+    """,
+    "claude-interrupted": """
+        session
+        session, +tool toolu_1_0
+        -toolu_1_0 failed
+        progress
+        session, usage, turn: cancelled
+    """,
+    "claude-retry": """
+        session
+        failed: server
+        session, progress
+        session, usage, turn: success
+    """,
+    # subtype "success", which is none.
+    "claude-overloaded": """
+        session
+        failed: server
+        session, failed: server
+        usage, failed: server, turn: error
+    """,
+    "claude-refused": """
+        session
+        session, failed: unknown
+        usage, failed: validation, turn: error
+    """,
+    "codex-text": """
+        session
+        nothing
+        nothing
+        progress
+        usage, turn: success
+    """,
+    "codex-tool": """
+        session
+        nothing
+        nothing
+        progress
+        +tool item_2
+        -item_2
+        progress
+        usage, turn: success
+    """,
+    "codex-failing-tool": """
+        session
+        nothing
+        nothing
+        +tool item_1
+        -item_1 failed
+        progress
+        usage, turn: success
+    """,
+    # S4: its end is never told.
+    "codex-background": """
+        session
+        nothing
+        nothing
+        +tool item_1
+        progress
+        usage, turn: success
+    """,
+    "codex-interrupted": """
+        session
+        nothing
+        nothing
+        +tool item_1
+    """,
+    # An HTTP error is retried in silence …
+    "codex-retry": """
+        session
+        nothing
+        nothing
+        progress
+        usage, turn: success
+    """,
+    # … a broken stream is told.
+    "codex-reconnecting": """
+        session
+        nothing
+        nothing
+        failed: network
+        progress
+        usage, turn: success
+    """,
+    "codex-overloaded": """
+        session
+        nothing
+        nothing
+        failed: server
+        failed: server
+        failed: server
+        failed: server
+        failed: server
+        failed: server
+        failed: server, turn: error
+    """,
+    "codex-refused": """
+        session
+        nothing
+        nothing
+        failed: validation
+        failed: validation, turn: error
+    """,
+    "gemini-text": """
+        session
+        nothing
+        progress
+        progress
+        usage, turn: success
+    """,
+    "gemini-tool": """
+        session
+        nothing
+        progress
+        +tool run_shell_command__call_1_1
+        -run_shell_command__call_1_1
+        progress
+        usage, turn: success
+    """,
+    # A command that fails is a tool that has worked.
+    "gemini-failing-tool": """
+        session
+        nothing
+        +tool run_shell_command__call_1_0
+        -run_shell_command__call_1_0
+        progress
+        usage, turn: success
+    """,
+    "gemini-killed": """
+        session
+        nothing
+        +tool run_shell_command__call_1_0
+    """,
+    # Retried in silence.
+    "gemini-retry": """
+        session
+        nothing
+        progress
+        usage, turn: success
+    """,
+    # Asked four times, and each time the beginning is said anew.
+    "gemini-overloaded": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        progress
+        failed: server
+        usage, turn: error
+    """,
+    "gemini-refused": """
+        session
+        nothing
+        usage, failed: validation, turn: error
+    """,
+}
+
+
+def in_words(signal):
+    match signal:
+        case SessionOpened(token="00000000-0000-4000-8000-000000000001", resumable=True):
+            return "session"
+        case Progress():
+            return "progress"
+        case Liveness():
+            return "ping"
+        case WorkStarted(id_, _, scope, parent, background):
+            of = "" if parent is None or background else f" of {parent}"
+            return f"+{scope} {id_}{of}{' in the background' * background}"
+        case WorkFinished(id_, error):
+            return f"-{id_}{' failed' * bool(error)}"
+        case Failed(class_):
+            return f"failed: {class_}"
+        case TurnEnded(outcome):
+            return f"turn: {outcome}"
+        case Usage():
+            return "usage"
+        case _:
+            return repr(signal)
+
+
+def said(messages):
+    """What a stream's lines say, each in words, by the reader that the first of them finds."""
+    backend = find(messages[0])
+    for message in messages:
+        signals = backend.read(message)
+        if signals is None:
+            yield "progress"
+        elif isinstance(signals, SIGNALS):
+            yield in_words(signals)
+        else:
+            yield ", ".join(map(in_words, signals)) or "nothing"
+
+
+def lines_of(name):
+    return [json.loads(line) for line in (RECORDED / f"{name}.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_real_lines_are_read(name):
+    """S1, S3"""
+    assert list(said(lines_of(name))) == dedent(EXPECTED[name]).split("\n")[1:-1]
+
+
+def test_no_recording_is_forgotten():
+    assert {path.stem for path in RECORDED.glob("*.jsonl")} == set(EXPECTED)
