@@ -19,7 +19,10 @@ _TAIL = 64  # as many of a history as one round of tools can have
 
 
 def is_message(thing: object) -> bool:
-    """Whether it is an object of LangChain's, by its root package."""
+    """Whether it is a message: an object, by its root package, or a dict as a server sends it."""
+    if isinstance(thing, dict):
+        fields = fields_of(cast("object", thing))
+        return isinstance(fields.get("type"), str) and "content" in fields
     return str(type(thing).__module__).partition(".")[0] == _ROOT
 
 

@@ -78,19 +78,21 @@ def _is_namespace(namespace: object) -> bool:
 def _is_state(line: Mapping[object, object]) -> bool:
     """Whether LangChain's messages, or an interrupt of LangGraph's, are among the values."""
     for value in islice(line.values(), _A_FEW):
-        if isinstance(value, dict):  # a node's update
-            update = cast("dict[object, object]", value)
-            if any(map(_has_theirs, islice(update.values(), _A_FEW))):
+        first = _first(value)
+        if isinstance(first, dict):  # a node's update, or the first of several
+            update = cast("dict[object, object]", first)
+            if any(_is_theirs(_first(inner)) for inner in islice(update.values(), _A_FEW)):
                 return True
-        elif _has_theirs(value):
+        elif _is_theirs(first):
             return True
     return False
 
 
-def _has_theirs(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return any(map(_is_theirs, cast("Sequence[object]", value)[:1]))
-    return _is_theirs(value)
+def _first(value: object) -> object:
+    if not isinstance(value, list | tuple):
+        return value
+    several = cast("Sequence[object]", value)
+    return several[0] if several else None
 
 
 def _is_theirs(thing: object) -> bool:

@@ -46,7 +46,6 @@ from streamguard.backends._fields import Fields, fields_of, text_in
 from streamguard.backends._langchain import (
     calls_of,
     is_ai,
-    is_answer,
     is_message,
     usage_of,
     work_in,
@@ -163,9 +162,8 @@ def _payload(mode: object, payload: object, nodes: frozenset[str]) -> Said:
     if mode == "messages":
         return _token(payload)
     handle = _HANDLERS.get(mode) if isinstance(mode, str) else None
-    if handle is None or not isinstance(payload, dict):
-        return None
-    return handle(cast("Fields", payload), nodes)
+    # A state may be an object: a dataclass, a model of pydantic's.
+    return None if handle is None else handle(fields_of(payload), nodes)
 
 
 def _single(line: Fields, nodes: frozenset[str]) -> Said:
@@ -199,9 +197,10 @@ def _state(line: Fields, _nodes: frozenset[str]) -> Said:
 
 
 def _histories(value: object) -> Iterable[Signal]:
-    if isinstance(value, dict):  # a node's update
-        for inner in cast("Fields", value).values():
-            yield from _history(inner)
+    if updates := _updates_in(value):
+        for update in updates:
+            for inner in update.values():
+                yield from _history(inner)
         return
     history = _listed(value)  # a state's own field
     # A person has the last word: the graph was asked, and has not answered yet.
@@ -210,24 +209,31 @@ def _histories(value: object) -> Iterable[Signal]:
     yield from _history(value)
 
 
+def _updates_in(value: object) -> list[Fields]:
+    """A node's update, or several of them; none if it is a message, or anything else."""
+    return [
+        cast("Fields", update)
+        for update in _listed(value)
+        if isinstance(update, dict) and not is_message(cast("object", update))
+    ]
+
+
 def _listed(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else [value]
 
 
 def _history(value: object) -> Iterable[Signal]:
     history = _listed(value)
-    if not history or not _is_one_of_theirs(history[-1]):
+    last = history[-1] if history else None
+    if type(last) is list:  # several writes of one task
+        for write in history:
+            yield from _history(write)
+        return
+    if not is_message(last):
         return
     yield from work_in(history)
-    if (usage := usage_of(fields_of(history[-1]))) is not None:
+    if (usage := usage_of(fields_of(last))) is not None:
         yield from (_PROGRESS, usage)
-
-
-def _is_one_of_theirs(thing: object) -> bool:
-    if isinstance(thing, dict):  # as a server sends them
-        fields = cast("Fields", thing)
-        return is_ai(fields) or is_answer(fields)
-    return is_message(thing)
 
 
 # --- tasks and checkpoints ----------------------------------------------------------------
@@ -257,7 +263,8 @@ def _given(given: object) -> Iterable[Signal]:
 
 
 def _task_result(task: Fields, nodes: frozenset[str]) -> Said:
-    said: list[Signal] = list(_histories(task.get("result")))
+    written = fields_of(task.get("result")).values()
+    said = [signal for value in written for signal in _histories(value)]
     error = task.get("error")
     id_ = text_in(task.get("id"))
     if id_ is not None and task.get("name") in nodes:

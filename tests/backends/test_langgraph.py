@@ -47,6 +47,9 @@ FAILS = message("tool", tool_call_id="t1", status="error")
 COUNTED = message("ai", tool_calls=[], usage_metadata={"input_tokens": 3, "details": {"x": 1}})
 INTERRUPT = (message("interrupt", "langgraph.types", id="i1"),)
 
+BUILDS = {"id": "x1", "name": "build", "input": {}, "triggers": ("a",)}
+BUILT = {"id": "x1", "name": "build", "error": None, "result": {}, "interrupts": []}
+
 PAYLOADS = {  # mode, payload, signals
     "the model calls": ("updates", {"agent": {"messages": [CALLS]}}, STARTED),
     "the tool answers": ("updates", {"tools": {"messages": [ANSWERS]}}, FINISHED),
@@ -54,6 +57,11 @@ PAYLOADS = {  # mode, payload, signals
         "updates",
         {"tools": {"messages": [FAILS]}},
         [WorkFinished("t1", error=True)],
+    ),
+    "several updates by one node": (
+        "updates",
+        {"tools": [{"messages": [ANSWERS]}, {"messages": [message("tool", tool_call_id="t2")]}]},
+        [*FINISHED, WorkFinished("t2")],
     ),
     "one message, no list": ("updates", {"agent": {"answer": CALLS}}, STARTED),
     "the model speaks": ("updates", {"agent": {"messages": [SPEAKS]}}, PROGRESS),
@@ -104,6 +112,14 @@ PAYLOADS = {  # mode, payload, signals
         "tasks",
         {"id": "x1", "name": "a", "error": None, "result": {"m": [CALLS]}, "interrupts": []},
         STARTED,
+    ),
+    "its result, written in parts": (
+        "tasks",
+        {
+            **BUILT,
+            "result": {"messages": {"$writes": [[ANSWERS], [message("tool", tool_call_id="t2")]]}},
+        },
+        [*FINISHED, WorkFinished("t2")],
     ),
     "its error": (
         "tasks",
@@ -186,6 +202,25 @@ def test_debug_says_what_is_in_it(mode, payload, signals):
         assert find(chunk).name == "langgraph"
 
 
+def test_a_state_may_be_an_object():
+    """As with `version="v2"`, where the graph's schema is a dataclass or a model."""
+
+    class State:
+        def __init__(self, messages):
+            self.messages = messages
+
+    assert said({"type": "values", "ns": (), "data": State([HUMAN, CALLS])}) == STARTED
+
+
+def test_messages_may_be_the_dicts_of_a_server():
+    human, speaks = {"type": "human", "content": "hi"}, {"type": "ai", "content": "x"}
+    calls = {**speaks, "tool_calls": [call()]}
+    answers = {"type": "tool", "content": "sunny", "tool_call_id": "t1", "status": "success"}
+    assert said(("values", {"messages": [human]})) == [WaitEnded("__interrupt__")]
+    assert said(("values", {"messages": [human, calls]})) == STARTED
+    assert said(("updates", {"tools": {"messages": [answers]}})) == FINISHED
+
+
 def test_v2_tells_the_interrupts_of_a_state_beside_it():
     chunk = {"type": "values", "ns": (), "data": {"messages": [CALLS]}, "interrupts": INTERRUPT}
     assert said(chunk) == [*STARTED, WAITING]
@@ -246,9 +281,6 @@ def test_what_a_tools_own_graph_says_does_not_close_it():
 
 
 # --- nodes as work ------------------------------------------------------------------------
-
-BUILDS = {"id": "x1", "name": "build", "input": {}, "triggers": ("a",)}
-BUILT = {"id": "x1", "name": "build", "error": None, "result": {}, "interrupts": []}
 
 
 def test_nodes_that_are_named_are_work_from_their_start_to_their_result():

@@ -21,6 +21,7 @@ from google.genai import types
 
 from streamguard import (
     IdleTimeoutError,
+    StreamInterruptedError,
     ToolTimeoutError,
     idle_guard,
     reconnecting_resume,
@@ -243,6 +244,23 @@ def test_what_the_user_said_is_no_answer(native):
         taken = await World([HANG]).guarded(guard, yield_user_message=True)
         assert len(taken.messages) == 1
         assert native.took(taken.elapsed, 300)
+
+    native.run(main)
+
+
+def test_a_pull_that_the_consumer_gave_up_does_not_make_it_look_complete(native):
+    """T8: the cancel has ended the generator, and the run with it."""
+
+    async def main():
+        world = World([call("build")], [text("never said")])
+        guarded = aiter(await world.stream() | idle_guard(60))
+        await anext(guarded)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await anext(guarded)
+        with pytest.raises(StreamInterruptedError):
+            await anext(guarded)
+        assert world.seen["build cancelled"] == 1
 
     native.run(main)
 

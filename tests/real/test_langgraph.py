@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -13,14 +13,15 @@ pytest.importorskip("langgraph.graph", exc_type=ImportError)
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.tools import tool
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
-from langgraph.types import interrupt
+from langgraph.types import Command, interrupt
 
 from streamguard import (
     IdleTimeoutError,
+    StreamInterruptedError,
     ToolTimeoutError,
     idle_guard,
     reconnecting_resume,
@@ -108,6 +109,20 @@ class World:
             """Ask a person."""
             return str(interrupt("may I?"))
 
+        @tool
+        async def ask_and_build() -> str:
+            """Ask a person, then build."""
+            answer = interrupt("may I?")
+            seen[f"told {answer}"] += 1
+            await asyncio.sleep(600 if seen["told yes"] == 1 else 0)
+            return "built"
+
+        @tool
+        async def note(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+            """Change the state."""
+            answer = ToolMessage("noted", tool_call_id=tool_call_id)
+            return Command(update={"messages": [answer]})
+
         async def agent(state):
             try:
                 return {"messages": [await self.model.ainvoke(state["messages"])]}
@@ -115,7 +130,7 @@ class World:
                 seen["model cancelled"] += 1
                 raise
 
-        tools = [look, build, ask]
+        tools = [look, build, ask, ask_and_build, note]
         if ready_made:
             self.graph = create_react_agent(self.model, tools, checkpointer=InMemorySaver())
             return
@@ -236,6 +251,57 @@ def test_an_interrupt_ends_the_stream_and_is_no_failure(native, form, mode):
     native.run(main)
 
 
+def test_a_hang_beside_an_interrupt_is_found_when_the_wait_has_lapsed(native):
+    """T6: which of the two keeps the stream open is not told, so it is an hour later."""
+
+    async def main():
+        async def ask(_state):
+            interrupt("may I?")
+
+        async def hang(_state):
+            await asyncio.sleep(1_000_000)
+
+        graph = StateGraph(MessagesState)
+        for node in (ask, hang):
+            graph.add_node(node.__name__, node)
+            graph.add_edge(START, node.__name__)
+        stream = graph.compile(checkpointer=InMemorySaver()).astream(HI, THREAD)
+        taken = await take(stream | idle_guard(60))
+        assert type(taken.error) is IdleTimeoutError
+        assert native.took(taken.elapsed, 3600 + 60)
+
+    native.run(main)
+
+
+def test_tools_that_change_the_state(native, mode):
+    """One node's update may then be several."""
+
+    async def main():
+        taken = await take(World(["note", "note"], HANG).stream(mode) | idle_guard(60))
+        assert type(taken.error) is IdleTimeoutError
+        assert native.took(taken.elapsed, 60)
+        assert taken.error.verdict.in_flight == ()
+
+    native.run(main)
+
+
+def test_a_pull_that_the_consumer_gave_up_does_not_make_it_look_complete(native):
+    """T8: the cancel has ended the generator, and the run with it."""
+
+    async def main():
+        world = World(["build"], "never said")
+        guarded = aiter(world.stream("updates") | idle_guard(60))
+        await anext(guarded)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await anext(guarded)
+        with pytest.raises(StreamInterruptedError):
+            await anext(guarded)
+        assert world.seen["build cancelled"] == 1
+
+    native.run(main)
+
+
 def test_a_node_that_is_named_as_work(native):
     async def main():
         async def build(_state):
@@ -349,6 +415,21 @@ def test_what_is_asked_at_an_interrupt_is_the_answer_to_it(native):
         world = World(["ask"], "then I do")
         await chat_of(world, "hi", "yes")
         assert last_texts(world.model.asked[-1])[-1] == (ToolMessage, "yes")
+
+    native.run(main)
+
+
+def test_what_was_answered_is_not_asked_again_after_a_hang(native):
+    async def main():
+        world = World(["ask_and_build"], "done")
+        session = langgraph.session(world.graph, THREAD, prompt="hi")
+        guard = idle_guard(60, tools=100) | reconnecting_resume(backoff=(0,))
+        async with session | guard as chat:
+            for turn in (chat, chat.ask("yes")):
+                async for _ in turn:
+                    pass
+        assert world.seen["told yes"] == 2
+        assert last_texts(world.model.asked[-1])[-1] == (ToolMessage, "built")
 
     native.run(main)
 
