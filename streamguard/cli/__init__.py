@@ -24,6 +24,7 @@ streamguard {__version__}: a liveness layer for agent streams
 
   run      run any agent's command, and end it with its tools when it hangs
   timeout  the same for wall time, with GNU timeout's own command line
+  report   a recorded run as a page: what hung, since when, what was tried
 
   streamguard COMMAND --help    what it can do
 
@@ -37,11 +38,11 @@ In a program it is one `|` away from any async iterator:
     async for message in stream | idle_guard(180, disconnect=client.disconnect):
         ...
 
-`report`, `top`, `demo` and `doctor` are planned and are refused until they exist.
+`top`, `demo` and `doctor` are planned and are refused until they exist.
 """
 # Each in its own module of this package, which has a `main(words)` that gives the exit code.
-COMMANDS = ("run", "timeout")
-PLANNED = ("report", "top", "demo", "doctor")
+COMMANDS = ("run", "timeout", "report")
+PLANNED = ("top", "demo", "doctor")
 ANSWERS = {"-h": HELP, "--help": HELP, "-V": VERSION, "--version": VERSION}
 
 EXIT_OK = 0

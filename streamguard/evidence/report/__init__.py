@@ -1,0 +1,17 @@
+"""A run drawn: one HTML page that needs nothing else, and an SVG for mails and tickets.
+
+    run = read_run(Path("runs/17"))
+    Path("report.html").write_text(page(run), "utf-8")
+
+`reading` turns the folder into values, `story` says what became of each session, `picture` what is
+to be seen of it; `page` and `tables` write HTML, `drawing` SVG. Imported by the command line, and
+by nobody who records.
+"""
+
+from __future__ import annotations
+
+from streamguard.evidence.report.drawing import drawing
+from streamguard.evidence.report.page import page
+from streamguard.evidence.report.reading import Run, read_run
+
+__all__ = ["Run", "drawing", "page", "read_run"]

@@ -1,0 +1,142 @@
+"""`page`: a run as one HTML file that asks for nothing else.
+
+The look and the script are files beside this one and go into the page as they are; its content
+security policy names their hashes, so that nothing which a tool or a model has called something can
+ever run. Data goes in as JSON that cannot end its element.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from string import Template
+from typing import TYPE_CHECKING, Any, Final
+
+from streamguard._version import __version__
+from streamguard.evidence.report.picture import Lane, lanes
+from streamguard.evidence.report.shapes import HATCHES, LEGEND, packaged
+from streamguard.evidence.report.story import SAID, Story, headline, is_alarm, stories
+from streamguard.evidence.report.tables import tables
+from streamguard.evidence.report.words import clock, duration, instant, several
+
+if TYPE_CHECKING:
+    from streamguard.evidence.report.reading import Run
+
+_MOST_STORIES: Final = 3
+
+
+def page(run: Run) -> str:
+    """The whole report of `run`."""
+    told = stories(run)
+    style, script = packaged("colours.css") + packaged("page.css"), packaged("page.js")
+    said = headline(told)
+    return Template(packaged("page.html")).substitute(
+        version=escape(__version__),
+        title=escape(f"{said}: run {run.name}"),
+        kicker=kicker(run),
+        headline=escape(said),
+        tone=_tone(told),
+        stories=_stories(told),
+        legend="".join(f"<li><svg>{shape}</svg>{name}</li>" for shape, name in LEGEND),
+        tables=tables(run, told),
+        defs=HATCHES,
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+        data=_data(run, told),
+    )
+
+
+def kicker(run: Run) -> str:
+    """Which run it is, as HTML."""
+    parts = [f"streamguard report of run <b>{escape(run.name)}</b>"]
+    flows = sorted({session.writer.flow for session in run.sessions} - {""})
+    if flows:
+        parts.append(f"flow {escape(', '.join(flows))}")
+    if run.sessions:
+        times = f"{instant(run.start)} to {clock(run.end)} ({duration(run.end - run.start)})"
+        parts += [times, several(sum(s.counted("message") for s in run.sessions), "message")]
+    if run.unreadable:
+        parts.append(f"{several(run.unreadable, 'line')} could not be read")
+    if run.is_beheaded:
+        parts.append("what was before has been rotated away")
+    return " · ".join(parts)
+
+
+def _tone(told: list[Story]) -> str:
+    states = {story.state for story in told}
+    return "bad" if states & {"hung", "failed"} else "warn" if "open" in states else ""
+
+
+def _stories(told: list[Story]) -> str:
+    troubled = [story for story in told if story.is_trouble] or [
+        story for story in told if story.state == "recovered"
+    ]
+    shown = "".join(_story(story) for story in troubled[:_MOST_STORIES])
+    if len(troubled) > _MOST_STORIES:
+        left = len(troubled) - _MOST_STORIES
+        shown += f'<p class="note">{several(left, "more session")} in trouble: see the table.</p>'
+    return shown
+
+
+def _story(story: Story) -> str:
+    answers: list[tuple[str, list[str]]] = []
+    if story.since is not None:
+        since = instant(story.since)
+        if story.decided is not None:
+            spent = duration(story.decided - story.since)
+            since += f", {spent} before the verdict at {clock(story.decided)}"
+        answers.append(("Since", [since]))
+    if story.in_flight:
+        answers.append(("In flight", [story.in_flight]))
+    if story.tried:
+        answers.append(("Tried", story.tried))
+    if story.left:
+        answers.append(("Left", story.left))
+    facts = "".join(
+        f"<dt>{term}</dt><dd>{''.join(_line(line, term) for line in lines)}</dd>"
+        for term, lines in answers
+    )
+    return (
+        f'<article class="story {story.state}"><h2>{escape(story.session.name)}: '
+        f"{SAID[story.state]}</h2><p>{escape(story.what)}</p><dl>{facts}</dl></article>"
+    )
+
+
+def _line(text: str, term: str) -> str:
+    kind = ' class="alarm"' if term == "Left" and is_alarm(text) else ""
+    return f"<p{kind}>{escape(text)}</p>"
+
+
+def _data(run: Run, told: list[Story]) -> str:
+    drawn = [_drawn(lane, story, run.start) for lane, story in zip(lanes(told), told, strict=True)]
+    text = json.dumps({"start": run.start, "end": run.end, "lanes": drawn}, separators=(",", ":"))
+    # Nothing in it can end the element, nor begin a comment.
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _drawn(lane: Lane, story: Story, start: float) -> dict[str, Any]:
+    def since(at: float) -> float:
+        return round(at - start, 3)
+
+    return {
+        "name": lane.name,
+        "state": lane.state,
+        "label": lane.summary,
+        "since": None if story.since is None else since(story.since),
+        "rows": lane.rows,
+        "m": [value for n, a, b in lane.messages for value in (n, since(a), since(b))],
+        "p": [value for n, a, b in lane.pings for value in (n, since(a), since(b))],
+        "s": [
+            [s.of, since(s.start), since(s.end), s.row, int(s.is_open), s.name, s.text]
+            for s in lane.shapes
+        ],
+        "e": [[point.of, since(point.at), point.text] for point in lane.points],
+    }
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

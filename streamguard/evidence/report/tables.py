@@ -1,0 +1,122 @@
+"""The tables under the picture: the same facts, for those who read and for those who listen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from streamguard.evidence.report.picture import end_of, text_of
+from streamguard.evidence.report.story import SAID, Story, lasted_of
+from streamguard.evidence.report.words import clock, duration, several
+
+if TYPE_CHECKING:
+    from streamguard.evidence.report.reading import Run, Session
+
+ROWS: Final = 2000
+_QUIET: Final = ("stream", "work")  # left out first, where there is too much
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that happened."""
+
+    at: float
+    session: str
+    what: str
+    text: str
+    weight: int
+
+
+def tables(run: Run, told: list[Story]) -> str:
+    """Both tables, as HTML."""
+    return _sessions(told) + _events(run)
+
+
+def _sessions(told: list[Story]) -> str:
+    head = (
+        ("Session", ""),
+        ("State", ""),
+        ("Began", ""),
+        ("Lasted", "number"),
+        ("Messages", "number"),
+        ("Tool calls", "number"),
+        ("Attempts", "number"),
+        ("Longest silence", "number"),
+        ("What happened", ""),
+    )
+    rows = "".join(_session(story) for story in told)
+    return _table("sessions", "Sessions", "The sessions, those in trouble first.", head, rows)
+
+
+def _session(story: Story) -> str:
+    session = story.session
+    tools = len(session.of("work")) + session.counted("work")
+    attempts = len(session.of("attempt")) + session.counted("attempt")
+    silences = [end_of(span, session.recorded_until) - span.start for span in session.of("idle")]
+    cells = (
+        ("state", SAID[story.state]),
+        ("when", clock(session.start)),
+        ("number", duration(lasted_of(session))),
+        ("number", f"{session.counted('message'):,}"),
+        ("number", f"{tools:,}"),
+        ("number", str(attempts) if attempts else "none"),
+        ("number", duration(max(silences)) if silences else "none"),
+        ("text", story.what),
+    )
+    return (
+        f'<tr class="{story.state}"><th scope="row">{escape(session.name)}</th>'
+        + "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells)
+        + "</tr>"
+    )
+
+
+def _events(run: Run) -> str:
+    rows = [row for session in run.sessions for row in _rows(session)]
+    rows.sort(key=lambda row: (-row.weight, row.at))
+    shown, left = sorted(rows[:ROWS], key=lambda row: row.at), len(rows) - ROWS
+    said = "Everything that was told one by one, in order. Messages and what was too short to be seen are counted above."
+    if left > 0:
+        said += f" {several(left, 'lesser one')} left out."
+    head = (("Time (UTC)", ""), ("Session", ""), ("What", ""), ("Details", ""))
+    body = "".join(
+        f'<tr class="{"verdict" if row.what == "verdict" else ""}"><td class="when">{clock(row.at)}</td>'
+        f'<th scope="row">{escape(row.session)}</th><td>{row.what}</td>'
+        f'<td class="text">{escape(row.text)}</td></tr>'
+        for row in shown
+    )
+    return _table("events", "Events", said, head, body)
+
+
+def _rows(session: Session) -> list[Row]:
+    rows = [
+        Row(mark.at, session.name, _said_of(mark.of, mark.facts), mark.text, 1 + mark.level // 10)
+        for mark in session.marks
+    ]
+    for span in session.spans:
+        text = text_of(span, end_of(span, session.recorded_until))
+        what = {"work": "tool", "backoff": "pause", "idle": "silence"}.get(span.of, span.of)
+        rows.append(
+            Row(span.start, session.name, escape(what), text, 0 if span.of in _QUIET else 3)
+        )
+    return rows
+
+
+def _said_of(of: str, facts: dict[str, object]) -> str:
+    """`LoopStalled` as `loop stalled`; a limit's end in mode `warn` is a warning."""
+    if of in ("TimedOut", "ScopeTimedOut"):
+        return "verdict" if facts.get("enforced", True) else "warning"
+    spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in of)
+    return escape(spaced.strip())
+
+
+def _table(
+    key: str, title: str, caption: str, head: tuple[tuple[str, str], ...], rows: str
+) -> str:
+    cells = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in head)
+    return (
+        f'<section aria-labelledby="{key}"><h2 id="{key}">{title}</h2>'
+        f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{key}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div></section>"
+    )

@@ -1,0 +1,509 @@
+"""A run that is read, told and drawn: what the person on call is told first, whatever was recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from streamguard import Activity, ConfigError, Recorder, events, idle_guard
+from streamguard.cli import main
+from streamguard.evidence.report import drawing, page, read_run
+from streamguard.evidence.report.drawing import LANES
+from streamguard.evidence.report.story import headline, stories
+from streamguard.evidence.report.tables import ROWS
+from streamguard.evidence.report.words import clock, duration, instant, listed, several
+from streamguard.testing import Script, hang, say, tool, tool_start
+from tests.report.support import WALL, Tape, finished, hundred, resumed_and_lost
+from tests.support import take
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def tape(tmp_path):
+    return Tape(tmp_path / "run-17")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    """A hundred sessions and a million messages."""
+    tape = Tape(tmp_path_factory.mktemp("fleet") / "run-18")
+    hundred(tape)
+    return tape.run()
+
+
+def the_story(run):
+    [story] = stories(run)
+    return story
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and what a browser would fetch for it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.fetched = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href", "srcset", "action", "data", "poster", "background"):
+                self.fetched.append(value)
+
+
+# -- the story -------------------------------------------------------------------------------------
+
+
+def test_the_header_answers_what_since_when_in_flight_tried_and_left(tape):
+    """E5: the five questions of the person on call."""
+    resumed_and_lost(tape)
+    story = the_story(tape.run())
+    assert headline([story]) == "issue-7 hung"
+    assert story.what.startswith("Waited 200 s for Bash to finish (limit tools=200)")
+    assert (instant(story.since), clock(story.decided)) == ("2025-11-18 03:22:04 UTC", "03:25:24")
+    assert (
+        story.in_flight
+        == "Bash; the last message (Progress) had come 3 min 20 s before the verdict"
+    )
+    assert [line.split(" ", 1)[1].split(":")[0] for line in story.tried] == [
+        "teardown confirmed after 7 s",
+        "idle",
+        "connected again in attempt 2",
+        "disconnect still hung after 30 s and was abandoned; the backend may be alive",
+        "teardown NOT confirmed after 41 s",
+        "gave up (unsafe)",
+    ]
+    assert story.left == ["STILL ALIVE: 2 processes (4990, 5012)"]
+    text = page(read_run(tape.folder))
+    assert '<h1 class="bad">issue-7 hung</h1>' in text
+    assert '<dd><p class="alarm">STILL ALIVE: 2 processes (4990, 5012)</p></dd>' in text
+
+
+def test_a_receipt_says_what_was_left(tape):
+    """S2-13, S2-14: artifacts, changes, checkpoint, transcript; of that verdict and no other."""
+    stream = tape.stream("issue-7")
+    stream.begins(0)
+    stream.says(1)
+    stream.hangs(1)
+    run = tape.run()
+    [verdict] = run.sessions[0].marked("TimedOut")
+    folder = tape.folder / "build" / "receipts"
+    folder.mkdir(parents=True)
+    receipt = {
+        "timeout_event": {"stream": "issue-7", "reason": verdict.text},
+        "partial_artifacts": [{"path": "out.md", "complete": False, "bytes_written": 18211}],
+        "context_for_resume": {
+            "last_successful_checkpoint": "tests written",
+            "uncommitted_changes": ["src/app.py", "src/new.py"],
+            "transcript_path": "build/llm/implement-partial.jsonl",
+        },
+    }
+    (folder / "implement-timeout.json").write_text(json.dumps(receipt))
+    receipt["timeout_event"]["reason"] = "another's"
+    (folder / "another-timeout.json").write_text(json.dumps(receipt))
+    assert the_story(read_run(tape.folder)).left == [
+        "the backend is gone",
+        "artifact out.md (partial, 18,211 bytes)",
+        "uncommitted changes: src/app.py, src/new.py",
+        "last checkpoint: tests written",
+        "transcript: build/llm/implement-partial.jsonl",
+        "receipt: build/receipts/implement-timeout.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        "",
+        "[]",
+        "{",
+        '{"timeout_event": 3}',
+        '{"partial_artifacts": 1, "timeout_event": {"reason": null}}',
+    ],
+)
+def test_a_receipt_that_is_none_is_passed_over(tape, receipt):
+    """E2: readers live with what a crash leaves."""
+    tape.stream("issue-7").begins(0)
+    folder = tape.folder / "build" / "receipts"
+    folder.mkdir(parents=True)
+    (folder / "x-timeout.json").write_text(receipt)
+    assert the_story(tape.run()).state == "open"
+
+
+def test_a_run_without_a_timeout_says_so(tape):
+    """E5: and shows nobody as being in trouble."""
+    finished(tape)
+    finished(tape, "issue-8", 20)
+    run = tape.run()
+    assert headline(stories(run)) == "All 2 sessions finished"
+    assert {story.state for story in stories(run)} == {"finished"}
+    assert "<article" not in page(run)
+
+
+def test_a_run_that_was_cut_by_a_crash_says_what_was_in_flight(tape):
+    """E2: with a torn last line, and a session that had been silent."""
+    stream = tape.stream("issue-7")
+    stream.begins(0)
+    stream.chatters(0, 100)
+    stream.works_on("Bash", 100, None)
+    other = tape.stream("issue-8")
+    other.begins(0)
+    other.is_half_silent(200, window=120)
+    tape.take()
+    tape.take()
+    tape.write(torn='{"kind":"counts","counts":[["issue-7","mess')
+    run = read_run(tape.folder)
+    story = next(story for story in stories(run) if story.session.name == "issue-7")
+    assert run.unreadable == 1
+    assert headline(stories(run)) == "Of 2 sessions, 2 were going on when the record ends"
+    assert (story.state, story.in_flight) == ("open", "Bash")
+    assert story.what == "500 messages in 3 min 20 s; then the record ends"
+    [left] = story.left
+    assert left.startswith("the record ends at 03:16:04, before this session")
+    [silent] = [story for story in stories(run) if story.session.name == "issue-8"]
+    assert silent.since == WALL + 140
+
+
+def test_a_hang_that_was_survived_is_none_any_more(tape):
+    """E5: a later attempt went well."""
+    stream = tape.stream("issue-7")
+    stream.tell(events.AttemptStarted, 0, attempt=1, resumes=False)
+    stream.hangs(10)
+    stream.tell(events.AttemptEnded, 193, attempt=1, outcome="failed", error=None, confirmed=True)
+    stream.tell(events.AttemptStarted, 193, attempt=2, resumes=True)
+    stream.chatters(195, 220)
+    stream.tell(
+        events.AttemptEnded, 220, attempt=2, outcome="completed", error=None, confirmed=True
+    )
+    assert headline(stories(tape.run())) == "issue-7 hung and recovered"
+
+
+@pytest.mark.parametrize(
+    ("happens", "state", "said"),
+    [
+        (lambda s: s.is_judged(90, enforced=False), "finished", "issue-7 finished"),
+        (lambda s: s.is_judged(90, "exit_grace", 5.0), "finished", "issue-7 finished"),
+        (lambda s: s.ends(90, ValueError("sk-secret")), "failed", "issue-7 failed"),
+    ],
+    ids=["warned", "slow to leave", "its own error"],
+)
+def test_what_is_no_hang(tape, happens, state, said):
+    """T11, T14, T7: a warning, the end of a turn that was over, and an error of the stream's own."""
+    stream = tape.stream("issue-7")
+    stream.begins(0)
+    stream.says(1)
+    happens(stream)
+    stream.ends(91)
+    run = tape.run()
+    assert (the_story(run).state, headline(stories(run))) == (state, said)
+    assert "sk-secret" not in page(run)
+
+
+def test_who_left_something_alive_comes_first(fleet):
+    """E5: of a hundred sessions, three hang, and one of them may still own its backend."""
+    told = stories(fleet)
+    assert headline(told) == "Of 100 sessions, 3 hung"
+    assert [story.session.name for story in told[:4]] == [
+        "issue-77",
+        "issue-17",
+        "issue-42",
+        "issue-0",
+    ]
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def test_several_processes_write_one_run(tape):
+    """E1: each on its own clock, with streams of the same name."""
+    finished(tape)
+    tape.run()
+    other = Tape(tape.folder, writer="x", wall=WALL + 100)
+    finished(other)
+    run = other.run()
+    assert [session.name for session in run.sessions] == ["issue-7", "issue-7 (2)"]
+    assert [session.start - WALL for session in run.sessions] == pytest.approx([0, 100])
+
+
+def test_a_run_whose_beginning_was_rotated_away(tape):
+    """E1: the rest is drawn, and the page says that something is missing."""
+    finished(tape)
+    tape.take(last=True)
+    tape.write()
+    file = tape.folder / "timeline.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    (tape.folder / "timeline.1.jsonl").write_text("".join(lines[1:4]))
+    run = read_run(tape.folder)
+    assert run.is_beheaded
+    assert "what was before has been rotated away" in page(run)
+    assert the_story(run).state == "finished"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "\xff\xfe",
+        "[]",
+        "null",
+        "{}",
+        '{"kind": "mark", "writer": "w", "stream": "s"}',
+        '{"kind": "counts", "writer": "w", "counts": [["s", "message", "x"]]}',
+        '{"kind": "span", "writer": "w", "stream": "s", "of": "work", "id": 1, "name": "x", "from_at": NaN}',
+        '{"kind": "counts", "writer": "w", "counts": [["s", "message", "x", 1, 1, 1e999, 1, 0]]}',
+        '{"kind": "span", "writer": "nobody", "stream": "s", "of": "work", "id": 1, "name": "x", "from_at": 1}',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_makes_no_sense_is_passed_over_and_counted(tape, line):
+    """E2: the rest is read."""
+    finished(tape)
+    tape.take(last=True)
+    tape.write(torn=line + "\n")
+    run = read_run(tape.folder)
+    assert run.unreadable == 1
+    assert the_story(run).state == "finished"
+    ET.fromstring(drawing(run))
+    assert "1 line could not be read" in page(run)
+
+
+def test_a_folder_that_is_no_run_is_refused_with_what_it_may_be(tmp_path):
+    """E5: a message that helps."""
+    with pytest.raises(ConfigError, match="no folder: give the folder of a run"):
+        read_run(tmp_path / "nowhere")
+    with pytest.raises(
+        ConfigError, match=r"has no timeline\.jsonl: either no Recorder wrote there"
+    ):
+        read_run(tmp_path)
+    finished(tape := Tape(tmp_path / "run-17"))
+    tape.run()
+    with pytest.raises(ConfigError, match=r"holds 1 runs \(run-17\): give one of them"):
+        read_run(tmp_path)
+
+
+def test_an_empty_run_is_drawn(tape):
+    """E5: a recorder that has recorded nothing yet."""
+    run = tape.run()
+    assert "Nothing was recorded" in page(run)
+    assert ET.fromstring(drawing(run)).find(f"{SVG}title").text == "Nothing was recorded"
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+EVIL = [
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(2)>",
+    "<!--<script>",
+    "]]>&amp;\"'`${alert(3)}",
+    "line\nbreak\x00\x1b[31m",
+    "\u202etxt.exe\u2066",
+    "\ud800",
+    "a" * 5000,
+]
+
+
+@pytest.mark.parametrize("name", EVIL, ids=range(len(EVIL)))
+def test_names_stay_names(tape, name):
+    """E3: whatever a tool, a session or a reason is called, it is text."""
+    plain = Elements(page(Tape(tape.folder.with_name("plain")).run())).tags
+    stream = tape.stream(name)
+    stream.begins(0)
+    stream.works_on(name, 1, 2)
+    stream.holds(name, 2, 3)
+    stream.is_judged(90, in_flight=(name,), work=name)
+    run = tape.run()
+    elements = Elements(page(run))
+    assert elements.tags.count("script") == plain.count("script") == 2
+    assert "img" not in elements.tags
+    assert page(run).count("<!--") == 0
+    page(run).encode()
+    drawn = ET.fromstring(drawing(run).encode())
+    assert {element.tag for element in drawn.iter()}.isdisjoint({f"{SVG}script", f"{SVG}img"})
+
+
+def test_the_page_asks_for_nothing(tape):
+    """E5: self-contained; and forbids itself what it does not need."""
+    resumed_and_lost(tape)
+    text = page(tape.run())
+    assert Elements(text).fetched == ["data:,"]
+    assert re.search(r"https?://(?!www\.w3\.org/2000/svg)", text) is None
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+def test_the_tables_say_what_the_picture_shows(tape):
+    """E5: for those who do not see it."""
+    resumed_and_lost(tape)
+    run = tape.run()
+    rows = re.findall(r"<tr[^>]*><td.*?</tr>", page(run))
+    told = [re.sub(r"<[^>]+>", "|", row) for row in rows]
+    for what in (
+        "attempt",
+        "tool",
+        "hold",
+        "silence",
+        "verdict",
+        "teardown",
+        "pause",
+        "retry scheduled",
+    ):
+        assert any(f"|{what}|" in row for row in told), what
+    assert len(told) == sum(len(s.marks) + len(s.spans) for s in run.sessions)
+
+
+def test_the_tables_have_a_bound_and_leave_out_what_matters_least(fleet):
+    """E5: a hundred sessions with a hundred tool calls each."""
+    text = page(fleet)
+    assert text.count("<tr") <= ROWS + 100 + 2
+    assert text.count('<tr class="verdict">') == 3
+    assert re.search(r"[\d,]+ lesser ones left out", text)
+
+
+def test_a_million_messages_make_a_page_that_a_mail_can_carry(fleet):
+    """E5: it is aggregated while it is written."""
+    assert sum(session.counted("message") for session in fleet.sessions) == 1_000_000
+    assert len(page(fleet)) < 5_000_000
+
+
+# -- the SVG ---------------------------------------------------------------------------------------
+
+
+def test_the_svg_has_a_title_a_description_and_every_shape(tape):
+    """E5: for mails and tickets."""
+    resumed_and_lost(tape)
+    drawn = ET.fromstring(drawing(tape.run()))
+    assert drawn.get("width") == "1000"
+    assert drawn.find(f"{SVG}title").text == "issue-7 hung"
+    assert "STILL ALIVE: 2 processes" in drawn.find(f"{SVG}desc").text
+    kinds = {element.get("class", "").split(" ")[0] for element in drawn.iter()}
+    assert {
+        "messages",
+        "work",
+        "idle",
+        "hold",
+        "teardown",
+        "backoff",
+        "attempt",
+        "verdict",
+    } <= kinds
+
+
+def test_the_svg_of_many_sessions_shows_the_first_and_says_so(fleet):
+    """E5: those in trouble are among them."""
+    text = drawing(fleet)
+    drawn = ET.fromstring(text)
+    assert f"… and {100 - LANES} more sessions" in text
+    assert len([e for e in drawn.iter() if e.get("class") == "flag"]) == 3 + 1  # one in the legend
+    assert len(list(drawn.iter())) < LANES * 450
+
+
+def test_no_text_of_the_svg_runs_out_of_it(tape):
+    """E5: legible at 1,000 px; six and a half are what a letter takes."""
+    stream = tape.stream("issue-7: " + "rewrite the importer " * 20)
+    stream.begins(0)
+    stream.works_on("a tool with a name that is longer than most " * 5, 1, 1.1)
+    stream.is_judged(300, in_flight=("Bash " * 60,))
+    for text in ET.fromstring(drawing(tape.run())).iter(f"{SVG}text"):
+        assert float(text.get("x")) + 6.5 * len(text.text) < 1000 + 20, text.text
+
+
+# -- the command, and a real recorder --------------------------------------------------------------
+
+
+def test_the_command_writes_the_page_into_the_run(tape, capsys):
+    """E5: for its owner's eyes (E2), and says where."""
+    finished(tape)
+    tape.run()
+    file = tape.folder / "report.html"
+    assert main(["report", str(tape.folder)]) == 0
+    assert capsys.readouterr().out == f"{file}\n"
+    assert file.read_text().startswith("<!DOCTYPE html>")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_command_writes_an_svg_elsewhere_or_to_stdout(tape, tmp_path, capsysbinary):
+    finished(tape)
+    tape.run()
+    assert main(["report", str(tape.folder), "--svg", "-o", str(tmp_path / "x.svg")]) == 0
+    capsysbinary.readouterr()
+    assert main(["report", str(tape.folder), "--svg", "-o", "-"]) == 0
+    assert capsysbinary.readouterr().out == (tmp_path / "x.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["{run}/nowhere"], 2, "is no folder"),
+        (["{run}", "-o", "{run}/nowhere/x.html"], 1, "make it, or choose another -o FILE"),
+        (["{run}", "-o", "{run}/taken"], 1, "choose another place with -o FILE"),
+    ],
+)
+def test_the_command_says_what_is_wrong(tape, capsys, arguments, code, said):
+    finished(tape)
+    tape.run()
+    (tape.folder / "taken").mkdir()
+    words = [argument.format(run=tape.folder) for argument in arguments]
+    assert main(["report", *words]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("streamguard report: ")
+    assert said in err
+
+
+def test_what_a_real_recorder_leaves_is_drawn(loop, tmp_path):
+    """E5: messages, tools, verdict and teardown of a stream that hangs, and its receipt."""
+
+    async def record():
+        recorder = Recorder(tmp_path / "run", flow="build", step="implement", work_dir=tmp_path)
+        async with recorder:
+            script = Script(say("x"), tool("Bash", 100), tool_start("e", "Edit"), hang())
+            guard = idle_guard(60, tools=200, activity=Activity(f"issue of {loop.name}"))
+            await take(script | guard)
+        assert recorder.failures == {}
+
+    loop.run(record)
+    run = read_run(tmp_path / "run")
+    story = the_story(run)
+    assert run.unreadable == 0
+    assert story.what.startswith("Waited 200 s for Edit to finish")
+    assert story.decided - story.since == pytest.approx(200)
+    assert story.session.counted("message") == 4
+    assert [span.name for span in story.session.of("work")] == ["Bash", "Edit"]
+    assert "receipt: build/receipts/implement-timeout.json" in story.left
+    assert "the backend is gone" in story.left
+    assert f"issue of {loop.name} hung" in page(run)
+    ET.fromstring(drawing(run))
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (0.25, "0.25 s"),
+        (12.34, "12.3 s"),
+        (59.96, "60 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (3600, "1 h"),
+        (7500, "2 h 5 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_durations(seconds, said):
+    assert duration(seconds) == said
+
+
+def test_numbers_and_lists():
+    assert (several(1, "message"), several(1200, "message")) == ("1 message", "1,200 messages")
+    assert several(2, "process", "processes") == "2 processes"
+    assert listed(["a", "b", "c"], most=2) == "a, b and 1 more"
+    assert instant(1e300) == "1970-01-01 00:00:00 UTC"
