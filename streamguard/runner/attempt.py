@@ -65,6 +65,7 @@ class Attempt:
         self._early: list[tuple[float, bytes | int]] = []
         self._early_bytes = 0
         self._stopping = False
+        self._stop_began = _NEVER
         self._tree_is_gone = False
         self._kill_at = _NEVER
         self._look_at = _NEVER
@@ -159,7 +160,7 @@ class Attempt:
         if isinstance(came, bytes):
             self._judge.output(came, now)
             if self._output is not None and not self._judge.wants_lines:
-                self._output.read_along = self._settings.record is not None
+                self._output.read_along = False
         else:
             self._judge.activity(now)
 
@@ -185,12 +186,15 @@ class Attempt:
         """What decides is loaded while the command works; what came meanwhile is told."""
         from streamguard.runner.judge import Judge
 
-        self._judge = Judge(self._settings, self._run.began, self.began, self._run.chat)
+        run = self._run
+        if run.evidence is not None:
+            run.evidence.began(run.attempt, self.child.pid, self.began, resumes=run.is_resumed)
+        self._judge = Judge(self._settings, run.began, self.began, run.chat, run.evidence)
         for now, came in self._early:
             self._tell(came, now)
             self._judge.waits(now)
         self._early.clear()
-        self._run.guard(
+        run.guard(
             self.child,
             self._environment[MARK],
             leads_session=self._own_session,
@@ -235,6 +239,7 @@ class Attempt:
     def _stop(self, number: int, now: float, *, whole_tree: bool) -> None:
         if not self._stopping:
             self._stopping = True
+            self._stop_began = now
             if self._settings.kill_after is not None:
                 self._kill_at = now + self._settings.kill_after
         if whole_tree:
@@ -314,8 +319,9 @@ class Attempt:
     def _leave(self) -> Outcome:
         outcome = self._outcome
         outcome.status = self.child.status
-        if self._judge is None and self._early and self._settings.resume_command:
+        if self._judge is None and self._run.wants_all:
             self._load()
+        outcome.ending_took = time.monotonic() - self._stop_began
         if self._judge is not None:
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
@@ -433,5 +439,7 @@ class Attempt:
     def _note(self, now: float) -> None:
         self._note_at = _NEVER
         self._noted = now
+        if self._run.evidence is not None:
+            self._run.evidence.flush()
         if self._judge is not None:
             self._run.publish(self._judge, self._outcome, is_stopping=self._stopping, now=now)

@@ -22,6 +22,7 @@ from streamguard.watch import Due, Half, Limits, Stalled, Watch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from streamguard.runner.evidence import Evidence
     from streamguard.runner.settings import Settings
     from streamguard.signals import Outcome
 
@@ -35,8 +36,14 @@ class Judge:
     """The limits of one attempt that began at `began`, of a run that began at `run_began`."""
 
     def __init__(
-        self, settings: Settings, run_began: float, began: float, say: Callable[[str], None]
+        self,
+        settings: Settings,
+        run_began: float,
+        began: float,
+        say: Callable[[str], None],
+        evidence: Evidence | None = None,
     ) -> None:
+        self._evidence = evidence
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
         self.watch = _watch_of(settings, first=settings.first, half_time=settings.verbose)
@@ -132,6 +139,9 @@ class Judge:
         message = None if line is None else _object_in(line)
         if message is None:
             self.watch.see(PROGRESS, now)
+            if self._evidence is not None:
+                text = "" if line is None else line.decode(errors="replace")
+                self._evidence.message(text, PROGRESS, now, self.watch.work)
             return
         self._for_json = None
         signals = self._reading.signals(message, self)
@@ -144,6 +154,8 @@ class Judge:
                 case _:
                     pass
         self.watch.see(signals, now, time.time())
+        if self._evidence is not None:
+            self._evidence.message(message, signals, now, self.watch.work)
         if self._reading.backend is not None:
             self._is_certain = True
 
@@ -158,7 +170,7 @@ class Judge:
 
     def _sniff(self, count: int) -> None:
         self._sniffed += count
-        if self._sniffed > _SNIFFED:
+        if self._sniffed > _SNIFFED and self._evidence is None:
             self.wants_lines = False
             self._lines = Splitter(0)
 

@@ -67,6 +67,7 @@ class Outcome:
         self.signals: list[str] = []  # sent by us, in the order of their first use
         self.survivors: tuple[int, ...] = ()
         self.termination: Termination | None = None
+        self.ending_took = 0.0
         self.passed = 0
         self.messages = 0
         self.result: str | None = None  # how its last turn ended, if it said so

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from streamguard.published import Published
     from streamguard.runner.child import Child
+    from streamguard.runner.evidence import Evidence
     from streamguard.runner.judge import Judge
     from streamguard.runner.outcome import Outcome
     from streamguard.runner.sentinel import Sentinel
@@ -56,6 +57,8 @@ class Run:
         self.stdin = Stdin(replays=settings.retries > 0, closed=0 in self.closed)
         self.adopts_orphans = not settings.group_only and _adopt_orphans()
         self.attempt = 0
+        self.is_resumed = False
+        self.evidence: Evidence | None = None
         self._terminal: Terminal | None = None
         self._sentinel: Sentinel | None = None
         self._published: Published | None = None
@@ -72,6 +75,7 @@ class Run:
             outcome = self._attempt(command)
             if (again := self._next(outcome)) is None:
                 break
+            self.is_resumed = again is not self.settings.command
             command = again
             number = self._wait(self._delay())
             if number is not None:
@@ -183,8 +187,21 @@ class Run:
 
     # -- attempts ------------------------------------------------------------------------
 
+    @property
+    def wants_all(self) -> bool:
+        """Whether even of a command that ended at once it matters what it said."""
+        return self.evidence is not None or self.settings.resume_command is not None
+
     def _attempt(self, command: Sequence[str]) -> Outcome:
+        if self.settings.record is not None and self.evidence is None:
+            from streamguard.runner.evidence import Evidence
+
+            name = self.settings.command[0].rpartition("/")[2]
+            self.evidence = Evidence(self.settings.record, name, self._complain)
         return Attempt(self, command).go()
+
+    def _complain(self, text: str) -> None:
+        say(f"{self.settings.program}: {text}")
 
     def _retries_left(self) -> int:
         return self.settings.retries + 1 - self.attempt
@@ -197,31 +214,34 @@ class Run:
             return None
         if self._retries_left() <= 0:
             return None
-        why = None
-        again: Sequence[str] = settings.command
-        if not outcome.is_ended_for_certain:
-            why = "something of it is still alive"
-        elif settings.resume_command is not None and outcome.token is not None:
-            again = _resuming(settings.resume_command, outcome.token)
-            if not again:
-                why = "its session id cannot be part of a command line"
-        elif outcome.passed:
-            why = (
-                "some of its output was passed on already"
-                if settings.resume_command is None
-                else "it named no session that could be resumed"
-            )
-        elif not self.stdin.can_be_replayed:
-            why = "its input was too much to be kept"
+        again, why = self._again(outcome)
         if why is None and self._time_left() <= self._delay():
             why = "total leaves no time for it"
         if why is not None:
             say(f"{settings.program}: not tried again: {why}")
             return None
-        say(
-            f"{explain(outcome, settings)}; {_trying(self.attempt, settings.retries, self._delay())}"
-        )
+        delay = self._delay()
+        say(f"{explain(outcome, settings)}; {_trying(self.attempt, settings.retries, delay)}")
+        if self.evidence is not None and fired.verdict is not None:
+            self.evidence.verdict(fired.verdict, outcome, "retry")
+            self.evidence.again(self.attempt, delay, fired.limit, time.monotonic())
         return again
+
+    def _again(self, outcome: Outcome) -> tuple[Sequence[str], str | None]:
+        """What to run now, and why that cannot be."""
+        settings = self.settings
+        if not outcome.is_ended_for_certain:
+            return (), "something of it is still alive"
+        if settings.resume_command is not None and outcome.token is not None:
+            again = _resuming(settings.resume_command, outcome.token)
+            return again, None if again else "its session id cannot be part of a command line"
+        if outcome.passed:
+            if settings.resume_command is None:
+                return (), "some of its output was passed on already"
+            return (), "it named no session that could be resumed"
+        if not self.stdin.can_be_replayed:
+            return (), "its input was too much to be kept"
+        return settings.command, None
 
     def _delay(self) -> float:
         delays = self.settings.backoff
@@ -249,6 +269,8 @@ class Run:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
         if self._published is not None:
             self._published.remove()
+        if self.evidence is not None:
+            self._close_evidence(self.evidence, outcome)
         told = described(outcome, settings, self.attempt, code)
         if outcome.fired is not None and not settings.group_only:
             if settings.errors_as_json:
@@ -265,6 +287,16 @@ class Run:
             except OSError as error:
                 say(f"{settings.program}: {settings.status_file}: {error.strerror}")
         return code
+
+    def _close_evidence(self, evidence: Evidence, outcome: Outcome) -> None:
+        error: BaseException | None = None
+        fired = outcome.fired
+        if fired is not None and fired.verdict is not None and fired.limit != "exit_grace":
+            from streamguard.errors import ERRORS
+
+            evidence.verdict(fired.verdict, outcome, "fail")
+            error = ERRORS[fired.verdict.limit](verdict=fired.verdict)
+        evidence.ended(error, time.monotonic())
 
 
 def supervise(settings: Settings) -> Never:
