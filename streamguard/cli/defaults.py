@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _VARIABLES = ("STREAMGUARD_IDLE", "STREAMGUARD_MODE", "STREAMGUARD_CONFIG")
-_FILES = ("streamguard.toml", "pyproject.toml")
+_OURS = "streamguard.toml"
+_SHARED = "pyproject.toml"
 
 
 def configured() -> dict[str, Any]:
@@ -40,12 +41,21 @@ def configured() -> dict[str, Any]:
 def _may_have_a_file() -> bool:
     folder = os.path.abspath("")
     while True:
-        if any(os.path.exists(os.path.join(folder, name)) for name in _FILES):
+        if os.path.exists(os.path.join(folder, _OURS)) or _names_us(os.path.join(folder, _SHARED)):
             return True
         above = os.path.dirname(folder)
         if above == folder:
             return False
         folder = above
+
+
+def _names_us(path: str) -> bool:
+    """Whether a file that most projects have may have a table of ours."""
+    try:
+        with open(path, "rb") as file:
+            return b"streamguard" in file.read()
+    except OSError:
+        return False
 
 
 def _signal(name: str) -> int:

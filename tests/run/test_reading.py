@@ -199,7 +199,8 @@ def loaded(*words):
         "from streamguard.cli import main; main(sys.argv[1:])"
     )
     command = [sys.executable, "-I", "-S", "-c", program, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    pipes = {"capture_output": True, "text": True, "timeout": 60}
+    done = subprocess.run(command, check=False, cwd="/", **pipes)  # where nothing is configured
     return set(done.stderr.splitlines()[-1].split())
 
 
