@@ -168,7 +168,7 @@ class Attempt:
         self.plan = recording.joined(self.plan)
         if self._tap is None and self.plan.observers:
             self._tap = recording.tap_of(self)
-        if self._tap is not None:
+        if any(recorder.reads_all for recorder in recording.among(self.plan.observers)):
             self.reading.read_all()
 
     def connected(self, plan: Plan) -> None:

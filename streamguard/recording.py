@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from streamguard.plan import Plan
     from streamguard.signals import Signal
 
-# Called with each message, and what it says, before it is delivered. It must not raise.
+# Called with a message, and what it says, before it is delivered. It must not raise.
 Tap: TypeAlias = "Callable[[object, tuple[Signal, ...]], None]"
 
 
 class Recording(ABC):
-    """An observer of streams and of scopes that wants their messages, too."""
+    """An observer of streams and of scopes that wants their messages, too.
+
+    `reads_all`: whether it must see each one; else those that are plain progress may only be counted
+    by the watch, which costs nothing.
+    """
+
+    reads_all: bool
 
     @abstractmethod
     def __call__(self, event: events.Event | events.ScopeEvent, /) -> None:
@@ -33,7 +39,7 @@ class Recording(ABC):
 
     @abstractmethod
     def tap(self, attempt: Attempt) -> Tap:
-        """A stream begins: what is to be called with its messages."""
+        """An attempt begins: what is to be called with its messages."""
 
     @abstractmethod
     def await_decision(self, activity: Activity) -> None:

@@ -30,6 +30,7 @@ _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = _NO_LINK | os.O_NONBLOCK
 _STALE: Final = 60.0
 _numbers: Final = itertools.count()
+_encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
 
 def name_of(text: str) -> str:
@@ -50,8 +51,7 @@ def rotated(name: str) -> str:
 
 def as_line(value: object) -> bytes:
     """`value` as one line of JSON; text that is no valid Unicode is escaped."""
-    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+    return _encode(value).encode("utf-8", "backslashreplace") + b"\n"
 
 
 class Folder:

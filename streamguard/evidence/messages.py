@@ -17,13 +17,16 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
-from streamguard.evidence.secrets import MARGIN, REDACTED, is_secret
+from streamguard.evidence.secrets import MARGIN, REDACTED, SHORTEST, is_secret
 
 _LONGEST_TEXT: Final = 8192
 _LONGEST_MESSAGE: Final = 64 * 1024  # characters
 _MOST_VALUES: Final = 4000
 _DEEPEST: Final = 16
-_WRITTEN_OUT: Final = (dt.date, dt.time, decimal.Decimal, uuid.UUID, pathlib.PurePath)
+_SCALARS: Final = (
+    *(str, int, float, bytes, bytearray, memoryview),
+    *(dt.date, dt.time, decimal.Decimal, uuid.UUID, pathlib.PurePath),
+)
 
 
 class Rendering:
@@ -44,23 +47,29 @@ class Rendering:
         self._values -= 1
         if self._values % 32 == 0:
             self._breathe()
-        if value is None or value is True or value is False:
+        kind = type(cast("object", value))
+        if kind is str:
+            return self._text(value)
+        if kind is dict and depth < _DEEPEST:
+            return self._fields(value.items(), len(value), depth + 1)
+        if value is None or kind is bool:
             return value
-        if isinstance(value, str):
-            return self._text(str(value))
+        if isinstance(value, _SCALARS):
+            return self._scalar(value)
         if isinstance(value, enum.Enum):
             return self._value(value.value, depth)
+        if depth >= _DEEPEST or self._values <= 0 or self._characters <= 0:
+            return {"$type": type(value).__qualname__, "$cut": True}
+        return self._compound(value, depth + 1)
+
+    def _scalar(self, value: Any) -> Any:
         if isinstance(value, int):
             return int(value) if value.bit_length() <= 1024 else {"$type": "int", "$cut": True}
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else str(value)
         if _is(value, bytes, bytearray, memoryview):
             return self._bytes(value)
-        if isinstance(value, _WRITTEN_OUT):
-            return self._text(str(value))
-        if depth >= _DEEPEST or self._values <= 0 or self._characters <= 0:
-            return {"$type": type(value).__qualname__, "$cut": True}
-        return self._compound(value, depth + 1)
+        return self._text(str(value))
 
     def _compound(self, value: Any, depth: int) -> Any:
         if _is(value, Mapping):
@@ -80,7 +89,8 @@ class Rendering:
                 break
             key = name if isinstance(name, str) else _key(name)
             self._characters -= len(key)
-            said[self._text(key)] = REDACTED if _hides(key, value) else self._value(value, depth)
+            shown = key if len(key) <= 24 else self._text(key)  # no secret is so short
+            said[shown] = REDACTED if _hides(key, value) else self._value(value, depth)
         return said
 
     def _items(self, items: Iterable[Any], number: int, depth: int) -> list[Any]:
@@ -96,7 +106,9 @@ class Rendering:
         length = len(text)
         room = max(0, min(_LONGEST_TEXT, self._characters))
         said = text[: room + MARGIN]
-        if length >= 6:
+        if length > 1000:
+            self._breathe()
+        if length >= SHORTEST:
             said = self._redact(said)
         said = said[:room]
         self._characters -= len(said)

@@ -126,7 +126,7 @@ class Recorder(Recording):
             transcript_cap=max(1, transcript_bytes // 2) if transcript else None,
         )
         self._flow, self._step, self._agent = flow, step, agent
-        self._transcript = transcript
+        self.reads_all = transcript
         self._marks = Marks()
         self._streams: weakref.WeakKeyDictionary[Activity, Stream] = weakref.WeakKeyDictionary()
         self._latest_stream: dict[tuple[str, str], weakref.ref[Stream]] = {}
@@ -215,10 +215,8 @@ class Recorder(Recording):
 
     def tap(self, attempt: Attempt) -> Tap:
         stream = self._stream_of(attempt.activity)
-        stream.attempt = weakref.ref(attempt)
-        assert attempt.loop is not None
-        stream.begin(attempt.loop.clock)
-        return stream.transcribed if self._transcript else stream.counted
+        stream.begin(attempt)
+        return stream.transcribed if self.reads_all else stream.counted
 
     def await_decision(self, activity: Activity) -> None:
         self._stream_of(activity).awaits_decision = True
@@ -347,7 +345,7 @@ class Recorder(Recording):
             if self._scribe.is_first(stream.place):
                 writer.now(partial(self._scribe.close_receipt, stream))
         how = type(event.error).__name__ if event.error is not None else "normally"
-        if self._transcript:
+        if self.reads_all:
             writer.now(partial(self._scribe.end_transcript, stream, how, event.at))
 
     def _decided(self, stream: Stream, action: FinalAction) -> None:

@@ -109,6 +109,13 @@ class Scribe:
             self._failed("message", None, error, None)
             return {"$type": type(message).__qualname__, "$unreadable": type(error).__name__}
 
+    @property
+    def reads_all(self) -> bool:
+        return self._transcript_cap is not None
+
+    def look_again(self, stream: Stream, rest: float) -> None:
+        writer.after(stream, rest)
+
     def overrun(self, stream: Stream) -> None:
         self._failed("messages", None, "the writer cannot keep up", stream)
 

@@ -7,6 +7,7 @@ hiding. Pure, but for the environment, which is read when a `Redaction` is made.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import Final
 REDACTED: Final = "[redacted]"
 # A text is cut only after it was looked at that much further, so that no half of a secret is left.
 MARGIN: Final = 512
-_SHORTEST_VALUE: Final = 8
+SHORTEST: Final = 8
 
 _NAME: Final = re.compile(
     r"(?:^|[^a-z])(?:x-)?(?:api[_-]?key|secret(?:[_-]?(?:access[_-]?)?key)?|(?:access|auth|bearer|"
@@ -30,8 +31,8 @@ _ASSIGNED: Final = (
     r"\\?[\"']?\s{0,4}[=:]\s{0,4}\\?[\"']?)(?=[^\s\"'\\]*[A-Z_-])[^\s\"'\\,;]{6,}"
 )
 # (what a text must contain to be looked at, the pattern, what goes in its place)
-_SHAPES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = tuple(
-    (needles, re.compile(pattern, flags), put)
+_SHAPES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
+    (needle.lower(), re.compile(pattern, flags), put)
     for needles, pattern, flags, put in (
         (("sk-",), r"\bsk-[A-Za-z0-9_-]{12,}", 0, REDACTED),
         (("k_live_", "k_test_"), r"\b[spr]k_(?:live|test)_[A-Za-z0-9]{8,}", 0, REDACTED),
@@ -62,13 +63,17 @@ _SHAPES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = tuple
             rf"\1{REDACTED}",
         ),
     )
+    for needle in needles
 )
 
 
 def is_secret(name: str) -> bool:
     """Whether a field of that name holds a secret."""
-    if len(name) > 64:
-        return False
+    return len(name) <= 64 and _is_secret(name)
+
+
+@functools.lru_cache(1024)
+def _is_secret(name: str) -> bool:
     return _NAME.search(_CAMEL.sub("_", name).lower()) is not None
 
 
@@ -84,7 +89,7 @@ class Redaction:
         self._values = tuple(
             value
             for name, value in environment.items()
-            if len(value) >= _SHORTEST_VALUE and is_secret(name)
+            if len(value) >= SHORTEST and is_secret(name)
         )
         self._more = more
 
@@ -93,7 +98,7 @@ class Redaction:
             if value in text:
                 text = text.replace(value, REDACTED)
         lowered = text.lower()
-        for needles, pattern, put in _SHAPES:
-            if any(needle.lower() in lowered for needle in needles):
+        for needle, pattern, put in _SHAPES:
+            if needle in lowered:
                 text = pattern.sub(put, text)
         return self._more(text) if self._more is not None else text

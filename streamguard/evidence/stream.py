@@ -8,6 +8,7 @@ bounded: if the writer cannot keep up, messages are dropped and counted, events 
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -20,19 +21,26 @@ from streamguard.reading import PROGRESS
 from streamguard.signals import WorkStarted
 
 if TYPE_CHECKING:
-    import weakref
     from collections.abc import Callable, Iterable
 
     from streamguard.attempt import Attempt
     from streamguard.events import Event
     from streamguard.evidence.receipts import Place, Timeout
     from streamguard.signals import Signal
+    from streamguard.watch import Watch
 
 QUEUE: Final = 4096
+_SHORTEST_REST: Final = 0.25
+_LONGEST_REST: Final = 2.0
 
 
 class Sink(Protocol):
     """Where a stream's messages and events go, on the writer's thread."""
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether there is a transcript."""
+        ...
 
     def ask(self, stream: Stream) -> None:
         """See that `stream` is drained soon. From any thread."""
@@ -48,6 +56,10 @@ class Sink(Protocol):
 
     def overrun(self, stream: Stream) -> None:
         """Messages of `stream` were dropped, since the writer cannot keep up."""
+        ...
+
+    def look_again(self, stream: Stream, rest: float) -> None:
+        """See that `stream` is drained in so many seconds, if not before."""
         ...
 
     def count(self, name: str, kind: str, at: float, number: int) -> None:
@@ -73,16 +85,21 @@ class Stream:
         self.is_retrying = False
         self.timeout: Timeout | None = None
         self.deferred: Timeout | None = None
-        self.delivered = 0
         self._tools: set[str] = set()
         self._sink = sink
         self._queue: deque[tuple[float, tuple[Signal, ...] | None, Any]] = deque()
         self._is_due = False
         self._dropped = 0
         self._dropped_told = 0
-        # How often each kind of message came, ever; only the loop's thread writes it.
+        # Without a transcript: what the loop has counted, and what the timeline was told. Plain
+        # progress is counted by the watch alone: what it has in the current attempt, and we had not.
+        self._watch: Watch | None = None
+        self._seen = 0
+        self._plain = 0
         self._came: dict[str, int] = {}
-        self._came_told: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        self._rest = _SHORTEST_REST
+        self._earlier = 0  # messages of the turn's earlier attempts
         self._last = 0.0
         self._clock: Callable[[], float] = time.monotonic
         self._epoch = 0.0
@@ -90,13 +107,27 @@ class Stream:
 
     # -- on the loop's thread --------------------------------------------------------------
 
-    def begin(self, clock: Callable[[], float]) -> None:
-        """An attempt begins, on a loop with that clock."""
-        self._clock, self._epoch = clock, time.time() - clock()
-        if not self.is_retrying:
-            self.delivered = 0
+    def begin(self, attempt: Attempt) -> None:
+        """An attempt begins."""
+        assert attempt.loop is not None
+        self.attempt = weakref.ref(attempt)
+        self._clock = attempt.loop.clock
+        self._epoch = time.time() - self._clock()
+        if self.is_retrying:
+            self._earlier = self.delivered
+        else:
+            self._earlier = 0
             self._tools.clear()
         self.is_retrying = False
+        watch, self._watch = self._watch, None  # in this order, for the writer looks at it, too
+        self._plain += _plain_in(watch, self._seen)
+        self._seen = 0
+        self._watch = attempt.watch
+
+    @property
+    def delivered(self) -> int:
+        """How many messages came in this turn."""
+        return self._earlier + (self._watch.messages if self._watch is not None else 0)
 
     @property
     def tools_run(self) -> int:
@@ -107,7 +138,6 @@ class Stream:
         """A message came, and is to be in the transcript."""
         if signals is not PROGRESS:
             self._note(signals)
-        self.delivered += 1
         if len(self._queue) < QUEUE:
             self._queue.append((self._clock(), signals, message))
         else:
@@ -118,12 +148,12 @@ class Stream:
 
     def counted(self, _message: object, signals: tuple[Signal, ...]) -> None:
         """A message came, of which only that is to be known."""
+        kind = "Progress"
         if signals is not PROGRESS:
             self._note(signals)
-        self.delivered += 1
-        kind = type(signals[-1]).__name__ if signals else "Progress"
+            kind = type(signals[-1]).__name__ if signals else kind
+        self._seen += 1
         self._came[kind] = self._came.get(kind, 0) + 1
-        self._last = self._clock()
         if not self._is_due:
             self._ask()
 
@@ -152,7 +182,7 @@ class Stream:
 
     def _note(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
-            if isinstance(signal, WorkStarted) and signal.scope != "hook":
+            if type(signal) is WorkStarted and signal.scope != "hook":
                 self._tools.add(signal.id)
 
     def _ask(self) -> None:
@@ -216,10 +246,23 @@ class Stream:
         return ("", 0.0, 0)
 
     def _tell_counts(self) -> None:
-        if not self._came:
+        """What was only counted since the last look. Looks again, ever more seldom, by itself."""
+        watch = self._watch
+        if self._sink.reads_all or watch is None:
             return
-        for kind, number in list(self._came.items()):
-            new = number - self._came_told.get(kind, 0)
-            if new:
-                self._came_told[kind] = number
-                self._sink.count(self.name, kind, self._last, new)
+        came = {**self._came, "": self._plain + _plain_in(watch, self._seen)}
+        at = watch.last_message
+        is_new = False
+        for kind, number in came.items():
+            new = number - self._told.get(kind, 0)
+            if new > 0 and at is not None:
+                is_new, self._told[kind] = True, number
+                self._sink.count(self.name, kind or "Progress", at, new)
+        attempt = self.attempt() if self.attempt is not None else None
+        if attempt is not None and not attempt.is_over:
+            self._rest = _SHORTEST_REST if is_new else min(2 * self._rest, _LONGEST_REST)
+            self._sink.look_again(self, self._rest)
+
+
+def _plain_in(watch: Watch | None, seen: int) -> int:
+    return max(0, watch.messages - seen) if watch is not None else 0

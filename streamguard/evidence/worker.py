@@ -63,6 +63,7 @@ class Worker:
         self._jobs: deque[Callable[[], object]] = deque()
         self._later: dict[Chore, None] = {}
         self._looked_later = 0.0
+        self._timed: dict[Chore, float] = {}
         self._slice_end = 0.0
 
     # -- from any thread -------------------------------------------------------------------
@@ -85,7 +86,7 @@ class Worker:
         done = threading.Event()
         if threading.current_thread() is self._thread:
             return False  # it cannot wait for itself
-        self.now(self._see_to_later)
+        self.now(self._see_to_all)
         self.now(done.set)
         if done.wait(timeout if self._is_alive else 0.0):
             return True
@@ -99,6 +100,10 @@ class Worker:
     def later(self, chore: Chore) -> None:
         """Do `chore` within `PERIOD`, and before any `flush` returns."""
         self._later[chore] = None
+
+    def after(self, chore: Chore, seconds: float) -> None:
+        """Do `chore` in so many seconds; or sooner, if it is said to be due or `flush` is called."""
+        self._timed[chore] = time.monotonic() + seconds
 
     def breathe(self) -> None:
         """Let others run, if this has run for long."""
@@ -134,7 +139,7 @@ class Worker:
         self._is_awake = False
         if self._due or self._jobs:
             return True
-        if self._wake.wait(PERIOD if self._later else _IDLE) or self._later:
+        if self._wake.wait(self._rest()) or self._later or self._timed:
             return True
         with self._lock:
             if self._due or self._jobs or self._wake.is_set():
@@ -142,16 +147,30 @@ class Worker:
             self._thread = None
             return False
 
+    def _rest(self) -> float:
+        rest = PERIOD if self._later else _IDLE
+        return max(0.0, min([rest, *(w - time.monotonic() for w in self._timed.values())]))
+
     def _cycle(self) -> None:
         jobs = len(self._jobs)
         for _ in range(len(self._due)):
             self._do(self._due.popleft().do)
             self.breathe()
-        if time.monotonic() - self._looked_later >= PERIOD:
+        now = time.monotonic()
+        for chore in [each for each, when in self._timed.items() if when <= now]:
+            del self._timed[chore]
+            self._do(chore.do)
+        if now - self._looked_later >= PERIOD:
             self._see_to_later()
         for _ in range(jobs):
             self._do(self._jobs.popleft())
             self.breathe()
+
+    def _see_to_all(self) -> None:
+        timed, self._timed = self._timed, {}
+        for chore in timed:
+            self._do(chore.do)
+        self._see_to_later()
 
     def _see_to_later(self) -> None:
         self._looked_later = time.monotonic()
@@ -175,7 +194,7 @@ def _finish() -> None:
     """What is due when the program ends is done, unless that takes too long."""
     deadline = time.monotonic() + _AT_EXIT
     for worker in sorted(_workers, key=lambda worker: worker.rank):
-        if worker._is_awake or worker._due or worker._jobs or worker._later:
+        if worker._is_awake or worker._due or worker._jobs or worker._later or worker._timed:
             worker.flush(max(0.0, deadline - time.monotonic()))
 
 
