@@ -27,7 +27,7 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 # In code and in JSON within JSON; counts such as `tokens: 1234` are none.
 _ASSIGNED: Final = (
-    r"((?:api_?-?key|access_?-?key|secret|token|passw(?:or)?d)[A-Z_]{0,32}"
+    r"((?:api_?-?key|access_?-?key|secret|token|passw(?:or)?d)[A-Z_]{0,32}+"
     r"\\?[\"']?\s{0,4}[=:]\s{0,4}\\?[\"']?)(?=[^\s\"'\\]*[A-Z_-])[^\s\"'\\,;]{6,}"
 )
 # (what a text must contain to be looked at, the pattern, what goes in its place)

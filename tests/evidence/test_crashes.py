@@ -14,7 +14,7 @@ from tests.evidence.support import check
 
 PROGRAM = Path(__file__).parent / "children" / "recording.py"
 # By hand: 500 rounds. See docs/evidence.md for what they found.
-ROUNDS = 20
+ROUNDS = 15
 
 
 def program(*arguments):

@@ -62,21 +62,9 @@ def test_what_is_none_stays(text):
 @pytest.mark.parametrize(
     "name",
     [
-        "api_key",
-        "apiKey",
-        "x-api-key",
-        "ANTHROPIC_API_KEY",
-        "password",
-        "dbPassword",
-        "Authorization",
-    ]
-    + [
-        "client_secret",
-        "refresh_token",
-        "token",
-        "Cookie",
-        "private_key",
-        "AWS_SECRET_ACCESS_KEY",
+        *("api_key", "apiKey", "x-api-key", "ANTHROPIC_API_KEY", "private_key"),
+        *("password", "dbPassword", "Authorization", "Cookie", "AWS_SECRET_ACCESS_KEY"),
+        *("client_secret", "refresh_token", "token"),
     ],
 )
 def test_names_of_secrets(name):

@@ -99,7 +99,7 @@ def kill(run: Path, rounds: int, seed: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for number in range(1, rounds + 1):
         pid, told = child(run, float("inf"))
-        time.sleep(rng.uniform(0, 0.12))  # when it is killed is what this is about
+        time.sleep(rng.uniform(0, 0.3))  # when it is killed is what this is about
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         with os.fdopen(told, "rb") as file:
