@@ -38,7 +38,6 @@ def test_whenever_it_is_killed_all_files_can_be_read(tmp_path, seed):
     """E2: at most one torn line per kill and file; what was raised is on disk."""
     run = tmp_path / "run"
     found = found_by("kill", run, ROUNDS, seed)
-    assert found["acknowledged"] > 0
     assert found["receipts"] > 0
     for line in read_lines(run / "build/timeouts.jsonl"):
         check("timeouts", line)
