@@ -1,0 +1,92 @@
+"""The real `claude` and `codex` under `streamguard run`, on a server that misbehaves.
+
+Real time: WINDOW is as long as a busy machine needs, and `--first` longer, since a CLI's start is.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from tests.loopback.script import stall, text
+from tests.process.backends import PATIENCE
+from tests.real.clis import FOREVER
+from tests.run.commands import OURS, ROOT
+
+WINDOW = 4
+LONG = 6  # where a verdict would be a false one
+
+
+@pytest.fixture(params=["claude", "codex"])
+def cli(request, start_cli):
+    return start_cli(request.param)
+
+
+@pytest.fixture
+def run(cli, backends, tmp_path):
+    """Runs the CLI under limits; gives the exit code, the lines and what the status file says."""
+
+    def run(*limits, through=()):
+        status = tmp_path / "status.json"
+        words = [*OURS, "run", "--first", str(2 * PATIENCE), "--kill-after", "2"]
+        words += ["--status-file", str(status), *map(str, limits), "--", *through]
+        process = backends.popen(
+            [*words, cli.executable, *cli.words("Begin.")],
+            env=cli.env({"PYTHONPATH": str(ROOT)}),
+            cwd=cli.home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        out, _ = process.communicate(timeout=4 * PATIENCE)
+        lines = [json.loads(line) for line in out.splitlines() if line.startswith(b"{")]
+        return process.returncode, lines, json.loads(status.read_text())
+
+    return run
+
+
+def test_a_normal_run_is_left_alone(run, cli, server, backends):
+    server.script(text("I look. ") + cli.shell("echo it is here"), text("Done."))
+    code, lines, told = run("--idle", PATIENCE)
+    assert (code, told["limit"], told["result"]) == (0, None, "success")
+    assert told["session_id"]
+    assert len(lines) == told["messages"]
+    assert backends.living() == set()
+
+
+def test_a_hang_is_124_and_nothing_is_left(run, cli, server, backends):
+    server.script(cli.shell("echo it is here"), text("I ", "think.") | stall(after=cli.midway))
+    code, _, told = run("--idle", WINDOW)
+    assert code == told["exit_code"]
+    assert (code in (124, 137), told["limit"]) == (True, "idle")
+    assert told["survivors"] == []
+    assert backends.living() == set()
+
+
+def test_a_long_tool_is_no_hang(run, cli, server):
+    """T5: it takes longer than the window."""
+    server.script(cli.shell(f"timeout {LONG + 1} {FOREVER}; echo at last"), text("Done."))
+    code, _, told = run("--idle", LONG)
+    assert (code, told["result"]) == (0, "success")
+
+
+def test_a_hang_after_the_result_is_ended_and_stays_a_success(run, cli, server, backends):
+    """T14. What stays is a wrapper of the CLI's, as its npm package has one."""
+    server.script(text("Done."))
+    stays = ["sh", "-c", f'"$@"; {FOREVER}', "sh"]
+    code, _, told = run("--idle", 2 * PATIENCE, "--exit-grace", 1, through=stays)
+    assert (code, told["limit"], told["result"]) == (0, "exit_grace", "success")
+    assert backends.living() == set()
+
+
+def test_a_tool_that_left_for_its_own_session_is_ended_too(run, cli, server, backends):
+    """D4."""
+    orphan = cli.home / "orphan"
+    server.script(cli.shell(f"setsid {FOREVER} & echo $! >{orphan}; {FOREVER}"))
+    code, _, told = run("--idle", 2 * PATIENCE, "--tools", 2 * WINDOW)
+    assert (code in (124, 137), told["limit"]) == (True, "tools")
+    assert orphan.exists()
+    assert told["survivors"] == []
+    assert backends.living() == set()
