@@ -21,6 +21,7 @@ from benchmarks import (
     per_message,
     plot,
     processes,
+    readers,
     report,
     start,
 )
@@ -53,6 +54,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
     return {
         "start": lambda: start.measure(s["rounds"]),
         "message": lambda: per_message.measure(s["rounds"], s["messages"]),
+        "readers": lambda: readers.measure(s["rounds"], s["messages"]),
         "hand-over": lambda: hand_over.measure(s["rounds"], s["messages"]),
         "fleet": lambda: fleet.measure(s["streams"], s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),

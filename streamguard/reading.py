@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from streamguard import backends
 from streamguard.errors import NotASignalError
-from streamguard.signals import SIGNALS, Progress, Signal
+from streamguard.signals import SIGNALS, Progress, Reader, SessionOpened, Signal
 
 if TYPE_CHECKING:
     from streamguard.backends import Backend
 
 PROGRESS: Final = (Progress(),)
 _NO_TYPES: Final[frozenset[type]] = frozenset()
-# These have a shape instead of a type of their own, so each one is looked at.
+_NO_READERS: Final[Mapping[type, Reader]] = MappingProxyType({})
+# These have a shape instead of a type of their own: each is looked at until one is recognised.
 _SHAPED: Final = (dict, tuple)
+_KINDS: Final = frozenset(SIGNALS)
 
 
 class Reporter(Protocol):
@@ -42,6 +45,8 @@ class Reading:
         "_given",
         "_is_expected",
         "_is_reading_all",
+        "_readers",
+        "_repeated",
         "_unknown",
         "backend",
         "plain",
@@ -52,6 +57,8 @@ class Reading:
         self._failed = False
         self._is_reading_all = False
         self._unknown: set[type] | frozenset[type] = _NO_TYPES
+        self._readers = _NO_READERS  # by type of message; replaced, never changed
+        self._repeated: object = None
         self.backend = given
         self.expect(expected)
         # The latest type whose every message is plain progress: it needs no reading.
@@ -69,27 +76,39 @@ class Reading:
     def signals(self, message: object, reporter: Reporter) -> tuple[Signal, ...]:
         """What `message` says. Nobody's message, and a reader's failure, is Progress."""
         try:
-            backend = self._backend_of(message)
-            if backend is None:
+            read = self._readers.get(type(message)) or self._find(message)
+            if read is None:
                 self._note_unknown(type(message), reporter)
                 return PROGRESS
-            said = backend.read(message)
-            return PROGRESS if said is None else _signals_in(said)
+            said = read(message)
+            if said is None or said is self._repeated:
+                return PROGRESS
+            return self._noted(said, _signals_in(said))
         except Exception as error:  # noqa: BLE001 - a reader never disturbs the stream (S2)
             self._note_failure(type(message), error, reporter)
             return PROGRESS
 
-    def _backend_of(self, message: object) -> Backend | None:
+    def _find(self, message: object) -> Reader | None:
         if self._is_expected:  # but whoever yields something else than the client does is his own
             self._is_expected, self.backend = False, None
         backend = self._given or backends.find(message)
         if backend is None:
             # Lines of a backend that was recognised before stay its own.
-            return self.backend if isinstance(message, _SHAPED) else None
+            known = self.backend if isinstance(message, _SHAPED) else None
+            return None if known is None else known.read
+        self._readers = {**self._readers, type(message): backend.read}
         # A signal that somebody puts between a backend's messages does not make it another's.
         if self.backend is None or not self.backend.always_ends_turns:
             self.backend = backend
-        return backend
+        return backend.read
+
+    def _noted(self, said: object, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
+        """`signals`. Said again, the very same session beside progress is progress, and no more."""
+        opened = [signal for signal in signals if type(signal) is SessionOpened]
+        if opened:
+            is_progress = len(signals) == 2 and type(signals[1]) is Progress
+            self._repeated = said if is_progress else None
+        return signals
 
     def _note_unknown(self, kind: type, reporter: Reporter) -> None:
         if kind not in self._unknown:
@@ -106,11 +125,11 @@ class Reading:
 
 def _signals_in(said: object) -> tuple[Signal, ...]:
     """What a reader returned as a tuple of signals; a NotASignalError for anything else."""
-    if isinstance(said, SIGNALS):
-        return (said,)
+    if type(said) in _KINDS or isinstance(said, SIGNALS):
+        return (cast("Signal", said),)
     signals = tuple(cast("Iterable[object]", said)) if _are_several(said) else (said,)
     for signal in signals:
-        if not isinstance(signal, SIGNALS):
+        if type(signal) not in _KINDS and not isinstance(signal, SIGNALS):
             raise NotASignalError(
                 f"a reader must return a signal (Progress(), TurnEnded(), ...), several or None, "
                 f"not {_named(signal)}"
@@ -125,4 +144,6 @@ def _named(value: object) -> str:
 
 def _are_several(said: object) -> bool:
     # An empty string is no empty list of signals, which would mean that nothing was said.
+    if type(said) is list or type(said) is tuple:
+        return True
     return isinstance(said, Iterable) and not isinstance(said, str | bytes | Mapping)

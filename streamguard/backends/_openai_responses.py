@@ -48,13 +48,6 @@ _HOSTED = {
 }
 
 
-def said_by(event: Fields) -> Said:
-    """What one event says; None is Progress."""
-    kind = event.get("type")
-    handle = EVENTS.get(kind) if isinstance(kind, str) else None
-    return None if handle is None else handle(event)
-
-
 # --- the response -------------------------------------------------------------------------
 
 

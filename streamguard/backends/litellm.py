@@ -39,7 +39,8 @@ def read(message: object) -> Said:
     fields = fields_of(message)
     kind = fields.get("type")
     if not isinstance(kind, str):
-        return chat.said_by(message)
+        is_plain = fields is not message and chat.is_plain(fields)
+        return None if is_plain else chat.said_by(message)
     # litellm's types are members of an enum of strings, whose hash is that of their names.
     handle = responses.EVENTS.get(str.__str__(kind))
     return None if handle is None else handle(fields)

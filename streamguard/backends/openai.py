@@ -16,12 +16,12 @@ Comments in the stream (SSE keep-alives) are swallowed by the client, so they ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamguard.backends import _openai_chat as chat
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import fields_of
+from streamguard.backends._fields import Fields, fields_of
 from streamguard.signals import Signal
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ _HELPERS = (
     *("ContentDeltaEvent", "ContentDoneEvent", "RefusalDeltaEvent", "RefusalDoneEvent"),
     *("FunctionToolCallArguments", "LogprobsContent", "LogprobsRefusal"),
 )
-# What the chat helper makes of a chunk comes right behind it, even behind the last one.
-_DERIVED = ("content.", "refusal.", "tool_calls.", "logprobs.")
 
 
 def is_message(kind: type) -> bool:
@@ -58,12 +56,32 @@ def read(message: object) -> Said:
     fields = fields_of(message)
     kind = fields.get("type")
     if not isinstance(kind, str):
-        return chat.said_by(message)
-    if (handle := responses.EVENTS.get(kind)) is not None:
-        return handle(fields)
-    if kind == "chunk":
-        return chat.said_by(fields.get("chunk"))
-    return responses.NOTHING if kind.startswith(_DERIVED) else None
+        is_plain = fields is not message and chat.is_plain(fields)
+        return None if is_plain else chat.said_by(message)
+    handle = _EVENTS.get(kind)
+    return None if handle is None else handle(fields)
+
+
+def _chunk(event: Fields) -> Said:
+    return chat.said_by(event.get("chunk"))
+
+
+def _derived(_event: Fields) -> Said:
+    # What the chat helper makes of a chunk comes right behind it, even behind the last one.
+    return responses.NOTHING
+
+
+_DERIVED = (
+    *("content.delta", "content.done", "refusal.delta", "refusal.done"),
+    *("tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"),
+    *("logprobs.content.delta", "logprobs.content.done"),
+    *("logprobs.refusal.delta", "logprobs.refusal.done"),
+)
+_EVENTS: dict[str, Callable[[Fields], Said]] = {
+    **responses.EVENTS,
+    "chunk": _chunk,
+    **dict.fromkeys(_DERIVED, _derived),
+}
 
 
 def session(

@@ -59,19 +59,18 @@ def is_message(kind: type) -> bool:
 def read(message: object) -> Said:
     """What one message says; None is Progress."""
     fields = fields_of(message)
-    match fields.get("type"):
-        case "raw_response_event":
-            return _raw(fields_of(fields.get("data")))
-        case "run_item_stream_event":
-            return _run_item(fields.get("name"), fields_of(fields.get("item")))
-        case "agent_updated_stream_event":
-            return responses.NOTHING
-        case _:
-            return None
+    kind = fields.get("type")
+    if kind == "raw_response_event":
+        event = fields_of(fields.get("data"))
+        kind = event.get("type")
+        handle = responses.EVENTS.get(kind) if isinstance(kind, str) else None
+        return None if handle is None else _raw(kind, handle(event))
+    if kind == "run_item_stream_event":
+        return _run_item(fields.get("name"), fields_of(fields.get("item")))
+    return responses.NOTHING if kind == "agent_updated_stream_event" else None
 
 
-def _raw(event: Fields) -> Said:
-    kind, said = event.get("type"), responses.said_by(event)
+def _raw(kind: object, said: Said) -> Said:
     if kind in _ACCEPTED:
         return responses.NOTHING
     if kind in _ENDED and isinstance(said, list):  # a step has ended, and the run goes on
