@@ -81,6 +81,18 @@ _ACP = {
     },
 }
 
+_TOKEN = _model(
+    "langchain_core.messages",
+    "AIMessageChunk",
+    content=TEXT,
+    type="AIMessageChunk",
+    tool_calls=[],
+    tool_call_chunks=[],
+    usage_metadata=None,
+)
+_CONTENT = {"parts": [{"text": TEXT}], "role": "model"}
+_ADK = {"invocation_id": "e-1", "author": "a", "id": "1", "partial": True, "content": _CONTENT}
+
 DICTS: dict[str, Any] = {
     "claude, a line": _CLAUDE,
     "codex, a line": _CODEX,
@@ -89,6 +101,7 @@ DICTS: dict[str, Any] = {
     "openai, an event": _EVENT,
     "openai, a chunk": _CHUNK,
     "anthropic, an event": _BLOCK_DELTA,
+    "langgraph, a token": ("messages", (_TOKEN, {"langgraph_node": "agent"})),
 }
 
 
@@ -121,6 +134,26 @@ OBJECTS: dict[str, Any] = {
         "anthropic.types",
         "RawContentBlockDeltaEvent",
         **{**_BLOCK_DELTA, "delta": _Model(type="text_delta", text=TEXT)},
+    ),
+    "google_genai, a chunk": _model(
+        "google.genai.types",
+        "GenerateContentResponse",
+        candidates=[_Model(content=_Model(parts=[_Model(text=TEXT)]), finish_reason=None)],
+        usage_metadata=None,
+        prompt_feedback=None,
+    ),
+    "google_adk, an event": _model(
+        "google.adk.events.event",
+        "Event",
+        **{**_ADK, "content": _Model(parts=[_Model(text=TEXT, function_call=None)], role="model")},
+        usage_metadata=None,
+        error_code=None,
+        turn_complete=None,
+    ),
+    "pydantic_ai, an event": _made_by("pydantic_ai.messages", "PartDeltaEvent")(
+        index=0,
+        delta=SimpleNamespace(content_delta=TEXT, part_delta_kind="text"),
+        event_kind="part_delta",
     ),
     "litellm, a chunk": _chunk_model("litellm.types.utils", "ModelResponseStream", _Extras),
 }
