@@ -98,6 +98,32 @@ def test_a_stream_of_lines_is_recognised_late(report):
     assert auto.signals(PING, report) == (Liveness(),)
 
 
+def test_of_one_kind_of_message_the_backend_is_found_once(report, monkeypatch):
+    """S1: a stream of lines is one backend's, whatever its later lines look like."""
+    asked = []
+
+    def find(line):
+        asked.append(line)
+        return Backend("claude", claude.read) if line == INIT else None
+
+    monkeypatch.setattr("streamguard.backends.find", find)
+    auto = Reading(None)
+    said = [auto.signals(line, report) for line in ({"x": 1}, INIT, PING, {"x": 1}, TEXT)]
+    assert asked == [{"x": 1}, INIT]
+    assert said[2] == (Liveness(),)
+
+
+def test_that_a_session_is_still_the_same_is_no_news(report):
+    """A message that names it again is plain progress; one that comes back to it is not."""
+    twice = {token: (SessionOpened(token), Progress()) for token in "ab"}
+    reset = SessionOpened("a", resumable=False)
+    script = [*"aab", reset, *"bb"]
+    auto = reading(lambda m: twice.get(m, m))
+    said = [auto.signals(m, report) for m in script]
+    a, b = twice["a"], twice["b"]
+    assert said == [a, PROGRESS, b, (reset,), b, PROGRESS]
+
+
 def test_a_signal_among_a_backends_messages_does_not_make_it_another_stream(report):
     """S1, T10: a relay that adds a keep-alive of its own does not hide a truncation."""
     auto = Reading(None)
