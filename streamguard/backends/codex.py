@@ -20,7 +20,7 @@
 
 Notifications are read as objects of the package `openai_codex` (never imported) and as dicts
 `{"method": ..., "params": ...}`. Pure and total: garbage is Progress, never an exception.
-`session` runs `codex exec`; of what the app-server's client has, see `of_client`.
+`session` runs `codex exec`, `client_session` the app-server's Python client.
 
 A command that runs for more than 10 s may go on in the background without an `item.completed`:
 its entry holds the gate until the turn's end, and no longer than the limit `tools` says (S4).
@@ -29,7 +29,7 @@ its entry holds the gate until the turn's end, and no longer than the limit `too
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -50,11 +50,21 @@ from streamguard.signals import (
 )
 
 if TYPE_CHECKING:
-    from streamguard.backends import Client
     from streamguard.backends._cli import OpenCli
+    from streamguard.backends._codex_client import client_session, of_client, open_client
     from streamguard.output import Message
     from streamguard.resume.points import ResumePoint
     from streamguard.resume.sessions import Session
+
+__all__ = [
+    "ALWAYS_ENDS_TURNS",
+    "client_session",
+    "of_client",
+    "open_client",
+    "open_exec",
+    "read",
+    "session",
+]
 
 # Every turn ends with `turn.completed` or `turn.failed` (`turn/completed`). A signal ends the
 # CLI without one (T10).
@@ -328,29 +338,7 @@ def open_exec(
 # --- the app-server's client --------------------------------------------------------------
 
 
-def of_client(client: Any) -> Client | None:
-    """The handles of an `AsyncCodex`, of its threads, and of an `AsyncTurnHandle`; else None.
-
-    A turn's handle can be interrupted; `close()` ends the app-server and whatever it runs. The
-    stream itself cannot be cancelled: a thread waits in it until the app-server is closed.
-    """
-    from streamguard.backends import Client
-
-    if isinstance(client, type):
-        return None
-    codex = getattr(client, "_codex", client)
-    close, interrupt = getattr(codex, "close", None), getattr(client, "interrupt", None)
-    if not callable(close):
-        return None
-    return Client(
-        disconnect=close,
-        interrupt=interrupt if callable(interrupt) else None,
-        process=partial(_process_of, codex),
-        outlives_interrupt=True,
-    )
-
-
-def _process_of(codex: Any) -> Any:
-    """The app-server's process, kept in private by both clients; None while there is none."""
-    client = getattr(codex, "_client", codex)
-    return getattr(getattr(client, "_sync", client), "_proc", None)
+def __getattr__(name: str) -> Any:
+    if name not in {"client_session", "of_client", "open_client"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("streamguard.backends._codex_client"), name)
