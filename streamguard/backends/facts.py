@@ -317,7 +317,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             command="gemini",
             limits=(
                 "Retries are silent: two 429 are 17 s without a line.",
-                "SIGTERM and SIGINT are ignored while the API hangs: only KILL of the tree ends it.",
+                "SIGTERM and SIGINT of the command alone are ignored while it works: end the tree.",
                 "Without credentials it exits with 41 and writes no line at all.",
                 "An API that hangs is asked again in silence: 14 min without headers, 20 min in an answer.",
                 "An API that only pings is waited for without any limit.",

@@ -6,9 +6,11 @@ itself in the place of every proxy, so that a call to anywhere else is refused, 
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -24,6 +26,10 @@ TOOLS = Path(
 
 # A shell command without an end. (Claude refuses to sleep.)
 FOREVER = "tail -f /dev/null"
+
+
+# The first SDK whose claude has been seen to do what these tests ask of it.
+CLAUDE_SINCE = (0, 2, 183)
 
 
 class MissingError(Exception):
@@ -198,14 +204,25 @@ CLIS = {cli.name: cli for cli in (Claude, Codex, Gemini)}
 def find(name):
     """The executable; MissingError says how to get it."""
     if name == "claude":
-        spec = importlib.util.find_spec("claude_agent_sdk")  # where the SDK itself looks first
-        path = spec and spec.origin and Path(spec.origin).parent / "_bundled" / "claude"
-        if path and path.exists():
-            return path
-        raise MissingError("no claude in claude-agent-sdk's wheel: pip install -e '.[claude]'")
+        return _bundled_claude()
     path = TOOLS / "bin" / name
     if not path.exists():
         raise MissingError(f"{name} is not in {TOOLS}: run .ci/tools")
     if shutil.which("node") is None:
         raise MissingError(f"{name} needs node: run .ci/tools")
+    return path
+
+
+def _bundled_claude():
+    """Where the SDK itself looks first."""
+    wanted = "pip install -U claude-agent-sdk"
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    if spec is None or spec.origin is None:
+        raise MissingError(f"claude comes with its SDK: {wanted}")
+    path = Path(spec.origin).parent / "_bundled" / "claude"
+    if not path.exists():
+        raise MissingError(f"no claude in the SDK's wheel for this machine: {wanted}")
+    version = importlib.metadata.version("claude-agent-sdk")
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < CLAUDE_SINCE:
+        raise MissingError(f"the claude in {version} of its SDK says less: {wanted}")
     return path

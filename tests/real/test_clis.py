@@ -124,7 +124,9 @@ def test_pings_are_no_work(cli, server, backends):
 def test_a_teardown_takes_the_tools_along(cli, server, backends):
     """D4: the one that runs, and one that has left for a session of its own."""
     orphan = cli.home / "orphan"
-    server.script(cli.shell(f"setsid {FOREVER} & echo $! >{orphan}; {FOREVER}"))
+    server.script(
+        cli.shell(f"setsid {FOREVER} & echo $! >{orphan}; {FOREVER}"), forever=text("Ended.")
+    )
 
     async def until_it_runs(message):
         if any(isinstance(each, WorkStarted) for each in signals([message])):
