@@ -25,6 +25,8 @@ streamguard {__version__}: a liveness layer for agent streams
   run      run any agent's command, and end it with its tools when it hangs
   timeout  the same for wall time, with GNU timeout's own command line
   report   a recorded run as a page: what hung, since when, what was tried
+  demo     an agent that hangs is caught, ended and resumed: some 8 seconds
+  doctor   what is installed, what this machine can do, what is in force and in the way
 
   streamguard COMMAND --help    what it can do
 
@@ -38,11 +40,11 @@ In a program it is one `|` away from any async iterator:
     async for message in stream | idle_guard(180, disconnect=client.disconnect):
         ...
 
-`top`, `demo` and `doctor` are planned and are refused until they exist.
+`top` is planned and is refused until it exists.
 """
 # Each in its own module of this package, which has a `main(words)` that gives the exit code.
-COMMANDS = ("run", "timeout", "report")
-PLANNED = ("top", "demo", "doctor")
+COMMANDS = ("run", "timeout", "report", "demo", "doctor")
+PLANNED = ("top",)
 ANSWERS = {"-h": HELP, "--help": HELP, "-V": VERSION, "--version": VERSION}
 
 EXIT_OK = 0

@@ -167,6 +167,14 @@ class Configuration:
         return FlowSpec.load(source.path.parent / named)
 
     @property
+    def windows(self) -> Mapping[str, float | None]:
+        """The silences of `[guard]` in seconds: `idle` and `first`."""
+        said = self._guard_settings("")
+        return {
+            name: _paced(said[name].value) if name in said else None for name in ("idle", "first")
+        }
+
+    @property
     def mode(self) -> Mode | None:
         """What `[guard]` says of the mode."""
         return self._guard["mode"].value if "mode" in self._guard else None

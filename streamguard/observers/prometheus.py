@@ -259,7 +259,7 @@ class PrometheusObserver:
 
     @_on.register
     def _(self, event: events.ProcessKilled) -> None:
-        hardest = "SIGKILL" if "SIGKILL" in event.signals else "SIGTERM"
+        hardest = "KILL" if "KILL" in event.signals else "TERM"
         self._kills.labels(hardest).inc()
 
     @_on.register

@@ -29,9 +29,9 @@ VERDICT = Verdict(
 VALUES = {
     "activity": Activity("coder"),
     "verdict": VERDICT,
-    "teardown": Teardown(confirmed=True, signals=("SIGTERM",), survivors=(7, 8)),
+    "teardown": Teardown(confirmed=True, signals=("TERM",), survivors=(7, 8)),
     "error": ConnectionError(SECRET),
-    "signals": ("SIGTERM",),
+    "signals": ("TERM",),
     "survivors": (7, 8),
 }
 
@@ -83,7 +83,7 @@ def test_a_teardowns_fields():
     """D5: whether the backend is gone, and how."""
     told = fields_of(made(events.TornDown))
     assert told["teardown.confirmed"] is True
-    assert told["teardown.signals"] == ("SIGTERM",)
+    assert told["teardown.signals"] == ("TERM",)
     assert told["teardown.survivors"] == (7, 8)
     assert "teardown.exit" not in told  # nobody knows it
 

@@ -154,10 +154,10 @@ def test_processes(registry, sample):
     """E6: how hard they had to be ended, and who is left."""
     observer = PrometheusObserver(registry)
     about = {"activity": Activity("a"), "at": 0.0, "pid": 7}
-    observer(ProcessKilled(**about, signals=("SIGTERM", "SIGKILL"), exit=-9, elapsed=5.0))
+    observer(ProcessKilled(**about, signals=("TERM", "KILL"), exit=-9, elapsed=5.0))
     observer(ProcessSurvived(**about, survivors=()))
     observer(UnknownMessage(activity=about["activity"], at=0.0, type_name="x"))
-    assert sample("processes_ended_total", signal="SIGKILL") == 1
+    assert sample("processes_ended_total", signal="KILL") == 1
     assert sample("process_survivors_total") == 1
     assert sample("unknown_message_types_total") == 1
 

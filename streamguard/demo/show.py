@@ -1,0 +1,176 @@
+"""Guards the hanging agent and shows what happens: the whole integration, in a program.
+
+On a terminal a line at the bottom tells what is waited for; elsewhere there are plain lines only.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TextIO, cast
+
+import anyio
+
+from streamguard import (
+    Activity,
+    Recorder,
+    events,
+    idle_guard,
+    reconnecting_resume,
+    session,
+)
+from streamguard.backends.claude.cli import open_cli
+from streamguard.demo import agent
+from streamguard.errors import StreamGuardError, seconds
+from streamguard.process import ProcessTree
+
+IDLE: Final = 2.0
+KILL_GRACE: Final = 1.0
+_PROMPT: Final = "Fix the failing login test."
+_FRAMES_PER_SECOND: Final = 10
+_WIDTH: Final = 100
+
+
+async def show(folder: Path, out: TextIO | None = None) -> int:
+    """Run the demonstration, with its records in `folder`; 0 if all came as it should."""
+    logging.getLogger("streamguard").setLevel(logging.CRITICAL)  # it is all shown here
+    screen = _Screen(out or sys.stdout)
+    activity = Activity("demo")
+    incident = _Incident(screen)
+    open_ = open_cli(command=[sys.executable, agent.__file__])
+    recorder = Recorder(folder, flow="demo", step="login-test", agent="demo-agent")
+    guard = idle_guard(IDLE, kill_grace=KILL_GRACE, activity=activity, observer=incident)
+
+    screen.say(f"An agent is asked: {_PROMPT}")
+    screen.say(
+        f"It may be silent for {seconds(IDLE)}, but for as long as a tool of its is at work."
+    )
+    screen.say("")
+    guarded = session(open_, prompt=_PROMPT) | guard | reconnecting_resume(backoff=(0.5,))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(screen.keep_status, activity)
+        try:
+            async with recorder, guarded as chat:
+                async for message in chat:
+                    incident.read(message)
+        except StreamGuardError as error:
+            screen.say(f"It was not to end like this: {error}")
+        tasks.cancel_scope.cancel()
+    return await _sum_up(incident, folder, screen)
+
+
+async def _sum_up(incident: _Incident, folder: Path, screen: _Screen) -> int:
+    screen.say("")
+    left = incident.left()
+    gone = ", ".join(map(str, sorted(incident.pids)))
+    screen.say(f"Left of processes {gone}: {', '.join(map(str, left)) or 'none'}.")
+    from streamguard.evidence.report import page, read_run
+
+    report = folder / "report.html"
+    drawn = await anyio.to_thread.run_sync(lambda: page(read_run(folder)))
+    report.write_text(drawn, encoding="utf-8")
+    screen.say(f"What happened, drawn: {report}")
+    screen.say(f"What a program can go on from: {folder / 'demo' / 'timeouts.jsonl'}")
+    return 0 if incident.was_caught and incident.went_on and not left else 1
+
+
+class _Incident:
+    """What has been seen of it. Called with each event, and with each message."""
+
+    def __init__(self, screen: _Screen) -> None:
+        self._screen = screen
+        self.pids: set[int] = set()
+        self.was_caught = False
+        self.went_on = False
+
+    def __call__(self, event: events.Event) -> None:
+        """Show what a person would want to know."""
+        say = self._screen.say
+        match event:
+            case events.ProcessAdopted():
+                self.pids.add(event.pid)
+            case events.WorkBegan():
+                say(f"  {event.name} is at work: silence is not counted")
+            case events.WorkOver():
+                say(f"  {event.name} is done after {seconds(event.elapsed)}")
+            case events.TimedOut():
+                self.was_caught = True
+                say(f"  CAUGHT: {event.verdict.reason}")
+            case events.ProcessKilled():
+                sent = ", ".join(event.signals)
+                say(
+                    f"  ended the agent with all that it started: {sent} in {seconds(event.elapsed)}"
+                )
+            case events.RetryScheduled():
+                say(f"  {event.why}")
+            case events.Reconnected():
+                self.went_on = event.resumes
+                say("  connected again: the session goes on")
+            case _:
+                pass
+
+    def read(self, message: Any) -> None:
+        """Show what the agent said, and note the processes that it named."""
+        for block in _blocks(message):
+            if isinstance(text := block.get("text"), str):
+                self._screen.say(f"> {text}")
+                self.pids.update(map(int, re.findall(r"process (\d+)", text)))
+
+    def left(self) -> list[int]:
+        """Those of its processes that are still there."""
+        alive: list[int] = []
+        for pid in sorted(self.pids):
+            with ProcessTree.adopt(pid) as tree:
+                if not tree.is_dead:
+                    alive.append(pid)
+        return alive
+
+
+class _Screen:
+    """Lines with the time since the start, and on a terminal one below them that changes."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._began = time.monotonic()
+        self._has_status = out.isatty()
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        at = f"{time.monotonic() - self._began:5.1f} s  " if text else ""
+        self._write(f"{self._erased}{at}{text}\n")
+
+    async def keep_status(self, activity: Activity) -> None:
+        """Show what the stream is doing, until cancelled."""
+        if not self._has_status:
+            return
+        try:
+            while True:
+                since = activity.waiting_since
+                idle = 0.0 if since is None else anyio.current_time() - since
+                full = min(int(idle / IDLE * 20), 20)
+                bar = "#" * full + "." * (20 - full)
+                status = f"[{bar}] {activity.status}, silent for {idle:.1f} s"
+                self._write(f"{self._erased}{status[:_WIDTH]}")
+                await anyio.sleep(1 / _FRAMES_PER_SECOND)
+        finally:
+            self._write(self._erased)
+
+    @property
+    def _erased(self) -> str:
+        return "\r\x1b[K" if self._has_status else ""
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+
+def _blocks(message: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(message, dict) or message.get("type") != "assistant":  # pyright: ignore[reportUnknownMemberType]
+        return []
+    line = cast("Mapping[str, Any]", message)
+    blocks: list[Mapping[str, Any]] = line["message"]["content"]
+    return blocks

@@ -1,0 +1,87 @@
+"""`streamguard doctor`: what it finds, and what it calls wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streamguard.backends import facts
+from streamguard.cli import doctor, main
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_here(tmp_path, monkeypatch):
+    """No configuration, and no backend but what a test puts there."""
+    for name in (
+        "STREAMGUARD_CONFIG",
+        "STREAMGUARD_IDLE",
+        "STREAMGUARD_MODE",
+        "ANTHROPIC_BASE_URL",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(facts, "installed", lambda name: facts.Installed())
+
+
+@pytest.fixture
+def diagnosis(capsys):
+    """Findings by name, or by their text where they have none; and the exit code."""
+
+    def run(*words):
+        code = doctor.main(["--json", *words])
+        findings = json.loads(capsys.readouterr().out)
+        return code, {found["name"] or found["text"]: found for found in findings}
+
+    return run
+
+
+def test_a_machine_like_this_has_nothing_to_mend(diagnosis, capsys):
+    code, found = diagnosis()
+    assert code == 0
+    assert found["Python"]["state"] == "ok"
+    assert found["pidfd"]["state"] == ("ok" if doctor.has_pidfd() else "note")
+    assert found["anyio"]["state"] == "ok"
+    assert "claude" in found["not installed"]["text"]
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.endswith("Nothing to mend.\n")
+
+
+def test_what_is_not_there_is_no_fault(diagnosis, monkeypatch):
+    monkeypatch.delattr(doctor.os, "pidfd_open")
+    monkeypatch.delattr(doctor.os, "openpty")
+    code, found = diagnosis()
+    assert code == 0
+    assert found["pidfd"]["state"] == found["PTY"]["state"] == "note"
+
+
+@pytest.mark.parametrize(("version", "code"), [("0.2.110", 1), ("0.2.111", 0), ("0.3.0rc1", 0)])
+def test_a_backend_that_is_too_old_is_wrong(diagnosis, monkeypatch, version, code):
+    monkeypatch.setattr(
+        facts, "installed", lambda name: facts.Installed(version if name == "claude" else None)
+    )
+    got, found = diagnosis("--verbose")
+    assert got == code
+    assert version in found["claude"]["text"]
+    assert ("upgrade it" in found["claude"]["text"]) == bool(code)
+    assert any("query(session_id=...)" in text for text in found)  # its known limits
+
+
+def test_a_window_that_forestalls_a_backends_own_recovery_is_told(
+    diagnosis, monkeypatch, tmp_path
+):
+    (tmp_path / "streamguard.toml").write_text('[guard]\nidle = "3m"\n')
+    monkeypatch.setattr(
+        facts, "installed", lambda name: facts.Installed("9.9" if name == "claude" else None)
+    )
+    code, found = diagnosis()
+    assert code == 0  # it may be wanted
+    assert any(text.startswith("idle=180 fires before claude recovers") for text in found)
+    assert any(text.startswith("guard.idle 180 s") for text in found)
+
+
+def test_a_configuration_that_cannot_be_used_is_wrong(diagnosis, tmp_path):
+    (tmp_path / "streamguard.toml").write_text("[guard]\nidel = 3\n")
+    code, found = diagnosis()
+    assert code == 1
+    assert any("did you mean 'idle'?" in text for text in found)
