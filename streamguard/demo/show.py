@@ -26,6 +26,7 @@ from streamguard import (
 from streamguard.backends.claude.cli import open_cli
 from streamguard.demo import agent
 from streamguard.errors import StreamGuardError, seconds
+from streamguard.evidence.report import page, read_run
 from streamguard.process import ProcessTree
 
 IDLE: Final = 2.0
@@ -68,8 +69,6 @@ async def _sum_up(incident: _Incident, folder: Path, screen: _Screen) -> int:
     left = incident.left()
     gone = ", ".join(map(str, sorted(incident.pids)))
     screen.say(f"Left of processes {gone}: {', '.join(map(str, left)) or 'none'}.")
-    from streamguard.evidence.report import page, read_run
-
     report = folder / "report.html"
     drawn = await anyio.to_thread.run_sync(lambda: page(read_run(folder)))
     report.write_text(drawn, encoding="utf-8")

@@ -49,7 +49,7 @@ def test_an_agent_hangs_is_caught_and_goes_on(tmp_path):
     assert all(map(is_dead, pids))
     report = tmp_path / "run" / "report.html"
     assert f"drawn: {report}" in texts
-    assert report.read_text().startswith("<!doctype html>")
+    assert report.read_text().startswith("<!DOCTYPE html>")
     (line,) = (tmp_path / "run" / "demo" / "timeouts.jsonl").read_text().splitlines()
     assert json.loads(line)["step_id"] == "login-test"
 
