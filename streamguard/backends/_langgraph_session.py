@@ -12,7 +12,7 @@ from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
 from typing import Any
 
-from streamguard.backends._fields import Fields, fields_of, text_in
+from streamguard.backends._fields import Fields, fields_of
 from streamguard.errors import ConfigError
 from streamguard.resume.points import Connection, ResumePoint
 from streamguard.resume.sessions import Session, session
@@ -29,8 +29,8 @@ def open_session(
     options: Fields,
 ) -> Session[Any]:
     """The session that `langgraph.session` promises."""
-    thread = text_in(fields_of(config.get("configurable")).get("thread_id"))
-    if thread is None:
+    thread = fields_of(config.get("configurable")).get("thread_id")
+    if thread in (None, ""):
         raise ConfigError(
             f"langgraph.session(graph, {config!r}): a run is gone on with by its thread, so name "
             'one: config={"configurable": {"thread_id": "issue-7"}}'
@@ -42,7 +42,7 @@ def open_session(
             "graph.astream(...) | idle_guard(180)"
         )
     run = _Thread(graph, config, inputs, {"stream_mode": STREAM_MODE, **options})
-    return session(run.open, prompt=prompt, point=ResumePoint(token=thread))
+    return session(run.open, prompt=prompt, point=ResumePoint(token=str(thread)))
 
 
 class _Thread:

@@ -75,6 +75,7 @@ _NOTHING: tuple[Signal, ...] = ()
 _WAITING = Waiting(_INTERRUPT, "human")
 _SPOKEN_TO = WaitEnded(_INTERRUPT)
 _MODES = {"values", "updates", "messages", "custom", "tasks", "checkpoints", "debug", "tools"}
+_SEVERAL = 32  # more dicts than that are no node's updates, but a state's own matter
 _NO_NODES: frozenset[str] = frozenset()
 
 
@@ -213,7 +214,7 @@ def _updates_in(value: object) -> list[Fields]:
     """A node's update, or several of them; none if it is a message, or anything else."""
     return [
         cast("Fields", update)
-        for update in _listed(value)
+        for update in _listed(value)[-_SEVERAL:]
         if isinstance(update, dict) and not is_message(cast("object", update))
     ]
 
@@ -257,8 +258,10 @@ def _task(task: Fields, nodes: frozenset[str]) -> Said:
 
 def _given(given: object) -> Iterable[Signal]:
     fields = fields_of(given)
-    if (call := fields.get("tool_call")) is not None:  # one of several, each in a task of its own
-        return [WorkStarted(id_, name) for id_, name in calls_of({"tool_calls": [call]})]
+    # One of several calls, each in a task of its own; or some of them.
+    calls = [fields["tool_call"]] if "tool_call" in fields else given
+    if isinstance(calls, list):
+        return [WorkStarted(id_, name) for id_, name in calls_of({"tool_calls": calls})]
     return [signal for value in fields.values() for signal in _history(value)]
 
 
@@ -266,8 +269,8 @@ def _task_result(task: Fields, nodes: frozenset[str]) -> Said:
     written = fields_of(task.get("result")).values()
     said = [signal for value in written for signal in _histories(value)]
     error = task.get("error")
-    id_ = text_in(task.get("id"))
-    if id_ is not None and task.get("name") in nodes:
+    id_, name = text_in(task.get("id")), text_in(task.get("name"))
+    if id_ is not None and name in nodes:
         said.append(WorkFinished(_task_key(id_), error is not None))
     if error is not None:
         said.append(_failure(error))
@@ -308,8 +311,8 @@ def _message(message: Fields, metadata: Fields) -> Said:
         return None
     namespace = str(metadata.get("langgraph_checkpoint_ns")).rpartition("|")[0]
     if is_ai(message) and (call := next(calls_of(message), None)) is not None:
-        return WorkStarted(_step_key(namespace, step), call[1])
-    said = _later(namespace, step)
+        return (*_earlier(namespace, step), WorkStarted(_step_key(namespace, step), call[1]))
+    said = (*_earlier(namespace, step), _PROGRESS)
     usage = usage_of(message) if message.get("usage_metadata") else None
     return said if usage is None else (*said, usage)
 
@@ -319,10 +322,9 @@ def _step_key(namespace: str, step: int) -> str:
 
 
 @lru_cache(maxsize=256)  # asked for every token
-def _later(namespace: str, step: int) -> tuple[Signal, ...]:
-    """What a step says of the calls of the two before it: of a model, or of tools and a model."""
-    ended = (WorkFinished(_step_key(namespace, step - back)) for back in (1, 2))
-    return (*ended, _PROGRESS)
+def _earlier(namespace: str, step: int) -> tuple[Signal, ...]:
+    """The calls of the two steps before are over: those of a model, or of a model before tools."""
+    return tuple(WorkFinished(_step_key(namespace, step - back)) for back in (1, 2))
 
 
 # --- tools' events ------------------------------------------------------------------------

@@ -108,6 +108,11 @@ PAYLOADS = {  # mode, payload, signals
         {"id": "x2", "name": "t", "input": {"tool_call": call()}, "triggers": ("__pregel_push",)},
         STARTED,
     ),
+    "a task that is to answer some": (
+        "tasks",
+        {"id": "x2", "name": "t", "input": [call(), call("t2")], "triggers": ()},
+        [*STARTED, WorkStarted("t2", "weather")],
+    ),
     "its result": (
         "tasks",
         {"id": "x1", "name": "a", "error": None, "result": {"m": [CALLS]}, "interrupts": []},
@@ -269,6 +274,11 @@ def test_a_call_is_in_flight_until_the_tool_has_answered():
 def test_a_call_that_nobody_runs_is_closed_by_the_next_step():
     """S4: a model that must answer in a form calls it, and no tool's message ever follows."""
     assert in_flight(*WHOLE_CALL, token(CHUNK, 2)) == 0
+
+
+def test_calls_of_a_form_may_follow_one_another():
+    """S4"""
+    assert in_flight(*WHOLE_CALL, token(CHUNK_CALLS, 2)) == 1
 
 
 def test_a_tool_whose_message_is_hidden_is_closed_by_the_model():
