@@ -10,14 +10,16 @@ total: garbage is Progress, never an exception.
     function_tool_result              WorkFinished; retried, failed or denied: error
     deferred_tool_requests            WorkFinished for each call, Waiting for a person
     deferred_tool_results             WaitEnded, WorkStarted for each approved call
-    agent_run_result                  Usage, TurnEnded; asks for approval: paused
+    agent_run_result                  Usage, TurnEnded; asks for approval: paused; too long, or
+                                      cut short by the provider: incomplete
     realtime_turn_complete            TurnEnded
     realtime_session_error            Failed
     anything else                     Progress
 
 A run's last event is `agent_run_result`, else an exception is raised. But the same events come
 from `node.stream()` and to event handlers, which end without one: so an end is an end (T10).
-A provider's stream that is cut early is a whole answer to pydantic-ai, and so it is here.
+A provider's stream that is cut early is a whole answer to pydantic-ai: the turn is incomplete
+here, if the provider is one that always says why it has finished, and no error is made of it.
 
 There is no token in any event: the history is in the caller's hands (see `session`).
 
@@ -50,6 +52,9 @@ ALWAYS_ENDS_TURNS = False  # see above: not of every stream that these events co
 Said: TypeAlias = Signal | Iterable[Signal] | None
 
 _DEFERRED = "deferred_tools"
+# Providers whose every answer says why it has finished, as they have worded it themselves: what
+# pydantic-ai makes of it may be made up.
+_TELL_WHY = {"anthropic", "google", "openai"}
 _FAILED_OUTCOMES = {"retried", "failed", "denied"}
 
 
@@ -142,16 +147,22 @@ def _ended(result: object) -> TurnEnded:
     output = fields_of(result).get("output")
     if type(output).__name__ == "DeferredToolRequests":
         return TurnEnded("paused", "deferred_tool_requests")
-    if _finish_of(result) == "length":
+    last = _last_message(result)
+    if last.get("finish_reason") == "length":
         return TurnEnded("incomplete", "length")
-    return TurnEnded()
+    return TurnEnded("incomplete", "no finish_reason") if _was_cut(last) else TurnEnded()
 
 
-def _finish_of(result: object) -> str | None:
-    """Why the model finished its last message, where the provider says it."""
+def _last_message(result: object) -> Fields:
     history = fields_of(fields_of(result).get("_state")).get("message_history")
     last = cast("list[object]", history)[-1] if isinstance(history, list) and history else None
-    return text_in(fields_of(last).get("finish_reason"))
+    return fields_of(last)
+
+
+def _was_cut(message: Fields) -> bool:
+    """Whether a model's answer has ended without the word by which its provider ends each."""
+    provider, details = message.get("provider_name"), fields_of(message.get("provider_details"))
+    return isinstance(provider, str) and provider in _TELL_WHY and not details.get("finish_reason")
 
 
 def _usage_of(result: object) -> Usage | None:

@@ -35,8 +35,13 @@ def event(kind, **fields):
     return cls(event_kind=kind, **fields)
 
 
-def result(output="done", finish_reason="stop", **usage):
-    state = Thing(usage=Thing(**usage), message_history=[Thing(finish_reason=finish_reason)])
+def result(output="done", finish_reason="stop", provider=None, why=None, **usage):
+    answer = Thing(
+        finish_reason=finish_reason,
+        provider_name=provider,
+        provider_details=None if why is None else {"finish_reason": why},
+    )
+    state = Thing(usage=Thing(**usage), message_history=[answer])
     return event("agent_run_result", result=Thing(output=output, _state=state))
 
 
@@ -83,6 +88,12 @@ EVENTS = {
         result(finish_reason="length"),
         [TurnEnded("incomplete", "length")],
     ),
+    "an answer that is whole": (result(provider="openai", why="stop"), [TurnEnded()]),
+    "an answer that the provider has cut": (
+        result(provider="openai"),
+        [TurnEnded("incomplete", "no finish_reason")],
+    ),
+    "an answer of a provider that nobody knows": (result(provider="mine"), [TurnEnded()]),
     "the end of a spoken turn": (event("realtime_turn_complete"), [TurnEnded()]),
     "an error of a spoken session": (
         event("realtime_session_error", message="secret", type="server_error", code=None),
@@ -124,7 +135,7 @@ def test_a_dict_of_a_users_own_is_not_its(line):
 KEYS = [
     *("event_kind", "part", "result", "requests", "results", "calls", "approvals", "output"),
     *("tool_call_id", "tool_name", "outcome", "part_kind", "_state", "usage", "finish_reason"),
-    *("message_history", "type", "code"),
+    *("message_history", "type", "code", "provider_name", "provider_details"),
 ]
 WORDS = [*(message.event_kind for message, _ in EVENTS.values()), "t1", "failed", "x" * 300]
 

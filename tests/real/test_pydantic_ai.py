@@ -22,6 +22,8 @@ from streamguard import (
 from streamguard.backends import find, pydantic_ai
 from streamguard.events import UnknownMessage
 from streamguard.signals import TurnEnded, WorkFinished
+from tests.loopback.script import drip, end, text
+from tests.loopback.server import ModelServer
 from tests.support import Events, take
 
 HANG = object()
@@ -230,6 +232,48 @@ def test_every_event_is_known(native):
             assert {find(event).name async for event in events} == {"pydantic_ai"}
 
     native.run(main)
+
+
+# -- providers -------------------------------------------------------------------------------
+
+
+def model_of(provider, server):
+    """A model of that provider's, whose API is the model server."""
+    if provider == "openai":
+        models = pytest.importorskip("pydantic_ai.models.openai", exc_type=ImportError)
+        url = server.url + "/v1"
+        own = pytest.importorskip("pydantic_ai.providers.openai").OpenAIProvider
+        return models.OpenAIChatModel("gpt-x", provider=own(base_url=url, api_key="none"))
+    if provider == "anthropic":
+        models = pytest.importorskip("pydantic_ai.models.anthropic", exc_type=ImportError)
+        own = pytest.importorskip("pydantic_ai.providers.anthropic").AnthropicProvider
+        return models.AnthropicModel("c", provider=own(base_url=server.url, api_key="none"))
+    models = pytest.importorskip("pydantic_ai.models.google", exc_type=ImportError)
+    own = pytest.importorskip("pydantic_ai.providers.google").GoogleProvider
+    return models.GoogleModel("gemini-x", provider=own(base_url=server.url, api_key="none"))
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+@pytest.mark.parametrize(
+    ("fault", "ended"),
+    [
+        (drip(0), TurnEnded()),
+        (end(after=3), TurnEnded("incomplete", "no finish_reason")),
+    ],
+    ids=["whole", "cut"],
+)
+def test_an_answer_that_the_provider_has_cut_is_incomplete(provider, fault, ended):
+    """T10: to pydantic-ai it is a whole one, and the run a success."""
+
+    async def main(model):
+        async with Agent(model) as agent, agent.run_stream_events("hi") as events:
+            return await take(events | idle_guard(60))
+
+    with ModelServer() as server:
+        server.script(text("it ", "is ", "very ", "sunny") | fault)
+        taken = asyncio.run(main(model_of(provider, server)))
+    assert taken.error is None
+    assert pydantic_ai.read(taken.messages[-1])[-1] == ended
 
 
 # -- sessions --------------------------------------------------------------------------------
