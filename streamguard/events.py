@@ -250,12 +250,24 @@ class AttemptEnded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RetryScheduled(Event):
-    """There will be another attempt, in `delay` seconds: retry number `retry` of its class."""
+    """There will be another attempt, in `delay` seconds: retry number `retry` of its class.
+
+    `delay_source` says who wanted the delay: the policy, the server (`Retry-After`), or the
+    circuit breaker.
+    """
 
     error_class: str
     retry: int
     delay: float
     why: str
+    delay_source: str = "policy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryRecovered(Event):
+    """A turn that had to be retried so many times has ended well."""
+
+    retries: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -480,6 +492,9 @@ def _news_of_sessions(event: Event) -> tuple[int, str] | None:
         case Reconnected():
             how = "the session goes on" if event.resumes else "a fresh session"
             return logging.INFO, f"connected again in attempt {event.attempt}: {how}"
+        case RetryRecovered():
+            times = f"{event.retries} retr{'y' if event.retries == 1 else 'ies'}"
+            return logging.INFO, f"the turn ended well after {times}"
         case ReplayDropped():
             return logging.DEBUG, (
                 f"attempt {event.attempt} played {event.messages} messages again, now dropped"

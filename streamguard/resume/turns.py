@@ -358,6 +358,9 @@ class Turn(AsyncIterator[T]):
         went_well = ended is None or ended.outcome == "success"
         if went_well:
             self._conversation.tally = self._conversation.tally.reset()
+            if self._failed:
+                hosting = self._conversation.hosting
+                hosting.tell(events.RetryRecovered, retries=len(self._failed))
         if permit is not None:
             if went_well:
                 permit.succeeded()
@@ -466,6 +469,7 @@ class Turn(AsyncIterator[T]):
             error_class=decision.error_class.value,
             retry=decision.retry,
             delay=decision.delay,
+            delay_source=decision.delay_source,
             why=decision.why,
         )
 

@@ -17,13 +17,14 @@ Imports nothing that waits; nothing is changed by asking.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from streamguard.errors import seconds
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.policy import RetryPolicy, Tally
 
+DelaySource: TypeAlias = Literal["policy", "retry_after", "circuit"]
 GaveUp: TypeAlias = Literal["retries", "unsafe", "deadline", "circuit", "class"]
 
 
@@ -69,10 +70,12 @@ class State:
 class _Retry:
     """One more attempt, after `delay` seconds. `retry` counts from 1, in its class.
 
-    `tally` is what the session has spent with this one, for the next `State`.
+    `tally` is what the session has spent with this one, for the next `State`. `delay_source`
+    says who wanted the delay: the policy, the server, or the circuit breaker.
     """
 
     delay: float
+    delay_source: DelaySource
     error_class: ErrorClass
     retry: int
     tally: Tally
@@ -206,17 +209,41 @@ def _retry(state: State, policy: RetryPolicy, tally: Tally) -> Resume | Restart:
     room = math.inf if state.remaining is None else state.remaining - policy.min_attempt
     jittered = policy.jittered(error_class, _base_delay(state, policy, tally), room)
     delay = max(jittered, state.circuit)
+    source = _delay_source(state, policy, tally, jittered)
     retry = tally.of(error_class) + 1
     number = f"{error_class.value}: retry {retry} of {policy.backoff(error_class).retries}"
     when = f"in {seconds(delay)}" if delay else "at once"
     after = tally.retried(error_class)
     if token is None:
         why = f"{number} {when}, started afresh: nothing has happened that this could repeat"
-        return Restart(delay=delay, error_class=error_class, retry=retry, tally=after, why=why)
+        return Restart(
+            delay=delay,
+            delay_source=source,
+            error_class=error_class,
+            retry=retry,
+            tally=after,
+            why=why,
+        )
     why = f"{number} {when}, resuming session {token[:8]}"
     return Resume(
-        delay=delay, error_class=error_class, retry=retry, tally=after, why=why, token=token
+        delay=delay,
+        delay_source=source,
+        error_class=error_class,
+        retry=retry,
+        tally=after,
+        why=why,
+        token=token,
     )
+
+
+def _delay_source(state: State, policy: RetryPolicy, tally: Tally, jittered: float) -> DelaySource:
+    if state.circuit > jittered:
+        return "circuit"
+    own = replace(state, retry_after=None)
+    is_asked = state.retry_after is not None
+    if is_asked and _base_delay(own, policy, tally) != _base_delay(state, policy, tally):
+        return "retry_after"
+    return "policy"
 
 
 def _base_delay(state: State, policy: RetryPolicy, tally: Tally) -> float:

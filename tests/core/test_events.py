@@ -39,6 +39,7 @@ from streamguard.events import (
     Reconnected,
     RecordingFailed,
     ReplayDropped,
+    RetryRecovered,
     RetryScheduled,
     StreamEnded,
     StreamStarted,
@@ -492,6 +493,8 @@ def raised(error):
             "INFO",
             "a: connected again in attempt 2: a fresh session",
         ),
+        (RetryRecovered, {"retries": 1}, "INFO", "a: the turn ended well after 1 retry"),
+        (RetryRecovered, {"retries": 2}, "INFO", "a: the turn ended well after 2 retries"),
         (
             ReplayDropped,
             {"attempt": 2, "messages": 7},

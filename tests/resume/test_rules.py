@@ -33,6 +33,7 @@ from streamguard.events import (
     CloseFailed,
     GaveUp,
     Reconnected,
+    RetryRecovered,
     RetryScheduled,
     StreamStarted,
 )
@@ -718,6 +719,9 @@ def test_what_is_told_of_a_resume(loop):
         assert outcomes == [("failed", True), ("completed", True)]
         [scheduled] = events.of(RetryScheduled)
         assert (scheduled.error_class, scheduled.retry, scheduled.delay) == ("idle", 1, 0)
+        assert scheduled.delay_source == "policy"
+        [recovered] = events.of(RetryRecovered)
+        assert recovered.retries == 1
 
     loop.run(main)
 

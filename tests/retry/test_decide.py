@@ -42,6 +42,7 @@ def test_with_a_token_the_session_is_resumed():
     decision = decide(state, NO_DICE)
     assert decision == Resume(
         delay=0,
+        delay_source="policy",
         error_class=ErrorClass.IDLE,
         retry=1,
         tally=Tally((ErrorClass.IDLE,), reconnects=1),
@@ -55,6 +56,7 @@ def test_without_a_token_and_with_nothing_done_it_starts_afresh():
     decision = decide(replace(IDLE, tally=spent("idle")), NO_DICE)
     assert decision == Restart(
         delay=5,
+        delay_source="policy",
         error_class=ErrorClass.IDLE,
         retry=2,
         tally=spent("idle", "idle"),
@@ -62,6 +64,23 @@ def test_without_a_token_and_with_nothing_done_it_starts_afresh():
             "idle: retry 2 of 2 in 5 s, started afresh: nothing has happened that this could repeat"
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("known", "delay", "source"),
+    [
+        ({}, 1, "policy"),
+        ({"retry_after": 30.0}, 30, "retry_after"),
+        ({"retry_after": 0.5}, 1, "policy"),  # it does not ask for more than is done anyway
+        ({"circuit": 0.5}, 1, "policy"),
+        ({"circuit": 9.0, "circuit_waits": True}, 9, "circuit"),
+    ],
+)
+def test_who_wanted_the_delay_is_said(known, delay, source):
+    """R3, E6"""
+    state = State(error_class=ErrorClass.SERVER, token="s", **known)
+    decision = decide(state, NO_DICE)
+    assert (decision.delay, decision.delay_source) == (delay, source)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ _TRIED: Final = (
     "DisconnectAbandoned",
     "TornDown",
     "RetryScheduled",
+    "RetryRecovered",
     "Reconnected",
     "GaveUp",
 )
