@@ -443,6 +443,11 @@ def test_a_print_has_every_lane(opened):
         )
         == 100
     )
+    width = plot(shown)[2]
+    boxes = shown.ask(
+        "[...document.querySelectorAll('#lanes svg')].map((svg) => svg.viewBox.baseVal.width)"
+    )
+    assert boxes == [pytest.approx(width, abs=1)] * 100  # so that it is shrunk to the paper
 
 
 @pytest.mark.parametrize("name", ["lost", "fleet", "evil"])

@@ -16,7 +16,7 @@ from streamguard.evidence.report import drawing, page, read_run
 from streamguard.evidence.report.drawing import LANES
 from streamguard.evidence.report.story import headline, stories
 from streamguard.evidence.report.tables import ROWS
-from streamguard.evidence.report.words import clock, duration, instant, listed, several
+from streamguard.evidence.report.words import clock, clock_of, duration, instant, listed, several
 from streamguard.testing import Script, hang, say, tool, tool_start
 from tests.report.support import WALL, Tape, finished, hundred, resumed_and_lost
 from tests.support import take
@@ -79,10 +79,13 @@ def test_the_header_answers_what_since_when_in_flight_tried_and_left(tape):
         "teardown NOT confirmed after 41 s",
         "gave up (unsafe)",
     ]
-    assert story.left == ["STILL ALIVE: 2 processes (4990, 5012)"]
+    assert story.left == [
+        "STILL ALIVE: 2 processes (4990, 5012)",
+        "it will not be tried again, and a person should look",
+    ]
     text = page(read_run(tape.folder))
     assert '<h1 class="bad">issue-7 hung</h1>' in text
-    assert '<dd><p class="alarm">STILL ALIVE: 2 processes (4990, 5012)</p></dd>' in text
+    assert '<dd><p class="alarm">STILL ALIVE: 2 processes (4990, 5012)</p>' in text
 
 
 def test_a_receipt_says_what_was_left(tape):
@@ -341,7 +344,7 @@ def test_the_tables_say_what_the_picture_shows(tape):
     """E5: for those who do not see it."""
     resumed_and_lost(tape)
     run = tape.run()
-    rows = re.findall(r"<tr[^>]*><td.*?</tr>", page(run))
+    rows = re.findall(r'<tr[^>]*><td class="when">.*?</tr>', page(run))
     told = [re.sub(r"<[^>]+>", "|", row) for row in rows]
     for what in (
         "attempt",
@@ -500,6 +503,11 @@ def test_what_a_real_recorder_leaves_is_drawn(loop, tmp_path):
 )
 def test_durations(seconds, said):
     assert duration(seconds) == said
+
+
+def test_instants_say_the_day_where_there_are_several():
+    assert clock_of(WALL, WALL + 60)(WALL) == "03:12:44"
+    assert clock_of(WALL, WALL + 86400)(WALL + 86400) == "11-19 03:12:44"
 
 
 def test_numbers_and_lists():

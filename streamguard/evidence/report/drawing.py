@@ -252,7 +252,7 @@ def _label(shape: Shape, kind: str, left: float, right: float, y: float) -> str:
         "backoff": "pause",
         "scope": shape.name,
     }
-    most = int((right - left - 6) / 6.2)
+    most = int((right - left - 6) / 6.7)
     text = words.get(kind, "")
     if len(text) > most:
         text = f"{text[: most - 1]}…" if most >= 4 else ""

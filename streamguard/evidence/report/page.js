@@ -54,10 +54,12 @@
   }
 
   const utc = (time) => new Date((data.start + time) * 1000).toISOString();
+  const hasDays = utc(0).slice(0, 10) !== utc(length).slice(0, 10);
   function clock(time, digits = 0) {
     const text = utc(time);
     return digits ? text.slice(11, 20 + digits) : text.slice(11, 19);
   }
+  const stamp = (time) => (hasDays ? `${utc(time).slice(5, 10)} ` : "") + clock(time, digits());
   function lasting(seconds) {
     if (seconds < 60) return `${Number(seconds.toPrecision(3))} s`;
     const s = Math.round(seconds);
@@ -84,7 +86,7 @@
     const shapes = lane.s.map(([of, from, to, row, open, name, text]) => ({ of, from, to, row, open, name, text }));
     const points = lane.e.map(([of, when, text]) => ({ of, at: when, text }));
     const strip = shapes.some((shape) => shape.of === "attempt") ? STRIP : 0;
-    const height = PAD + strip + BARS + (lane.rows ? 3 + lane.rows * ROW : 0) + PAD;
+    const height = Math.max(PAD + strip + BARS + (lane.rows ? 3 + lane.rows * ROW : 0) + PAD, 44);
     const option = document.createElement("div");
     option.id = `lane-${i}`;
     option.className = `lane state-${lane.state}`;
@@ -102,7 +104,7 @@
     who.title = `${lane.name}: ${lane.label}`;
     who.append(name, said);
     const plot = document.createElement("div");
-    plot.style.height = `${Math.max(height, 44)}px`;
+    plot.style.height = `${height}px`;
     const svg = put(plot, "svg", { "aria-hidden": "true" });
     option.append(who, plot);
     $("lanes").append(option);
@@ -121,6 +123,7 @@
     lane.drawn = wanted;
     const svg = lane.svg;
     svg.replaceChildren();
+    stretch(svg, lane.height);
     const top = PAD + lane.strip, base = top + BARS;
     const seen = lane.shapes.filter((shape) => shape.to >= range[0] && shape.from <= range[1]);
     for (const shape of seen) {
@@ -140,6 +143,12 @@
       boxes(svg, seen.filter((shape) => shape.of === "work" && shape.row === row), y, ROW - 2, "work");
     }
     marks(svg, lane, base);
+  }
+
+  /* On paper, the picture takes the width that there is. */
+  function stretch(svg, height) {
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("preserveAspectRatio", "none");
   }
 
   const edge = (when) => Math.min(Math.max(x(when), -8), width + 8);
@@ -190,7 +199,7 @@
     const from = Math.max(left, 0) + 4, room = Math.min(right, width) - from - 2;
     let text = { work: shape.name, attempt: `attempt ${shape.name}`, idle: `silent ${lasting(shape.to - shape.from)}`, hold: `held: ${shape.name}`,
       teardown: "teardown", backoff: "pause", scope: shape.name }[kind] ?? shape.name;
-    const most = Math.floor(room / 6.1);
+    const most = Math.floor(room / 6.7);
     if (text.length > most) text = most >= 4 ? text.slice(0, most - 1) + "…" : "";
     if (text) put(svg, "text", { class: `${kind}-name`, x: from.toFixed(1), y }, text);
   }
@@ -210,6 +219,7 @@
   function axis() {
     const svg = $("axis");
     svg.replaceChildren();
+    stretch(svg, 24);
     const span = range[1] - range[0];
     const every = STEPS.find((size) => size / span * width >= 84) ?? STEPS.at(-1);
     const offset = data.start % every;
@@ -258,7 +268,7 @@
     const share = width / (whole[1] - whole[0]), box = $("window");
     box.setAttribute("x", (range[0] - whole[0]) * share);
     box.setAttribute("width", Math.max(3, (range[1] - range[0]) * share));
-    $("range").textContent = `${clock(range[0], digits())} – ${clock(range[1], digits())} UTC, ${lasting(range[1] - range[0])}`;
+    $("range").textContent = `${stamp(range[0])} – ${stamp(range[1])} UTC, ${lasting(range[1] - range[0])}`;
     point();
   }
 
@@ -313,7 +323,7 @@
     const thing = lane.things[step], span = range[1] - range[0];
     if (thing.at < range[0] || thing.at > range[1]) show(thing.at - span / 2, thing.at + span / 2);
     point(thing.at, lane, true);
-    $("said").textContent = `${clock(thing.at, digits())}, ${thing.text}`;
+    $("said").textContent = `${stamp(thing.at)}, ${thing.text}`;
   }
 
   // -- the tooltip -------------------------------------------------------------------------------
@@ -338,7 +348,7 @@
       if (n) lines.push(`${n.toLocaleString("en")} ${n === 1 ? one : many} within ${lasting(2 * half)}`);
     }
     const title = document.createElement("b");
-    title.textContent = `${clock(at, digits())} UTC, ${lane.name}`;
+    title.textContent = `${stamp(at)} UTC, ${lane.name}`;
     tip.replaceChildren(title);
     for (const line of lines.length > 7 ? [...lines.slice(0, 6), `… and ${lines.length - 6} more`] : lines) {
       const row = document.createElement("div");

@@ -149,13 +149,14 @@ def text_of(span: Span, end: float) -> str:
         "attempt": "attempt",
         "backoff": "pause before a retry:",
         "hold": "held:",
-        "idle": "silence",
         "scope": "time scope",
         "stream": "",
         "teardown": "teardown after",
         "work": "",
     }
     what = f"{words.get(span.of, span.of)} {_name_of(span)}".strip()
+    if span.of == "idle":
+        what = f"silence (limit {span.name})"
     lasted = duration(end - span.start)
     if span.end is None:
         return f"{what}, {lasted} when the record ends"

@@ -146,7 +146,12 @@ def _story(session: Session, run: Run) -> Story:
         decided=verdict.at,
         in_flight=_in_flight(facts),
         tried=_tried(session, verdict),
-        left=[*_left_alive(session, verdict), *_left_behind(receipt), *_record_ends(session)],
+        left=[
+            *_left_alive(session, verdict),
+            *_left_to_people(session, verdict),
+            *_left_behind(receipt),
+            *_record_ends(session),
+        ],
     )
 
 
@@ -259,6 +264,13 @@ def _left_alive(session: Session, verdict: Mark) -> list[str]:
     if not torn[-1].facts.get("confirmed"):
         return ["the backend's end is NOT confirmed: it may be alive"]
     return ["the backend is gone"]
+
+
+def _left_to_people(session: Session, verdict: Mark) -> list[str]:
+    gave_up = [mark for mark in session.marked("GaveUp") if mark.at >= verdict.at]
+    if not any(mark.facts.get("escalate") for mark in gave_up):
+        return []
+    return ["it will not be tried again, and a person should look"]
 
 
 def _left_behind(receipt: Json) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from streamguard.evidence.report.picture import end_of, text_of
 from streamguard.evidence.report.story import SAID, Story, lasted_of
-from streamguard.evidence.report.words import clock, duration, several
+from streamguard.evidence.report.words import clock_of, duration, several
 
 if TYPE_CHECKING:
     from streamguard.evidence.report.reading import Run, Session
@@ -30,12 +30,13 @@ class Row:
 
 def tables(run: Run, told: list[Story]) -> str:
     """Both tables, as HTML."""
-    return _sessions(told) + _events(run)
+    return _sessions(run, told) + _events(run)
 
 
-def _sessions(told: list[Story]) -> str:
+def _sessions(run: Run, told: list[Story]) -> str:
     head = (
         ("Session", ""),
+        ("Flow, step", ""),
         ("State", ""),
         ("Began", ""),
         ("Lasted", "number"),
@@ -45,18 +46,21 @@ def _sessions(told: list[Story]) -> str:
         ("Longest silence", "number"),
         ("What happened", ""),
     )
-    rows = "".join(_session(story) for story in told)
+    when = clock_of(run.start, run.end)
+    rows = "".join(_session(story, when(story.session.start)) for story in told)
     return _table("sessions", "Sessions", "The sessions, those in trouble first.", head, rows)
 
 
-def _session(story: Story) -> str:
+def _session(story: Story, began: str) -> str:
     session = story.session
     tools = len(session.of("work")) + session.counted("work")
     attempts = len(session.of("attempt")) + session.counted("attempt")
     silences = [end_of(span, session.recorded_until) - span.start for span in session.of("idle")]
+    writer = session.writer
     cells = (
+        ("where", ", ".join(word for word in (writer.flow, writer.step) if word) or "none"),
         ("state", SAID[story.state]),
-        ("when", clock(session.start)),
+        ("when", began),
         ("number", duration(lasted_of(session))),
         ("number", f"{session.counted('message'):,}"),
         ("number", f"{tools:,}"),
@@ -79,8 +83,9 @@ def _events(run: Run) -> str:
     if left > 0:
         said += f" {several(left, 'lesser one')} left out."
     head = (("Time (UTC)", ""), ("Session", ""), ("What", ""), ("Details", ""))
+    when = clock_of(run.start, run.end)
     body = "".join(
-        f'<tr class="{"verdict" if row.what == "verdict" else ""}"><td class="when">{clock(row.at)}</td>'
+        f'<tr class="{"verdict" if row.what == "verdict" else ""}"><td class="when">{when(row.at)}</td>'
         f'<th scope="row">{escape(row.session)}</th><td>{row.what}</td>'
         f'<td class="text">{escape(row.text)}</td></tr>'
         for row in shown

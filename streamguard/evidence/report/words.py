@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 
 def clock(at: float) -> str:
     """`03:12:44`."""
     return _moment(at).strftime("%H:%M:%S")
+
+
+def clock_of(start: float, end: float) -> Callable[[float], str]:
+    """`clock`, or with the day before it where there are several: `11-18 03:12:44`."""
+    if instant(start)[:10] == instant(end)[:10]:
+        return clock
+    return lambda at: instant(at)[5:19]
 
 
 def instant(at: float) -> str:
