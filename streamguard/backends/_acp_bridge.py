@@ -22,6 +22,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from streamguard.backends import Client
 from streamguard.backends._fields import fields_of
 from streamguard.backends.acp import permission_id
 from streamguard.signals import SessionOpened, Signal, WaitEnded, Waiting
@@ -248,6 +249,16 @@ class Turn(AsyncIterator[Any]):
 @dataclass(frozen=True)
 class _Raised:
     error: BaseException
+
+
+def of_client(client: Any) -> Client | None:
+    """The handle of a `ClientSideConnection`, which is its close; None for anything else.
+
+    It serves several sessions, so an interrupt is a turn's: `interrupt=turn.interrupt`.
+    """
+    if isinstance(client, type) or not (hasattr(client, "prompt") and hasattr(client, "close")):
+        return None
+    return Client(disconnect=client.close)
 
 
 def _package() -> Any:

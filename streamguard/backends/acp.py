@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         PermissionAnswered,
         PermissionAsked,
         Turn,
+        of_client,
         open_agent,
         session,
     )
@@ -55,6 +56,7 @@ __all__ = [
     "PermissionAnswered",
     "PermissionAsked",
     "Turn",
+    "of_client",
     "open_agent",
     "permission_id",
     "read",

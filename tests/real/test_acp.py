@@ -233,14 +233,15 @@ def test_a_person_who_is_asked_pauses_idle(agent):
     asyncio.run(main())
 
 
-def test_a_turn_that_hangs_is_cancelled_and_the_agent_goes_on(agent):
+def test_a_turn_that_hangs_is_cancelled_and_its_answer_delivered(agent):
     """D1: `session/cancel` as the interrupt; what it brings is delivered."""
 
     async def main():
         async with agent(Client()) as prompt:
             turn, got = prompt("hang"), []
             with pytest.raises(IdleTimeoutError):
-                async for each in turn | idle_guard(1, interrupt=turn.interrupt):
+                guard = idle_guard(1, interrupt=turn.interrupt, client=prompt.connection)
+                async for each in turn | guard:
                     got.append(each)
             assert got[-1].stop_reason == "cancelled"
 
