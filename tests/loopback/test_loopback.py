@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from contextlib import closing
 from urllib.parse import urlsplit
@@ -258,6 +259,16 @@ def test_what_is_none_of_the_scripts():
         client.response.read()
         assert client.ask("GET", "/v1/models").status == 404
         assert (len(server.asides), len(server.others), server.requests) == (1, 2, [])
+
+
+def test_a_client_that_speaks_no_http_is_hung_up_on(server, client):
+    """Such as one that begins with TLS."""
+    port = urlsplit(server.url).port
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as other:
+        other.sendall(b"\x16\x03\x01 no request \r\n\r\n")
+        assert other.recv(1) == b""
+    server.script(text("Hello"))
+    assert b"Hello" in client.stream("chat").read()
 
 
 def test_what_the_script_does_not_answer_fails_the_test():

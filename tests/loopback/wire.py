@@ -34,11 +34,15 @@ class Wire(asyncio.Protocol):
         self._arrived.set()
 
     async def next_event(self) -> Any:
-        while (event := self.http.next_event()) is h11.NEED_DATA:
-            if self.gone.done():
-                return None
-            self._arrived.clear()
-            await self._arrived.wait()
+        """What the client sends next; None if it has left, or speaks no HTTP."""
+        try:
+            while (event := self.http.next_event()) is h11.NEED_DATA:
+                if self.gone.done():
+                    return None
+                self._arrived.clear()
+                await self._arrived.wait()
+        except h11.RemoteProtocolError:
+            return None
         return event
 
     def send(self, event: Any) -> None:
