@@ -11,7 +11,14 @@ from tests.loopback.sse import COMMENT, event
 PING = COMMENT
 _PATH = re.compile(r"/v1(beta)?/models/(?P<model>[^/:]+):(?P<verb>\w+)")
 _VERBS = {"generateContent": "model", "streamGenerateContent": "model", "countTokens": "count"}
-_STATUS = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED"}
+_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+}
 _USAGE = {"promptTokenCount": 10, "candidatesTokenCount": 1, "totalTokenCount": 11}
 
 

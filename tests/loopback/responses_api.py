@@ -136,8 +136,17 @@ def events(reply, request):
     return said
 
 
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_exceeded",
+}
+
+
 def error_body(status, kind=None):
-    name = kind or ("rate_limit_exceeded" if status == 429 else "server_error")
+    name = kind or _ERRORS.get(status, "server_error")
     return {"error": {"type": name, "code": name, "message": f"scripted: {name}", "param": None}}
 
 
