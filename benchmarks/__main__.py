@@ -22,6 +22,7 @@ from benchmarks import (
     plot,
     processes,
     readers,
+    recording,
     report,
     start,
 )
@@ -56,6 +57,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "message": lambda: per_message.measure(s["rounds"], s["messages"]),
         "readers": lambda: readers.measure(s["rounds"], s["messages"]),
         "hand-over": lambda: hand_over.measure(s["rounds"], s["messages"]),
+        "recording": lambda: recording.measure(s["rounds"] // 5, s["messages"] // 5),
         "fleet": lambda: fleet.measure(s["streams"], s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),

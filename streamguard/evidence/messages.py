@@ -45,7 +45,7 @@ class Rendering:
 
     def _value(self, value: Any, depth: int) -> Any:
         self._values -= 1
-        if self._values % 32 == 0:
+        if self._values % 8 == 0:
             self._breathe()
         kind = type(cast("object", value))
         if kind is str:

@@ -148,10 +148,10 @@ class Stream:
 
     def counted(self, _message: object, signals: tuple[Signal, ...]) -> None:
         """A message came, of which only that is to be known."""
-        kind = "Progress"
-        if signals is not PROGRESS:
-            self._note(signals)
-            kind = type(signals[-1]).__name__ if signals else kind
+        if signals is PROGRESS:
+            return  # the watch counts it
+        self._note(signals)
+        kind = type(signals[-1]).__name__ if signals else "Progress"
         self._seen += 1
         self._came[kind] = self._came.get(kind, 0) + 1
         if not self._is_due:

@@ -3,7 +3,7 @@
 Why a thread of our own? A write can take seconds (a full page cache, a network's file system), and a
 pool of the loop's is there for as long as the loop is, which at a verdict may be milliseconds. One
 thread for all recorders of the process keeps what competes for the interpreter to one, and it works in
-slices: every half a millisecond it sleeps for a moment (`breathe`), so that a loop that wants to run
+slices: every fifth of a millisecond it sleeps for a moment (`breathe`), so that a loop that wants to run
 need not wait for the interpreter's own switch, which comes after 5 ms.
 
 It is a daemon, so that a disk that hangs never keeps a program from ending; what is due then is seen
@@ -31,7 +31,7 @@ COLLECTING: Final = 0.05
 # How often what only ever grows is seen to.
 PERIOD: Final = 0.5
 _IDLE: Final = 5.0
-_SLICE: Final = 0.0005
+_SLICE: Final = 0.0002
 _PAUSE: Final = 0.00005
 _AT_EXIT: Final = 5.0
 
