@@ -70,17 +70,18 @@ class Folder:
         cap: int,
         header: bytes = b"",
         known: int | None = None,
+        mark: bytes = b"",
         sync: bool = False,
     ) -> int:
         """Append `lines`, one write each, to a file that is rotated when it has `cap` bytes.
 
         `header` goes before the first of them in a file that is not the one `known` (an inode, as
-        returned).
+        returned); `mark` in one whose earlier part was rotated away by this call.
         """
         with self._opened() as folder:
             fd = _open_to_append(name, folder)
             try:
-                if os.fstat(fd).st_size >= cap and _rotate(fd, name, folder):
+                if is_new := os.fstat(fd).st_size >= cap and _rotate(fd, name, folder):
                     os.close(fd)
                     fd = -1
                     fd = _open_to_append(name, folder)
@@ -88,6 +89,8 @@ class Folder:
                 _end_torn_line(fd)
                 if header and inode != known:
                     _write(fd, header)
+                if mark and is_new:
+                    _write(fd, mark)
                 for line in lines:
                     _write(fd, line)
                 if sync:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamguard import events
 from streamguard.activity import Activity
-from streamguard.evidence.files import Folder, as_line, name_of, read_document
+from streamguard.evidence.files import Folder, as_line, name_of, read_document, rotated
 from streamguard.evidence.receipts import Place, Timeout, short
 from streamguard.evidence.surroundings import find_artifacts, git_state
 from streamguard.evidence.timeline import Timeline
@@ -157,7 +157,8 @@ class Scribe:
             for line in lines:
                 encoded.append(as_line(line))
                 writer.breathe()
-            folder.append(name, encoded, cap=self._transcript_cap, sync=sync)
+            mark = as_line({"stream": stream.name, "earlier": rotated(name)})
+            folder.append(name, encoded, cap=self._transcript_cap, mark=mark, sync=sync)
 
     def end_transcript(self, stream: Stream, how: str, at: float) -> None:
         stream.do()

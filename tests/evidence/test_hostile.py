@@ -422,3 +422,17 @@ def test_more_messages_than_can_be_written_are_counted(run, monkeypatch):
     dropped = sum(line.get("dropped", 0) for line in lines)
     assert dropped > 0
     assert dropped + len(run.messages()) == 5000
+
+
+def test_a_transcript_is_bounded_and_says_where_it_was_cut(run):
+    """E3: the latest is kept, which is what led to the verdict."""
+    messages = [{"n": n, "text": "x" * 500} for n in range(300)]
+    assert recorded(run, *messages, transcript_bytes=50_000).failures == {}
+    folder = run.folder / "build/llm"
+    assert names_in(folder) == ["step-3-partial.1.jsonl", "step-3-partial.jsonl"]
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 100_000
+    numbers = [message["n"] for message in run.messages()]
+    assert numbers == list(range(300))[-len(numbers) :]
+    lines = (folder / "step-3-partial.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["earlier"] == "step-3-partial.1.jsonl"
+    assert any("cut" in json.loads(line) for line in lines)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
@@ -517,3 +520,14 @@ def test_a_recorder_is_an_observer_by_identity(run):
     recorder: Recorder = run.recorder()
     pipe = record_with(recorder) | record_with(recorder) | idle_guard(180)
     assert pipe.plan.observers == (recorder,)
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf-8")
+
+
+def test_the_documents_examples_are_as_the_schemas_say():
+    """E1"""
+    line, receipt, header = map(json.loads, re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL))
+    check("timeouts", line)
+    check("receipt", receipt)
+    assert header["kind"] == "writer"
