@@ -203,7 +203,7 @@ class Link(Generic[T]):
         try:
             if (confirmed := self.is_confirmed(failure, closed=closed)) is not None:
                 return confirmed
-            if tree is None or failure is None:
+            if tree is None or (failure is None and closed):
                 return closed
             ended = await tree.terminate(self.plan.kill_grace)
             return ended.confirmed

@@ -10,7 +10,7 @@ import pytest
 from streamguard import Activity, ConfigError, IdleTimeoutError, LivenessTimeoutError, idle_guard
 from streamguard.backends import claude
 from streamguard.backends.claude.taps import Tap
-from streamguard.testing import hang, message, repeat, silence
+from streamguard.testing import call, hang, message, repeat, silence
 from tests.support import take
 
 sdk = pytest.importorskip("claude_agent_sdk")
@@ -172,14 +172,6 @@ def test_a_tool_of_ours_is_none_of_its_waits(loop, turn):
 # -- what goes its way -------------------------------------------------------------------------------------
 
 
-async def heard(tap, *lines):
-    async def said():
-        for each in lines:
-            yield each
-
-    return [each async for each in tap.listen(said())]
-
-
 ASKED = {"type": "control_request", "request_id": "r1", "request": {"subtype": "can_use_tool"}}
 ODD = [
     {"type": "control_request"},
@@ -192,38 +184,63 @@ ODD = [
 ]
 
 
-def test_odd_lines_go_their_way(loop):
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_lines_are_none_of_its_business(odd, caplog):
     """S2"""
+    activity = Activity()
+    Tap(activity).came(odd)
+    assert activity._holds == {}
+    assert caplog.text == ""
 
-    async def main():
-        assert await heard(Tap(Activity()), *ODD) == ODD
 
-    loop.run(main)
-
-
-def test_a_tap_that_fails_disturbs_nobody(loop, caplog):
+def test_a_tap_that_fails_disturbs_nobody(loop, turn, monkeypatch, caplog):
     """S2: the lines are the session's."""
 
-    class Broken(Activity):
-        def hold(self, *_, **__):
-            raise RuntimeError("broken")
+    def broken(*_):
+        raise RuntimeError("broken")
 
     async def main():
-        assert await heard(Tap(Broken()), ASKED, {}) == [ASKED, {}]
+        monkeypatch.setattr(Activity, "hear", broken)
+        taken = await turn(init(), HEARTBEAT, text(), result())
+        assert len(taken.messages) == 3
 
     loop.run(main)
     assert "the tap on Claude's lines failed" in caplog.text
 
 
-def test_what_was_never_answered_ends_with_the_lines(loop):
+def test_what_was_never_answered_ends_with_the_lines():
     """T6: a client that is disconnected holds nothing any more."""
     activity = Activity()
+    tap = Tap(activity)
+    for asked in (ASKED, {**ASKED, "request_id": "r2"}, ASKED):
+        tap.came(asked)
+    assert len(activity._holds) == 2
+    tap.over()
+    assert activity._holds == {}
+
+
+@pytest.mark.parametrize("ends", ["the lines", "the client"])
+def test_a_client_that_is_gone_waits_for_nothing(loop, monkeypatch, ends):
+    """T6"""
 
     async def main():
-        await heard(Tap(activity), ASKED, {**ASKED, "request_id": "r2"}, ASKED)
+        activity = Activity()
+        rest = [hang()] if ends == "the client" else [lambda cli: call(cli._send.close)]
+        Clis([[init(), request("gremlins"), *rest]]).install(monkeypatch)
+        monkeypatch.setattr(sdk._internal.query.Query, "_spawn_control_request_handler", ignored)
+        client = sdk.ClaudeSDKClient(transport=claude.tap(None, activity))
+        await client.connect()
+        await client.query("go")
+        await anyio.sleep(1)
+        assert bool(activity._holds) is (ends == "the client")
+        await client.disconnect()
+        assert activity._holds == {}
 
     loop.run(main)
-    assert activity._holds == {}
+
+
+def ignored(*_):
+    """In the place of the SDK, which would have answered."""
 
 
 @pytest.mark.parametrize(
@@ -235,24 +252,14 @@ def test_what_was_never_answered_ends_with_the_lines(loop):
         ({"type": "user", "message": {"content": '"control_response"'}}, False),
     ],
 )
-def test_only_the_answer_to_a_request_ends_its_wait(loop, written, ends):
+def test_only_the_answer_to_a_request_ends_its_wait(written, ends):
     """T6"""
     activity = Activity()
     tap = Tap(activity)
-
-    async def main():
-        lines = tap.listen(_one(ASKED))
-        await anext(lines)
-        tap.went(json.dumps(written) + "\n")
-        tap.went('"control_response" is no JSON')
-        assert bool(activity._holds) is not ends
-        await lines.aclose()
-
-    loop.run(main)
-
-
-async def _one(each):
-    yield each
+    tap.came(ASKED)
+    tap.went(json.dumps(written) + "\n")
+    tap.went('"control_response" is no JSON')
+    assert bool(activity._holds) is not ends
 
 
 # -- made by the user ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from streamguard import Connection, idle_guard, reconnecting_resume, session
 from streamguard.process import ProcessTree
 from streamguard.signals import Progress, SessionOpened
-from streamguard.testing import swallows_cancel
+from streamguard.testing import Script, done, say, swallows_cancel
 from tests.support import Events, open_files
 
 SAYS = "echo s-{attempt}; echo a; {then}"
@@ -73,5 +73,28 @@ def test_a_process_that_hangs_is_ended_and_its_session_goes_on(loop_name, kind):
                 return not tree.is_dead
         except ProcessLookupError:
             return False
+
+    anyio.run(main, backend=loop_name)
+
+
+@pytest.mark.parametrize("loop_name", ["asyncio", "trio"])
+def test_a_connection_that_does_not_close_leaves_no_process(loop_name):
+    """D5: after a good end, too: what it was to end within its bound is ended."""
+
+    async def main():
+        processes = []
+
+        @asynccontextmanager
+        async def open_(point):
+            process = subprocess.Popen(["sleep", "1000"])
+            processes.append(process)
+            yield Connection(Script(say("a"), done()), process=process)
+            await anyio.sleep_forever()
+
+        guard = idle_guard(60, disconnect_timeout=0.2, kill_grace=1)
+        async with session(open_, prompt="go") | guard as chat:
+            assert len([each async for each in chat]) == 2
+            assert processes[0].poll() is None
+        assert processes[0].wait(30) < 0
 
     anyio.run(main, backend=loop_name)

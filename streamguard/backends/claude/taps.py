@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     Lines = AsyncIterator[dict[str, Any]]
 
 _log = logging.getLogger("streamguard")
-_HIDDEN: Final = {"tool_progress", "keep_alive", "auth_status"}
+_HIDDEN: Final = ("tool_progress", "keep_alive", "auth_status")
 # Not held: in-process MCP tools. Their call is in flight, which is what pauses `idle`.
 _REASONS: Final = {"can_use_tool": "permission", "hook_callback": "hook", "mcp_message": None}
 
@@ -74,19 +73,8 @@ class Tap:
         self._activity = activity
         self._asked: dict[str, Hold] = {}
 
-    async def listen(self, lines: Lines) -> AsyncGenerator[dict[str, Any], None]:
-        """`lines` as they are, each heard before it goes on."""
-        generator = cast("AsyncGenerator[dict[str, Any], None]", lines)
-        try:
-            async with aclosing(generator):
-                async for line in generator:
-                    self._came(line)
-                    yield line
-        finally:
-            for id_ in list(self._asked):
-                self._answered(id_)
-
-    def _came(self, line: Fields) -> None:
+    def came(self, line: Fields) -> None:
+        """The CLI has said `line`, which goes its way whatever comes of it here."""
         try:
             kind = line.get("type")
             if kind == "control_request":
@@ -116,10 +104,35 @@ class Tap:
                 return
             self._answered(fields_of(line.get("response")).get("request_id"))
 
+    def over(self) -> None:
+        """No line comes any more, and no answer is waited for."""
+        for id_ in list(self._asked):
+            self._answered(id_)
+
     def _answered(self, id_: object) -> None:
         hold = self._asked.pop(id_, None) if isinstance(id_, str) else None
         if hold is not None:
             hold.__exit__(None, None, None)
+
+
+class _Heard:
+    """Lines that a tap hears first. No generator: the SDK leaves its own to the collector."""
+
+    def __init__(self, lines: Lines, tap: Tap) -> None:
+        self._lines = lines
+        self._tap = tap
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        try:
+            line = await anext(self._lines)
+        except BaseException:
+            self._tap.over()
+            raise
+        self._tap.came(line)
+        return line
 
 
 def _hidden_in(line: Fields) -> tuple[Signal, ...]:
@@ -159,11 +172,15 @@ def _tapped_transport() -> Any:
             self._tap = tap
 
         def read_messages(self) -> Lines:
-            return self._tap.listen(super().read_messages())
+            return _Heard(super().read_messages(), self._tap)
 
         async def write(self, data: str) -> None:
             self._tap.went(data)  # before: a CLI that does not read keeps us waiting
             await super().write(data)
+
+        async def close(self) -> None:
+            self._tap.over()
+            await super().close()
 
     return TappedTransport
 
