@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from streamguard.retry import classes
@@ -47,6 +48,7 @@ def number_in(value: object) -> float | None:
         return None
 
 
+@lru_cache(maxsize=256)  # the names are a reader's own, a few dozen
 def camel_case(name: str) -> str:
     """`thread_id` as the wire has it: `threadId`."""
     head, *rest = name.split("_")

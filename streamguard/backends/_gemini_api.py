@@ -14,7 +14,6 @@ from typing import cast
 from streamguard.backends._fields import (
     Fields,
     class_of_status,
-    either,
     fields_of,
     numbers_in,
     text_in,
@@ -42,8 +41,11 @@ def word_in(value: object) -> str | None:
 
 def finish_of(fields: Fields) -> str | None:
     """Why a candidate finished; None if it has not."""
-    reason = word_in(either(fields, "finish_reason"))
-    return None if reason == _UNSPECIFIED else reason
+    reason = fields.get("finish_reason") or fields.get("finishReason")
+    if reason is None:
+        return None
+    word = word_in(reason)
+    return None if word == _UNSPECIFIED else word
 
 
 def outcome_of(reason: str) -> Outcome:
@@ -71,7 +73,7 @@ def _is_refusal(code: str) -> bool:
 
 def usage_of(fields: Fields) -> Usage | None:
     """The token counts of one answer so far: each names the running total."""
-    metadata = either(fields, "usage_metadata")
+    metadata = fields.get("usage_metadata") or fields.get("usageMetadata")
     counts = numbers_in(metadata) if metadata is not None else None
     return Usage(counts) if counts else None
 

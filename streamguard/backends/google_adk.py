@@ -59,20 +59,16 @@ _ASKS_FOR_CREDENTIALS = "adk_request_credential"
 def read(message: object) -> Said:
     """What one event says; None is Progress."""
     event = fields_of(message)
-    said: list[Signal] = []
-    if token := text_in(either(event, "invocation_id")):
-        said.append(_opened(token))
-    if (usage := usage_of(event)) is not None:
-        said.append(usage)
+    token = text_in(event.get("invocation_id") or event.get("invocationId"))
+    opened = () if token is None else (_opened(token),)
+    usage = usage_of(event)
+    counted = () if usage is None else (usage,)
     if event.get("author") == "user":
-        return said
-    said.extend(_work(event) or (_PROGRESS,))
-    if code := word_in(either(event, "error_code")):
-        said.append(failure_of(code))
-    if either(event, "turn_complete") is True and not _goes_on(event):
-        is_cut = event.get("interrupted") is True
-        said.append(TurnEnded("cancelled" if is_cut else "success", "turn_complete"))
-    return said
+        return (*opened, *counted)
+    done, ended = _work(event), _end(event)
+    if token is None or done or ended or counted:
+        return (*opened, *counted, *(done or (_PROGRESS,)), *ended)
+    return _opened_and_progress(token)
 
 
 def session(
@@ -110,16 +106,21 @@ def _opened(token: str) -> SessionOpened:
     return SessionOpened(token)
 
 
+@lru_cache(maxsize=256)
+def _opened_and_progress(token: str) -> tuple[Signal, ...]:
+    return (SessionOpened(token), _PROGRESS)
+
+
 def _work(event: Fields) -> list[Signal]:
     """The starts and ends of tool calls, and what is waited for, in an event's parts."""
     said: list[Signal] = []
     if event.get("partial") is True:
         return said
     for part in parts_of(event.get("content")):
-        call = either(part, "function_call")
+        call = part.get("function_call") or part.get("functionCall")
         if call is not None:
             said.extend(_call(fields_of(call), event))
-        response = either(part, "function_response")
+        response = part.get("function_response") or part.get("functionResponse")
         if response is not None:
             said.extend(_response(fields_of(response)))
     return said
@@ -148,5 +149,16 @@ def _ids(ids: object) -> frozenset[Any]:
     return frozenset(id_ for id_ in cast("Iterable[object]", ids) if isinstance(id_, str))
 
 
-def _goes_on(event: Fields) -> bool:
-    return word_in(either(event, "interaction_status")) == "IN_PROGRESS"
+def _end(event: Fields) -> tuple[Signal, ...]:
+    """What an event says of how the turn has failed, or ended."""
+    failed = event.get("error_code") or event.get("errorCode")
+    complete = event.get("turn_complete") or event.get("turnComplete")
+    if failed is None and complete is not True:
+        return ()
+    code = word_in(failed)
+    said = () if code is None else (failure_of(code),)
+    status = word_in(either(event, "interaction_status"))
+    if complete is not True or status == "IN_PROGRESS":
+        return said
+    is_cut = event.get("interrupted") is True
+    return (*said, TurnEnded("cancelled" if is_cut else "success", "turn_complete"))
