@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from streamguard.output import json_lines, lines
     from streamguard.plan import StreamGuardWarning
     from streamguard.process.sentinel import Sentinel, sentinel
+    from streamguard.publisher import publishing
     from streamguard.resume.operators import keep_alive, reconnecting_resume
     from streamguard.resume.points import Connection, ResumePoint
     from streamguard.resume.sessions import Chat, Session, session
@@ -110,6 +111,7 @@ _HOMES = {
     "output": ("json_lines", "lines"),
     "plan": ("StreamGuardWarning",),
     "process.sentinel": ("Sentinel", "sentinel"),
+    "publisher": ("publishing",),
     "resume.operators": ("keep_alive", "reconnecting_resume"),
     "resume.points": ("Connection", "ResumePoint"),
     "resume.sessions": ("Chat", "Session", "session"),
@@ -179,6 +181,7 @@ __all__ = [
     "lines",
     "live",
     "plan_resume",
+    "publishing",
     "reconnecting_resume",
     "record_with",
     "resume_from",

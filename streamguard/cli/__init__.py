@@ -25,6 +25,7 @@ streamguard {__version__}: a liveness layer for agent streams
   run      run any agent's command, and end it with its tools when it hangs
   timeout  the same for wall time, with GNU timeout's own command line
   report   a recorded run as a page: what hung, since when, what was tried
+  top      the guarded runs of this machine, live
   demo     an agent that hangs is caught, ended and resumed: some 8 seconds
   doctor   what is installed, what this machine can do, what is in force and in the way
 
@@ -39,12 +40,9 @@ In a program it is one `|` away from any async iterator:
 
     async for message in stream | idle_guard(180, disconnect=client.disconnect):
         ...
-
-`top` is planned and is refused until it exists.
 """
 # Each in its own module of this package, which has a `main(words)` that gives the exit code.
-COMMANDS = ("run", "timeout", "report", "demo", "doctor")
-PLANNED = ("top",)
+COMMANDS = ("run", "timeout", "report", "top", "demo", "doctor")
 ANSWERS = {"-h": HELP, "--help": HELP, "-V": VERSION, "--version": VERSION}
 
 EXIT_OK = 0
@@ -68,10 +66,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(argument: str) -> int:
-    what = (
-        f"'{argument}' does not exist yet in {__version__}"
-        if argument in PLANNED
-        else f"unknown argument '{argument}'"
-    )
-    print(f"streamguard: {what}\n{USAGE}", file=sys.stderr)
+    print(f"streamguard: unknown argument '{argument}'\n{USAGE}", file=sys.stderr)
     return EXIT_USAGE
