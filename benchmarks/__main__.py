@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    command_line,
     fleet,
     hand_over,
     host_death,
@@ -37,6 +38,7 @@ FULL = {
     "deaths": 100,
     "longest_look": 10,
     "trees": 5,
+    "gigabytes": 1,
 }
 QUICK = {
     "rounds": 5,
@@ -47,6 +49,7 @@ QUICK = {
     "deaths": 20,
     "longest_look": 1,
     "trees": 1,
+    "gigabytes": 0,
 }
 
 
@@ -61,6 +64,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "fleet": lambda: fleet.measure(s["streams"], s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),
+        "cli": lambda: command_line.measure(s["rounds"], s["messages"] // 10, s["gigabytes"]),
         "host-death": lambda: host_death.measure(s["rounds"], s["messages"] // 10),
     }
 

@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from streamguard.runner.tree import Tree
 
 _NEVER = float("inf")
-# When, at the latest, what decides is loaded; and after how many bytes that nobody has read.
+# What decides is loaded when the command has run for so long and then paused; at the latest, when
+# half of the shortest limit is gone.
 _LOADING = 0.05
+_PAUSE = 0.005
+_LATEST = 1.0
+# After so many bytes in which no line could be JSON, none will be.
 _EARLY_BYTES = 1 << 16
 # What a dead command's pipe may still bring: silence that ends it, and its end in any case.
 _SILENT = 0.5
@@ -87,7 +91,7 @@ class Attempt:
             now = time.monotonic()
             for fd, events in ready:
                 self._handle(fd, events, now)
-            self._decide(now)
+            self._decide(now, is_pause=not ready)
             now = time.monotonic()
         return self._leave()
 
@@ -117,8 +121,9 @@ class Attempt:
             self._output = Output(source, run.sink, self._poll, read_along=settings.watches_output)
         run.stdin.attach(self._poll, None if terminal is None else source)
         self._load_at = self.began + min(_LOADING, settings.shortest_limit / 2)
+        self._load_by = self.began + min(_LATEST, settings.shortest_limit / 2)
         if settings.group_only:
-            self._load_at = _NEVER
+            self._load_at = self._load_by = _NEVER
         self._total_at = run.began + (settings.total or _NEVER)
 
     def _milliseconds(self, now: float) -> float | None:
@@ -128,7 +133,8 @@ class Attempt:
         elif self._judge is not None:
             due = min(due, _NEVER if self._stopping else self._judge.deadline())
         else:
-            due = min(due, self._load_at, _NEVER if self._stopping else self._total_at)
+            load_at = max(self._load_at, now + _PAUSE)
+            due = min(due, load_at, self._load_by, _NEVER if self._stopping else self._total_at)
         return None if due == _NEVER else min(max(due - now, 0.0), _LONGEST_POLL) * 1e3
 
     def _handle(self, fd: int, events: int, now: float) -> None:
@@ -148,12 +154,30 @@ class Attempt:
         if self._note_at == _NEVER and self._judge is not None:
             self._note_at = max(now, self._noted + _NOTE_EVERY)
         if self._judge is None:
-            self._early.append((now, came))
-            self._early_bytes += came if isinstance(came, int) else len(came)
-            if self._early_bytes > _EARLY_BYTES and not self._settings.group_only:
-                self._load_at = now
+            self._remember(came, now)
         else:
             self._tell(came, now)
+
+    def _remember(self, came: bytes | int, now: float) -> None:
+        """What came before there was anybody to tell."""
+        if isinstance(came, int) and self._early and isinstance(self._early[-1][1], int):
+            self._early.pop()
+        self._early.append((now, came))
+        if isinstance(came, int) or self._output is None:
+            return
+        self._early_bytes += len(came)
+        if self._early_bytes <= _EARLY_BYTES:
+            return
+        if self._settings.record is not None or self._may_be_json():
+            self._load_by = now
+        else:
+            self._output.read_along = False
+
+    def _may_be_json(self) -> bool:
+        if self._settings.speaks_json:
+            return True
+        text = b"".join(came for _, came in self._early if isinstance(came, bytes))
+        return text.startswith(b"{") or b"\n{" in text
 
     def _tell(self, came: bytes | int, now: float) -> None:
         assert self._judge is not None
@@ -164,7 +188,7 @@ class Attempt:
         else:
             self._judge.activity(now)
 
-    def _decide(self, now: float) -> None:
+    def _decide(self, now: float, *, is_pause: bool) -> None:
         if self._stopping:
             self._pursue(now)
         elif self.child.is_dead:
@@ -174,7 +198,8 @@ class Attempt:
             if now >= self._total_at:
                 self._time_is_up(now)
         else:
-            if self._judge is None and now >= self._load_at:
+            is_time = now >= self._load_by or (is_pause and now >= self._load_at)
+            if self._judge is None and is_time:
                 self._load()
             self._limits(now)
         if now >= self._note_at:
