@@ -44,6 +44,8 @@ _EARLY_BYTES = 1 << 16
 # What a dead command's pipe may still bring: silence that ends it, and its end in any case.
 _SILENT = 0.5
 _DRAINED = 1.0
+# After a verdict or a signal a reader may take so long for the rest.
+_READER = 5.0
 # Looks for who is left of a tree, in seconds.
 _FIRST_LOOK = 0.02
 _LAST_LOOK = 0.25
@@ -98,7 +100,7 @@ class Attempt:
     def _start(self, command: Sequence[str]) -> None:
         run, settings = self._run, self._settings
         source, theirs, terminal = run.open_output()
-        stdin = run.stdin.for_child()
+        stdin = run.stdin.for_child(is_resumed=run.is_resumed)
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
         ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
         try:
@@ -129,7 +131,8 @@ class Attempt:
     def _milliseconds(self, now: float) -> float | None:
         due = min(self._kill_at, self._look_at, self._note_at)
         if self.child.is_dead:
-            due = min(due, self._drained_at(), self._total_at)
+            if self._is_settled:
+                due = min(due, self._drained_at(), self._over_by())
         elif self._judge is not None:
             due = min(due, _NEVER if self._stopping else self._judge.deadline())
         else:
@@ -324,14 +327,25 @@ class Attempt:
     def _is_over(self, now: float) -> bool:
         if not self.child.is_dead:
             return self._tree_is_gone and bool(self._outcome.survivors)
-        if self._stopping and not self._settings.group_only and not self._tree_is_gone:
-            return False
-        if self._settings.reap and not self._stopping:
+        if not self._is_settled:
             return False
         output = self._output
         if output is None or (not output.is_open and not output.has_pending):
             return True
-        return now >= min(self._drained_at(), max(self._total_at, self._dead_at + _DRAINED))
+        return now >= min(self._drained_at(), self._over_by())
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether nobody is left who is to be ended."""
+        if self._settings.group_only:
+            return True
+        return self._tree_is_gone if self._stopping else not self._settings.reap
+
+    def _over_by(self) -> float:
+        """When even a reader who takes nothing holds us up no longer."""
+        if self._stopping:
+            return self._dead_at + _READER
+        return max(self._total_at, self._dead_at + _DRAINED)
 
     def _drained_at(self) -> float:
         """When enough was waited for what comes after the command's death."""

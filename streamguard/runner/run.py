@@ -138,7 +138,10 @@ class Run:
         from streamguard.runner.sentinel import Sentinel
 
         grace = self.settings.kill_after or 0.0
-        self._sentinel = Sentinel(child, mark=mark, leads_session=leads_session, grace=grace)
+        try:
+            self._sentinel = Sentinel(child, mark=mark, leads_session=leads_session, grace=grace)
+        except OSError as error:  # no more processes, or descriptors
+            self.chat(f"nobody ends the command's tree if we are killed: {error.strerror}")
 
     def spare_sentinel(self) -> None:
         """It is no part of any tree."""
@@ -301,10 +304,12 @@ class Run:
 
 def supervise(settings: Settings) -> Never:
     """Run the command of `settings`, and end as it ended, or as its limits say."""
+    run: Run | None = None
     try:
         if settings.is_off:
             become(settings.command)
-        code = Run(settings).go()
+        run = Run(settings)
+        code = run.go()
     except CannotRunError as error:
         say(f"{settings.program}: {error}")
         code = error.code
@@ -312,7 +317,9 @@ def supervise(settings: Settings) -> Never:
         import traceback
 
         say("".join(traceback.format_exception(error)).rstrip())
-        code = OUR_FAILURE
+        code = OUR_FAILURE  # the kernel and the sentinel end what runs
+    if run is not None:
+        run.terminal_as_before()
     leave(code)
 
 

@@ -58,8 +58,6 @@ class Sentinel:
 def _stand_guard(
     reading: int, child: Child, mark: str, grace: float, *, leads_session: bool
 ) -> None:
-    from streamguard.runner.tree import Tree
-
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in _NOT_FOR_US:
@@ -70,12 +68,13 @@ def _stand_guard(
             _close(fd)
     for _ in range(3):
         os.open(os.devnull, os.O_RDWR)
+    from streamguard.process import blocking
+    from streamguard.runner.tree import Tree
+
     tree = Tree(child, mark=mark, leads_session=leads_session, adopts_orphans=False)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir("/")
     os.read(reading, 1)
-    from streamguard.process import blocking
-
     blocking.end(tree.members, grace, 2 * grace + 5)
 
 

@@ -36,8 +36,13 @@ class Stdin:
         """Whether a further attempt would get all that this one got."""
         return not self._spools or self._kept is not None
 
-    def for_child(self) -> int | None:
-        """What becomes the child's descriptor 0, to be closed here; None: it shares ours."""
+    def for_child(self, *, is_resumed: bool) -> int | None:
+        """What becomes the child's descriptor 0, to be closed here; None: it shares ours.
+
+        Who takes up a session again has been told what was in it, and gets nothing.
+        """
+        if is_resumed and (self._spools or self._offset is not None):
+            return os.open(os.devnull, os.O_RDONLY)
         if self._offset is not None:
             os.lseek(0, self._offset, os.SEEK_SET)
         if not self._spools:

@@ -116,6 +116,14 @@ def test_once_a_backend_is_known_half_a_line_is_nothing():
     assert judge.verdict(11.0).limit == "idle"
 
 
+def test_time_in_which_we_were_stopped_is_no_silence():
+    judge = judge_of()
+    judge.output(b"text\n", 1.0)
+    judge.waits(1.0)
+    judge.resumed(500.0)
+    assert judge.deadline() == 510.0
+
+
 # -- options ---------------------------------------------------------------------------------
 
 WORDS = (

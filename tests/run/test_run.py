@@ -12,7 +12,7 @@ import pytest
 from streamguard import published
 from streamguard.process.procfs import MARK
 from streamguard.runner import child
-from tests.process.backends import comes_true
+from tests.process.backends import PATIENCE, comes_true
 from tests.run.commands import (
     ENDLESS,
     FAILED,
@@ -510,6 +510,22 @@ def test_a_session_goes_on_where_it_was(commands):
     assert done.code == 3
     assert done.out.splitlines()[-1] == f"a b {SESSION}".encode()
     assert (told["attempts"], told["limit"]) == (2, None)
+
+
+def test_who_goes_on_is_not_given_the_prompt_again(commands):
+    """R4: the first prompt is in the session already."""
+    resume = "sh -c 'echo got; cat; exit 3' x {session_id}"
+    words = ["--idle", SHORT, "--retries", "1", "--backoff", "0", "--resume-cmd", resume, "--"]
+    script = sh(f"cat >/dev/null; {says(INIT, TEXT)}; exec sleep 600")
+    done = commands.guarded(*words, *script, stdin=b"the prompt")
+    assert (done.code, done.out.splitlines()[-1]) == (3, b"got")
+
+
+def test_a_reader_who_takes_nothing_does_not_hold_up_a_verdict_for_ever(commands):
+    script = sh("head -c 3000000 /dev/zero; exec sleep 600")
+    process = commands.start(*OURS, "run", "--total", "1", "--turn", LONG, "--", *script)
+    assert process.wait(PATIENCE) == 124
+    assert commands.living() == set()
 
 
 def test_without_a_session_there_is_none_to_go_on_with(commands):
