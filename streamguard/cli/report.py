@@ -1,7 +1,8 @@
 """`streamguard report RUN`: a recorded run as an HTML page, or as an SVG.
 
 Reads what a `Recorder` has left in the folder RUN, also while the run goes on or after it has
-crashed, and changes nothing of it. The page is one file and asks for no other.
+crashed, and changes nothing of it. The page is one file and asks for no other. For a folder of
+runs: a page in each of them, and an index.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from streamguard.errors import ConfigError
 from streamguard.evidence.files import Folder
-from streamguard.evidence.report import drawing, page, read_run
+from streamguard.evidence.report import Entry, drawing, entry, index, page, read_run, runs_in
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -21,15 +22,22 @@ EXIT_USAGE = 2
 
 
 def main(words: Sequence[str]) -> int:
-    """The exit code: 0, 1 if the report cannot be written, 2 if there is no such run."""
+    """The exit code: 0, 1 if the report cannot be read or written, 2 if there is no such run."""
     asked = _parser().parse_args(words)
-    run = Path(asked.run)
     try:
-        recorded = read_run(run)
+        runs = runs_in(Path(asked.run))
+        if runs and not asked.svg and asked.output is None:
+            return _report_all(Path(asked.run), runs)
+        return _report(Path(asked.run), asked)
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
     except OSError as error:
-        return _fail(f"{run} cannot be read: {error.strerror}", EXIT_FAILED)
+        why = f"{error.filename or asked.run}: {error.strerror}; another place may do: -o FILE"
+        return _fail(why, EXIT_FAILED)
+
+
+def _report(run: Path, asked: argparse.Namespace) -> int:
+    recorded = read_run(run)
     text = drawing(recorded) if asked.svg else page(recorded)
     if asked.output == "-":
         sys.stdout.buffer.write(text.encode())
@@ -39,13 +47,24 @@ def main(words: Sequence[str]) -> int:
         return _fail(
             f"{file.parent} is no folder: make it, or choose another -o FILE", EXIT_FAILED
         )
-    try:
-        Folder(file.parent).replace(file.name, text.encode())
-    except OSError as error:
-        why = f"{file} cannot be written: {error.strerror}; choose another place with -o FILE"
-        return _fail(why, EXIT_FAILED)
-    print(file)
+    _write(file, text)
     return EXIT_OK
+
+
+def _report_all(folder: Path, runs: list[Path]) -> int:
+    """A report in each run, and an index of them in the folder."""
+    entries: list[Entry] = []
+    for run in runs:
+        recorded = read_run(run)
+        Folder(run).replace("report.html", page(recorded).encode())
+        entries.append(entry(recorded, f"{run.name}/report.html"))
+    _write(folder / "index.html", index(folder.resolve().name, entries))
+    return EXIT_OK
+
+
+def _write(file: Path, text: str) -> None:
+    Folder(file.parent).replace(file.name, text.encode())
+    print(file)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,7 +73,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Draw a recorded run: what hung, since when, what was in flight, what was "
         "tried, what was left. Prints the name of the file.",
     )
-    parser.add_argument("run", metavar="RUN", help="the run's folder, as in Recorder(RUN)")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        help="the run's folder, as in Recorder(RUN), or a folder of runs, which get an index",
+    )
     parser.add_argument("--svg", action="store_true", help="a picture for mails and tickets")
     parser.add_argument(
         "-o",

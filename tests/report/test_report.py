@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import re
 import stat
+import subprocess
+import sys
+import time
 from html.parser import HTMLParser
+from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -285,7 +289,7 @@ def test_a_folder_that_is_no_run_is_refused_with_what_it_may_be(tmp_path):
         read_run(tmp_path)
     finished(tape := Tape(tmp_path / "run-17"))
     tape.run()
-    with pytest.raises(ConfigError, match=r"holds 1 runs \(run-17\): give one of them"):
+    with pytest.raises(ConfigError, match=r"holds 1 run \(run-17\): give one of them"):
         read_run(tmp_path)
 
 
@@ -444,7 +448,8 @@ def test_the_command_writes_an_svg_elsewhere_or_to_stdout(tape, tmp_path, capsys
     [
         (["{run}/nowhere"], 2, "is no folder"),
         (["{run}", "-o", "{run}/nowhere/x.html"], 1, "make it, or choose another -o FILE"),
-        (["{run}", "-o", "{run}/taken"], 1, "choose another place with -o FILE"),
+        (["{run}", "-o", "{run}/taken"], 1, "another place may do: -o FILE"),
+        (["{run}/..", "--svg"], 2, "holds 1 run (run-17): give one of them"),
     ],
 )
 def test_the_command_says_what_is_wrong(tape, capsys, arguments, code, said):
@@ -457,6 +462,78 @@ def test_the_command_says_what_is_wrong(tape, capsys, arguments, code, said):
     assert out == ""
     assert err.startswith("streamguard report: ")
     assert said in err
+
+
+def test_a_folder_of_runs_gets_an_index(tmp_path, capsys):
+    """E5: those in trouble first, then the latest; a page for each."""
+    finished(earlier := Tape(tmp_path / "earlier"))
+    resumed_and_lost(lost := Tape(tmp_path / "lost & <b>found"))
+    finished(later := Tape(tmp_path / "later", wall=WALL + 9000))
+    for tape in (earlier, lost, later, Tape(tmp_path / "nothing")):
+        tape.run()
+    assert main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'index.html'}\n"
+    text = (tmp_path / "index.html").read_text()
+    assert "Of 4 runs, 1 in trouble" in text
+    links = Elements(text).fetched
+    assert links == [
+        "data:,",
+        "lost%20%26%20%3Cb%3Efound/report.html",
+        "later/report.html",
+        "earlier/report.html",
+        "nothing/report.html",
+    ]
+    for link in links[1:]:
+        assert (tmp_path / unquote(link)).read_text().startswith("<!DOCTYPE html>")
+
+
+CRASHING = """
+import asyncio, sys
+from streamguard import Activity, Recorder, idle_guard
+from streamguard.signals import Progress, WorkStarted
+
+async def messages():
+    yield WorkStarted("t1", "Bash")
+    while True:
+        yield Progress()
+        await asyncio.sleep(0.005)
+
+async def main():
+    async with Recorder(sys.argv[1], flow="build"):
+        guard = idle_guard(60, activity=Activity("issue-7"), read=lambda signal: signal)
+        async for _ in messages() | guard:
+            pass
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_killed_program_has_recorded_is_drawn(tmp_path):
+    """E2: SIGKILL in the midst of it; what was in flight is known."""
+    program = subprocess.Popen([sys.executable, "-c", CRASHING, str(tmp_path / "run")])
+    try:
+        until = time.monotonic() + 60
+        while not is_recorded(tmp_path / "run") and time.monotonic() < until:
+            time.sleep(0.05)
+    finally:
+        program.kill()
+        program.wait()
+    run = read_run(tmp_path / "run")
+    story = the_story(run)
+    assert (story.state, story.in_flight) == ("open", "Bash")
+    assert story.session.counted("message") > 10
+    assert headline([story]) == "issue-7 was going on when the record ends"
+    assert "Bash" in page(run)
+    ET.fromstring(drawing(run))
+
+
+def is_recorded(folder):
+    """Whether the tool and some messages have reached the disk."""
+    try:
+        [session] = read_run(folder).sessions
+    except (ConfigError, ValueError):
+        return False
+    return bool(session.of("work")) and session.counted("message") > 10
 
 
 def test_what_a_real_recorder_leaves_is_drawn(loop, tmp_path):

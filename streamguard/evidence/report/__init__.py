@@ -4,14 +4,15 @@
     Path("report.html").write_text(page(run), "utf-8")
 
 `reading` turns the folder into values, `story` says what became of each session, `picture` what is
-to be seen of it; `page` and `tables` write HTML, `drawing` SVG. Imported by the command line, and
+to be seen of it; `page`, `tables` and `index` write HTML, `drawing` SVG. Imported by the command line, and
 by nobody who records.
 """
 
 from __future__ import annotations
 
 from streamguard.evidence.report.drawing import drawing
+from streamguard.evidence.report.index import Entry, entry, index
 from streamguard.evidence.report.page import page
-from streamguard.evidence.report.reading import Run, read_run
+from streamguard.evidence.report.reading import Run, read_run, runs_in
 
-__all__ = ["Run", "drawing", "page", "read_run"]
+__all__ = ["Entry", "Run", "drawing", "entry", "index", "page", "read_run", "runs_in"]

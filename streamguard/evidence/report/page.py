@@ -7,8 +7,6 @@ ever run. Data goes in as JSON that cannot end its element.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from html import escape
 from string import Template
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamguard._version import __version__
 from streamguard.evidence.report.picture import Lane, lanes
-from streamguard.evidence.report.shapes import HATCHES, LEGEND, packaged
+from streamguard.evidence.report.shapes import HATCHES, LEGEND, hash_of, packaged
 from streamguard.evidence.report.story import SAID, Story, headline, is_alarm, stories
 from streamguard.evidence.report.tables import tables
 from streamguard.evidence.report.words import clock, duration, instant, several
@@ -43,9 +41,9 @@ def page(run: Run) -> str:
         tables=tables(run, told),
         defs=HATCHES,
         style=style,
-        style_hash=_hash(style),
+        style_hash=hash_of(style),
         script=script,
-        script_hash=_hash(script),
+        script_hash=hash_of(script),
         data=_data(run, told),
     )
 
@@ -136,7 +134,3 @@ def _drawn(lane: Lane, story: Story, start: float) -> dict[str, Any]:
         ],
         "e": [[point.of, since(point.at), point.text] for point in lane.points],
     }
-
-
-def _hash(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from streamguard.errors import ConfigError
 from streamguard.evidence.files import read_document
+from streamguard.evidence.report.words import listed, several
 
 TIMELINE: Final = "timeline.jsonl"
 ROTATED: Final = "timeline.1.jsonl"
@@ -153,13 +154,19 @@ def read_run(folder: Path) -> Run:
     return run
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """The folders of runs that are in `folder`; none if it is a run itself."""
+    if (folder / TIMELINE).is_file():
+        return []
+    return sorted(file.parent for file in folder.glob(f"*/{TIMELINE}"))
+
+
 def _no_run(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is no folder: give the folder of a run, as in Recorder(folder)"
-    runs = sorted(child.parent.name for child in folder.glob(f"*/{TIMELINE}"))
-    if runs:
-        shown = ", ".join(runs[:5]) + (", …" if len(runs) > 5 else "")
-        return f"{folder} holds {len(runs)} runs ({shown}): give one of them"
+    if runs := runs_in(folder):
+        shown = listed([run.name for run in runs])
+        return f"{folder} holds {several(len(runs), 'run')} ({shown}): give one of them"
     return (
         f"{folder} has no {TIMELINE}: either no Recorder wrote there, or nothing was recorded yet, "
         "or this is a flow's folder and the run is the one above it"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from importlib import resources
 from typing import Final
 
@@ -33,3 +35,8 @@ LEGEND: Final = (
 def packaged(name: str) -> str:
     """The text of a file beside this one."""
     return resources.files("streamguard.evidence.report").joinpath(name).read_text("utf-8")
+
+
+def hash_of(text: str) -> str:
+    """What a content security policy calls an inline style or script by."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -48,7 +48,7 @@ def _sessions(run: Run, told: list[Story]) -> str:
     )
     when = clock_of(run.start, run.end)
     rows = "".join(_session(story, when(story.session.start)) for story in told)
-    return _table("sessions", "Sessions", "The sessions, those in trouble first.", head, rows)
+    return table("sessions", "Sessions", "The sessions, those in trouble first.", head, rows)
 
 
 def _session(story: Story, began: str) -> str:
@@ -90,7 +90,7 @@ def _events(run: Run) -> str:
         f'<td class="text">{escape(row.text)}</td></tr>'
         for row in shown
     )
-    return _table("events", "Events", said, head, body)
+    return table("events", "Events", said, head, body)
 
 
 def _rows(session: Session) -> list[Row]:
@@ -115,9 +115,8 @@ def _said_of(of: str, facts: dict[str, object]) -> str:
     return escape(spaced.strip())
 
 
-def _table(
-    key: str, title: str, caption: str, head: tuple[tuple[str, str], ...], rows: str
-) -> str:
+def table(key: str, title: str, caption: str, head: tuple[tuple[str, str], ...], rows: str) -> str:
+    """A table of one section, with its heading as its name."""
     cells = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in head)
     return (
         f'<section aria-labelledby="{key}"><h2 id="{key}">{title}</h2>'
