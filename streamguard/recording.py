@@ -77,7 +77,9 @@ def leave(recording: Recording) -> None:
 
 def joined(plan: Plan) -> Plan:
     """`plan`, observed by the recorders in force, too."""
-    new = [r for r in dict.fromkeys(_in_force.get()) if r not in plan.observers]
+    if not (in_force := _in_force.get()):
+        return plan
+    new = [r for r in dict.fromkeys(in_force) if r not in plan.observers]
     return replace(plan, observers=(*plan.observers, *new)) if new else plan
 
 

@@ -84,6 +84,7 @@ class Timeout:
     recovery_path: str
     transcript_path: str | None
     needs_teardown: bool
+    work_dir: str | None = None
     final_action: FinalAction | None = None
     teardown: Teardown | None = None
     backend_ended: bool | None = None
@@ -136,6 +137,7 @@ class Timeout:
                 "last_successful_checkpoint": self.marks.checkpoint,
                 "uncommitted_changes": self._changes(),
                 "transcript_path": self.transcript_path,
+                "work_dir": self.work_dir,
                 "session_token": standing.token,
                 "cursor": standing.cursor,
                 "attempt": standing.attempt,

@@ -121,7 +121,7 @@ class Recorder(Recording):
             self._run,
             names,
             Rendering(Redaction(redact), writer.breathe),
-            work_dir=Path.cwd() if work_dir is None else Path(work_dir),
+            work_dir=Path.cwd() if work_dir is None else Path(work_dir).absolute(),
             artifacts=artifacts if callable(artifacts) else tuple(artifacts),
             transcript_cap=max(1, transcript_bytes // 2) if transcript else None,
         )
@@ -222,7 +222,10 @@ class Recorder(Recording):
         self._stream_of(activity).awaits_decision = True
 
     async def written(self) -> None:
-        await in_thread(partial(writer.flush, WORTH))
+        try:
+            await in_thread(partial(writer.flush, WORTH))
+        except RuntimeError:  # no thread can be begun any more: it is written at the program's end
+            events.logger.exception("%r could not wait for what it writes", self)
 
     def __call__(self, event: events.Event | events.ScopeEvent, /) -> None:
         if isinstance(event, events.ScopeEvent):
@@ -308,6 +311,7 @@ class Recorder(Recording):
             standing=standing,
             recovery_path=os.fspath(self._scribe.receipt_path(place)),
             transcript_path=os.fspath(transcript) if transcript and stream else None,
+            work_dir=os.fspath(self._scribe.work_dir),
             needs_teardown=verdict.effective is None,
         )
 
@@ -401,4 +405,10 @@ def _settle_all() -> None:
         recorder._settle()
 
 
-os.register_at_fork(after_in_child=_undecided.clear)  # they are the parent's to write
+def _forget() -> None:
+    """In a forked child: what was recorded up to here is the parent's to write."""
+    _undecided.clear()
+    _recorders.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -60,15 +60,15 @@ def plan_resume(
     """What can be done about the latest timeout of `flow`; None if none is left to be dealt with.
 
     A timeout that a retry has got over is none. `work_dir`: the work tree that git is asked about, for
-    at most two seconds; the current folder if left out. Blocks for as long.
+    at most two seconds; the recorder's if left out. Blocks for as long.
     """
     folder = Path(run_dir) / name_of(flow)
     latest = _latest_receipt(folder / "receipts")
     if latest is None:
         return None
     path, receipt = latest
-    git = git_state(Path.cwd() if work_dir is None else Path(work_dir))
     context = _part(receipt, "context_for_resume")
+    git = git_state(Path(_text(context.get("work_dir")) or "." if work_dir is None else work_dir))
     backend_ended = context.get("backend_ended")
     plan = ResumePlan(
         options=_MANY,

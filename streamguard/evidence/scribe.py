@@ -54,7 +54,7 @@ class Scribe:
         self._run = run
         self._names = names
         self._render = render
-        self._work_dir = work_dir
+        self.work_dir = work_dir
         self._artifacts = artifacts
         self._transcript_cap = transcript_cap
         self._id = uuid.uuid4().hex[:6]
@@ -253,8 +253,8 @@ class Scribe:
     # -- on the inspector's thread -----------------------------------------------------------
 
     def inspect(self, stream: Stream | None, timeout: Timeout) -> None:
-        timeout.git = git_state(self._work_dir)
-        timeout.found = found = find_artifacts(self._artifacts, (self._run, self._work_dir))
+        timeout.git = git_state(self.work_dir)
+        timeout.found = found = find_artifacts(self._artifacts, (self._run, self.work_dir))
         if found.error is not None:
             self._failed("artifacts", None, found.error, stream)
         if found.outside:

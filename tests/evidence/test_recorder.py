@@ -20,6 +20,7 @@ from streamguard import (
     ErrorClass,
     FirstMessageTimeoutError,
     IdleTimeoutError,
+    ProcessExitedError,
     Recorder,
     RetryPolicy,
     StreamTruncatedError,
@@ -531,3 +532,69 @@ def test_the_documents_examples_are_as_the_schemas_say():
     check("timeouts", line)
     check("receipt", receipt)
     assert header["kind"] == "writer"
+
+
+def test_a_monitor_is_recorded_as_a_stream_is(loop, run):
+    """E0, O10: for loops that cannot be wrapped."""
+
+    async def main():
+        async with run.recorder():
+            with pytest.raises(IdleTimeoutError):
+                async with idle_guard(180).monitor() as monitor:
+                    monitor.saw({"n": 1})
+                    await anyio.sleep_forever()
+
+    loop.run(main)
+    assert [line["limit"] for line in run.timeouts()] == ["idle"]
+    assert run.messages() == [{"n": 1}]
+
+
+def test_a_session_is_recorded_by_its_pipe(loop, run):
+    """E0: `record_with` knows that retries are to be waited for."""
+
+    async def main():
+        recorder = run.recorder()
+        pipe = idle_guard(180, read=said) | reconnecting_resume() | record_with(recorder)
+        async with session(opener(1, []), prompt="Fix it") | pipe as chat:
+            assert len([message async for message in chat]) == 7
+        async with recorder:
+            pass
+
+    loop.run(main)
+    assert [line["final_action"] for line in run.timeouts()] == ["retry"]
+    assert run.receipt()["recovered"] is True
+
+
+@pytest.mark.parametrize(("status", "limits"), [(3, ["exited"]), (0, [])])
+def test_a_process_that_dies_leaves_a_receipt_unless_that_is_its_end(run, status, limits):
+    """T10, E1: an exit status of 0 is the normal end of a backend that nobody knows."""
+
+    async def main():
+        async with run.recorder():
+            with subprocess.Popen(["sh", "-c", f"exit {status}"]) as child:
+                stream = hanging({"n": 1}) | idle_guard(60, process=child)
+                return await take(stream, "hosted")
+
+    assert isinstance(anyio.run(main).error, ProcessExitedError) == bool(status)
+    assert [line["limit"] for line in run.timeouts()] == limits
+    if limits:
+        assert run.receipt()["timeout_event"]["exit"] == status
+
+
+def test_the_rest_of_a_program_goes_on_without_threads(run, monkeypatch, caplog):
+    """E1: a verdict is raised although nobody can wait for its receipt."""
+
+    async def broken(*_, **__):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", broken)
+    recorder = run.recorder()
+
+    async def main():
+        with recorder:
+            return await take(hanging(1) | idle_guard(0.05))
+
+    assert isinstance(anyio.run(main).error, IdleTimeoutError)
+    assert "could not wait for what it writes" in caplog.text
+    assert recorder.flush()
+    assert run.receipt()["final_action"] == "fail"
