@@ -48,7 +48,8 @@ def read(message: object) -> Said:
 
 def adapted(stream: Any) -> Any:
     """`stream` without an end that litellm has made up; any other stream of litellm's as it is."""
-    return _Honest(stream) if type(stream).__name__ == "CustomStreamWrapper" else stream
+    names = [kind.__name__ for kind in type(stream).__mro__]
+    return _Honest(stream) if "CustomStreamWrapper" in names else stream
 
 
 class _Honest(AsyncIterator[Any]):

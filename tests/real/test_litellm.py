@@ -124,6 +124,23 @@ def test_a_stream_that_ends_too_early_is_no_success(server, opened, model):
     assert finishes(got) == []
 
 
+def test_behind_a_router_a_cut_cannot_be_told(server, litellm):
+    """Its streams have the state of nobody: the made-up end looks like any other."""
+    params = {"model": "openai/m", "api_key": "dummy", "api_base": f"{server.url}/v1"}
+    router = litellm.Router(
+        model_list=[{"model_name": "m", "litellm_params": params}], num_retries=0
+    )
+
+    async def main():
+        messages = [{"role": "user", "content": "Hi"}]
+        stream = await router.acompletion(model="m", messages=messages, stream=True)
+        return await take(stream | idle_guard(PATIENT))
+
+    server.script(HELLO | end(after=3))
+    got = run(main)
+    assert (got.error, finishes(got)) == (None, ["stop"])
+
+
 def test_a_pull_that_the_consumer_cancelled_does_not_complete_the_stream(server, opened):
     """T8: the next chunk would have said "stop"."""
 
