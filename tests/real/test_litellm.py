@@ -32,7 +32,8 @@ HELLO = text("Hel", "lo")
 @pytest.fixture(scope="module")
 def litellm():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks the network for prices
+        for what in ("MODEL_COST_MAP", "ANTHROPIC_BETA_HEADERS", "AUTOROUTER_PRESETS"):
+            patch.setenv(f"LITELLM_LOCAL_{what}", "True")  # else it asks the network for them
         yield sdk("litellm")
 
 
