@@ -280,7 +280,7 @@ def test_a_deaf_agent_is_ended_with_its_tool_and_its_session_loaded(tmp_path, ba
 
     async def main():
         events = Events()
-        guard = idle_guard(2, first=60, kill_grace=1, observer=events)
+        guard = idle_guard(4, first=60, kill_grace=1, observer=events)
         client = Client()
         session = backend.session(
             client, *AGENT, prompt="tool deaf", cwd=tmp_path, env=backends.env()
@@ -306,7 +306,7 @@ def test_an_agent_that_obeys_a_cancel_goes_on_as_it_is(tmp_path, backends):
         )
         resume = reconnecting_resume(prompt="recall", retries=9, backoff=[0])
         pids = set()
-        async with session | idle_guard(2, first=60) | resume as chat:
+        async with session | idle_guard(4, first=60) | resume as chat:
             async for each in chat:
                 pids |= backends.living()
                 last = each
