@@ -29,6 +29,12 @@ def test_every_backend_has_a_row():
     assert {name_of(row) for row in BODY} - {"your"} == backends.NAMES
 
 
+@pytest.mark.parametrize("row", BODY, ids=lambda row: LINK.sub(r"\1", row[0]))
+def test_every_cell_is_filled(row):
+    assert len(row) == len(HEAD)
+    assert all(cell not in {"", "?"} for cell in row)
+
+
 def test_every_link_leads_somewhere():
     links = [target for row in BODY for cell in row for _, target in LINK.findall(cell)]
     assert links
