@@ -67,6 +67,7 @@ _BY_ROOT_PACKAGE = {
     "claude_agent_sdk": "claude",
     "google.adk": "google_adk",
     "google.genai": "google_genai",
+    "langgraph_sdk": "langgraph",
     "litellm": "litellm",
     "openai": "openai",
     "openai_codex": "codex",

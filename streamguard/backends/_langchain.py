@@ -18,7 +18,7 @@ _ROOT = "langchain_core"
 _TAIL = 64  # as many of a history as one round of tools can have
 
 
-def is_message(thing: object) -> bool:
+def is_langchains(thing: object) -> bool:
     """Whether it is a message: an object, by its root package, or a dict as a server sends it."""
     if isinstance(thing, dict):
         fields = fields_of(cast("object", thing))

@@ -1,9 +1,9 @@
 """LangGraph: what the chunks of `graph.astream(...)` and `astream_events(...)` say.
 
 Reads every form a stream mode has: `payload`, `(mode, payload)` of a list of modes,
-`(namespace, payload)` and `(namespace, mode, payload)` with `subgraphs=True`, and the dicts of
-`version="v2"`. Nothing of LangGraph or LangChain is imported. Pure and total: garbage is
-Progress, never an exception.
+`(namespace, payload)` and `(namespace, mode, payload)` with `subgraphs=True`, the dicts of
+`version="v2"`, and a server's `StreamPart(event, data)`. Nothing of LangGraph or LangChain is
+imported. Pure and total: garbage is Progress, never an exception.
 
     mode                   chunk                          signals
     ─────────────────────  ─────────────────────────────  ───────────────────────────────────
@@ -21,6 +21,8 @@ Progress, never an exception.
                            any other start                nothing
     checkpoints, debug     a checkpoint                   SessionOpened(thread_id)
     any                    __interrupt__                  Waiting for a person
+    of a server            metadata: the run's id         nothing
+                           error                          Failed
     custom                 anything                       Progress
 
 **A node is no work in flight**: the node that asks a model is a task like any other, and an
@@ -46,7 +48,7 @@ from streamguard.backends._fields import Fields, fields_of, text_in
 from streamguard.backends._langchain import (
     calls_of,
     is_ai,
-    is_message,
+    is_langchains,
     usage_of,
     work_in,
 )
@@ -147,6 +149,8 @@ def _read(message: object, nodes: frozenset[str]) -> Said:
 
 def _tuple(chunk: tuple[Any, ...], nodes: frozenset[str]) -> Said:
     if len(chunk) == 3:
+        if isinstance(chunk[0], str):
+            return _part(chunk[0], chunk[1], nodes)
         return _payload(chunk[1], chunk[2], nodes)
     if len(chunk) != 2:
         return None
@@ -156,6 +160,15 @@ def _tuple(chunk: tuple[Any, ...], nodes: frozenset[str]) -> Said:
     if isinstance(first, tuple):
         return _read(second, nodes)
     return _message(fields_of(first), fields_of(second))
+
+
+def _part(event: str, data: object, nodes: frozenset[str]) -> Said:
+    """A server's part. A subgraph's has its namespace behind the mode: `updates|sub:1a`."""
+    if event == "metadata":
+        return _NOTHING  # the run was accepted
+    if event == "error":
+        return _failure(fields_of(data).get("error"))
+    return _payload(event.partition("|")[0], data, nodes)
 
 
 def _payload(mode: object, payload: object, nodes: frozenset[str]) -> Said:
@@ -215,7 +228,7 @@ def _updates_in(value: object) -> list[Fields]:
     return [
         cast("Fields", update)
         for update in _listed(value)[-_SEVERAL:]
-        if isinstance(update, dict) and not is_message(cast("object", update))
+        if isinstance(update, dict) and not is_langchains(cast("object", update))
     ]
 
 
@@ -230,7 +243,7 @@ def _history(value: object) -> Iterable[Signal]:
         for write in history:
             yield from _history(write)
         return
-    if not is_message(last):
+    if not is_langchains(last):
         return
     yield from work_in(history)
     if (usage := usage_of(fields_of(last))) is not None:

@@ -1,5 +1,7 @@
 """LangGraph, chunk by chunk: every stream mode, alone, among others, with namespaces, as v2."""
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from tests.backends.reading import said as said_by
 WAITING = Waiting("__interrupt__", "human")
 STARTED = [WorkStarted("t1", "weather")]
 FINISHED = [WorkFinished("t1")]
+TIMED_OUT = Failed("network", detail="TimeoutError")
 
 
 def said(message):
@@ -39,6 +42,7 @@ def call(id_="t1", name="weather"):
 
 
 HUMAN = message("human")
+DICT_CALLS = {"type": "ai", "content": "x", "tool_calls": [call()]}
 SPEAKS = message("ai", tool_calls=[], usage_metadata=None)
 CALLS = message("ai", tool_calls=[call()], usage_metadata=None)
 CALLS_TWO = message("ai", tool_calls=[call(), call("t2")], usage_metadata=None)
@@ -129,7 +133,7 @@ PAYLOADS = {  # mode, payload, signals
     "its error": (
         "tasks",
         {"id": "x1", "name": "a", "error": TimeoutError(), "result": {}, "interrupts": []},
-        [Failed("network", detail="TimeoutError")],
+        [TIMED_OUT],
     ),
     "its error, from a server": (
         "tasks",
@@ -218,17 +222,47 @@ def test_a_state_may_be_an_object():
 
 
 def test_messages_may_be_the_dicts_of_a_server():
-    human, speaks = {"type": "human", "content": "hi"}, {"type": "ai", "content": "x"}
-    calls = {**speaks, "tool_calls": [call()]}
+    human = {"type": "human", "content": "hi"}
     answers = {"type": "tool", "content": "sunny", "tool_call_id": "t1", "status": "success"}
     assert said(("values", {"messages": [human]})) == [WaitEnded("__interrupt__")]
-    assert said(("values", {"messages": [human, calls]})) == STARTED
+    assert said(("values", {"messages": [human, DICT_CALLS]})) == STARTED
     assert said(("updates", {"tools": {"messages": [answers]}})) == FINISHED
 
 
 def test_v2_tells_the_interrupts_of_a_state_beside_it():
     chunk = {"type": "values", "ns": (), "data": {"messages": [CALLS]}, "interrupts": INTERRUPT}
     assert said(chunk) == [*STARTED, WAITING]
+
+
+# --- a server's parts ---------------------------------------------------------------------
+
+
+class StreamPart(NamedTuple):
+    """As langgraph_sdk has it."""
+
+    event: str
+    data: dict
+    id: str | None = None
+
+
+StreamPart.__module__ = "langgraph_sdk.schema"
+
+
+@pytest.mark.parametrize(
+    ("part", "signals"),
+    [
+        (StreamPart("metadata", {"run_id": "r", "attempt": 1}), NOTHING),
+        (StreamPart("updates", {"agent": {"messages": [DICT_CALLS]}}), STARTED),
+        (StreamPart("updates|sub:1a", {"agent": {"messages": [DICT_CALLS]}}), STARTED),
+        (StreamPart("messages/partial", [DICT_CALLS]), PROGRESS),
+        (StreamPart("error", {"error": "TimeoutError", "message": "secret"}), [TIMED_OUT]),
+        (StreamPart("end", None), PROGRESS),
+    ],
+    ids=lambda value: getattr(value, "event", None),
+)
+def test_a_part_says(part, signals):
+    assert said(part) == signals
+    assert find(part).name == "langgraph"
 
 
 # --- tokens -------------------------------------------------------------------------------

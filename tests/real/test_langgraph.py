@@ -18,6 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import Command, interrupt
+from langgraph_sdk.schema import StreamPart
 
 from streamguard import (
     IdleTimeoutError,
@@ -354,6 +355,13 @@ def test_every_chunk_is_known_in_every_mode(native):
             assert {find(chunk).name async for chunk in stream} == {"langgraph"}
 
     native.run(main)
+
+
+def test_a_server_s_parts_are_known_by_their_type():
+    """S1: they are tuples, of a class."""
+    part = StreamPart("updates", {"agent": {"messages": [AIMessage("x").model_dump()]}})
+    assert find(part).name == "langgraph"
+    assert langgraph.read(StreamPart("metadata", {"run_id": "r"})) == ()
 
 
 # -- sessions --------------------------------------------------------------------------------
