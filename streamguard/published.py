@@ -38,8 +38,6 @@ import time
 from contextlib import suppress
 from typing import Any, Final, Self, cast
 
-from streamguard.process import procfs
-
 VERSION: Final = 1
 
 
@@ -53,8 +51,7 @@ class Published:
     _serial = 0
 
     def __init__(self, folder: str | None) -> None:
-        own = procfs.read_stat(os.getpid())
-        self._started = 0 if own is None else int(own.started)
+        self._started = _started(os.getpid()) or 0
         self._path: str | None = None
         if folder is not None:
             Published._serial += 1
@@ -145,11 +142,21 @@ def _is_alive(told: dict[str, Any]) -> bool:
     pid, started = told.get("pid"), told.get("started")
     if not isinstance(pid, int):
         return False
-    now = procfs.read_stat(pid)
-    if now is None:
-        # Without a /proc only a signal can tell, and it cannot tell one process from the next.
-        return not procfs.is_there() and _takes_signals(pid)
-    return not now.is_dead and (not started or int(now.started) == started)
+    if not os.path.exists("/proc/self/stat"):
+        # Only a signal can tell then, and it cannot tell one process from the next.
+        return _takes_signals(pid)
+    now = _started(pid)
+    return now is not None and (not started or now == started)
+
+
+def _started(pid: int) -> int | None:
+    """When a process began, as its /proc/PID/stat has it; None if it is dead."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def _takes_signals(pid: int) -> bool:

@@ -18,8 +18,9 @@ import os
 import select
 import time
 
-from streamguard.runner._signal import name_of, signal
+from streamguard.runner._signal import signal
 from streamguard.runner.child import MARK, Ends, marked, start
+from streamguard.runner.ending import Ending
 from streamguard.runner.outcome import Fired, Outcome, say
 from streamguard.runner.output import Output
 from streamguard.runner.wakeups import STOPPING
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from streamguard.runner.judge import Judge
     from streamguard.runner.run import Run
-    from streamguard.runner.tree import Tree
 
 _NEVER = float("inf")
 # What decides is loaded when the command has run for so long and then paused; at the latest, when
@@ -46,9 +46,6 @@ _SILENT = 0.5
 _DRAINED = 1.0
 # After a verdict or a signal a reader may take so long for the rest.
 _READER = 5.0
-# Looks for who is left of a tree, in seconds.
-_FIRST_LOOK = 0.02
-_LAST_LOOK = 0.25
 _NOTE_EVERY = 1.0
 _LONGEST_POLL = 1_000_000.0
 
@@ -59,7 +56,6 @@ class Attempt:
     def __init__(self, run: Run, command: Sequence[str]) -> None:
         self._run = run
         self._settings = settings = run.settings
-        self._own_session = not settings.foreground
         self._poll = select.poll()
         self._poll.register(run.wakeups.fd, select.POLLIN)
         self._environment = dict(os.environ)
@@ -67,15 +63,8 @@ class Attempt:
             self._environment = marked(self._environment)
         self._output: Output | None = None
         self._judge: Judge | None = None
-        self._tree: Tree | None = None
         self._early: list[tuple[float, bytes | int]] = []
         self._early_bytes = 0
-        self._stopping = False
-        self._stop_began = _NEVER
-        self._tree_is_gone = False
-        self._kill_at = _NEVER
-        self._look_at = _NEVER
-        self._pause = _FIRST_LOOK
         self._dead_at = _NEVER
         self._last_came = 0.0
         self._owed = 0
@@ -109,7 +98,7 @@ class Attempt:
                 self._environment,
                 run.wakeups,
                 ends,
-                own_session=self._own_session,
+                own_session=not settings.foreground,
                 death_signal=settings.signal or signal.SIGTERM,
                 closed=run.closed,
             )
@@ -119,6 +108,7 @@ class Attempt:
                     os.close(fd)
         self.began = self._last_came = time.monotonic()
         self._outcome = Outcome(self.child.pid)
+        self._ending = Ending(run, self.child, self._outcome, self._environment.get(MARK))
         if source is not None:
             self._output = Output(source, run.sink, self._poll, read_along=settings.watches_output)
         run.stdin.attach(self._poll, None if terminal is None else source)
@@ -129,15 +119,17 @@ class Attempt:
         self._total_at = run.began + (settings.total or _NEVER)
 
     def _milliseconds(self, now: float) -> float | None:
-        due = min(self._kill_at, self._look_at, self._note_at)
+        due = min(self._ending.due(), self._note_at)
         if self.child.is_dead:
             if self._is_settled:
                 due = min(due, self._drained_at(), self._over_by())
+        elif self._ending.has_begun:
+            pass
         elif self._judge is not None:
-            due = min(due, _NEVER if self._stopping else self._judge.deadline())
+            due = min(due, self._judge.deadline())
         else:
             load_at = max(self._load_at, now + _PAUSE)
-            due = min(due, load_at, self._load_by, _NEVER if self._stopping else self._total_at)
+            due = min(due, load_at, self._load_by, self._total_at)
         return None if due == _NEVER else min(max(due - now, 0.0), _LONGEST_POLL) * 1e3
 
     def _handle(self, fd: int, events: int, now: float) -> None:
@@ -158,8 +150,12 @@ class Attempt:
             self._note_at = max(now, self._noted + _NOTE_EVERY)
         if self._judge is None:
             self._remember(came, now)
+        elif isinstance(came, bytes):
+            self._judge.output(came, now)
+            if self._output is not None and not self._judge.wants_lines:
+                self._output.read_along = False
         else:
-            self._tell(came, now)
+            self._judge.activity(now)
 
     def _remember(self, came: bytes | int, now: float) -> None:
         """What came before there was anybody to tell."""
@@ -182,21 +178,13 @@ class Attempt:
         text = b"".join(came for _, came in self._early if isinstance(came, bytes))
         return text.startswith(b"{") or b"\n{" in text
 
-    def _tell(self, came: bytes | int, now: float) -> None:
-        assert self._judge is not None
-        if isinstance(came, bytes):
-            self._judge.output(came, now)
-            if self._output is not None and not self._judge.wants_lines:
-                self._output.read_along = False
-        else:
-            self._judge.activity(now)
-
     def _decide(self, now: float, *, is_pause: bool) -> None:
-        if self._stopping:
-            self._pursue(now)
+        if self._ending.has_begun:
+            self._ending.pursue(now)
+            self._reap(now)
         elif self.child.is_dead:
             if self._settings.reap:
-                self._stop(signal.SIGTERM, now, whole_tree=True)
+                self._ending.ask_tree(signal.SIGTERM, now)
         elif self._settings.group_only:
             if now >= self._total_at:
                 self._time_is_up(now)
@@ -211,23 +199,29 @@ class Attempt:
     # -- limits --------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """What decides is loaded while the command works; what came meanwhile is told."""
+        """What decides is loaded while the command works."""
+        self._judge = self._judged()
+        if self._output is not None and not self._judge.wants_lines:
+            self._output.read_along = False
+        self._run.guard(self.child, self._environment[MARK])
+        self._note(time.monotonic())
+
+    def _judged(self) -> Judge:
+        """A judge of all that came until now."""
         from streamguard.runner.judge import Judge
 
         run = self._run
         if run.evidence is not None:
             run.evidence.began(run.attempt, self.child.pid, self.began, resumes=run.is_resumed)
-        self._judge = Judge(self._settings, run.began, self.began, run.chat, run.evidence)
+        judge = Judge(self._settings, run.began, self.began, run.chat, run.evidence)
         for now, came in self._early:
-            self._tell(came, now)
-            self._judge.waits(now)
+            if isinstance(came, bytes):
+                judge.output(came, now)
+            else:
+                judge.activity(now)
+            judge.waits(now)
         self._early.clear()
-        run.guard(
-            self.child,
-            self._environment[MARK],
-            leads_session=self._own_session,
-        )
-        self._note(time.monotonic())
+        return judge
 
     def _limits(self, now: float) -> None:
         if self._judge is None:
@@ -260,75 +254,16 @@ class Attempt:
 
     def _fire(self, fired: Fired, now: float) -> None:
         self._outcome.fired = fired
-        self._stop(self._settings.signal, now, whole_tree=not self._settings.group_only)
+        self._ending.ask_tree(self._settings.signal, now)
+        self._note_soon(now)
 
     # -- the end -------------------------------------------------------------------------
 
-    def _stop(self, number: int, now: float, *, whole_tree: bool) -> None:
-        if not self._stopping:
-            self._stopping = True
-            self._stop_began = now
-            if self._settings.kill_after is not None:
-                self._kill_at = now + self._settings.kill_after
-        if whole_tree:
-            self._announce(number)
-            self._sent(*self._the_tree().ask(number))
-            self._look_at = now
-        else:
-            self._send(number)
-        if self._note_at == _NEVER and self._judge is not None:
-            self._note_at = now
-
-    def _pursue(self, now: float) -> None:
-        """See to it that what was asked to end does."""
-        if now >= self._kill_at:
-            self._kill_at = _NEVER
-            self._kill()
-        elif now >= self._look_at:
-            self._look_after(now)
-
-    def _look_after(self, now: float) -> None:
-        if not self._the_tree().living():
-            self._tree_is_gone = True
-            self._look_at = _NEVER
-            return
-        if self.child.is_dead:  # those who have nobody else to end them
-            self._sent(*self._the_tree().ask(signal.SIGTERM))
-        self._look_at = now + self._pause
-        self._pause = min(2 * self._pause, _LAST_LOOK)
-
-    def _kill(self) -> None:
-        if self._settings.group_only:
-            if not self.child.is_dead:
-                self._send(signal.SIGKILL)
-            return
-        self._announce(signal.SIGKILL)
-        ended = self._the_tree().kill()
-        self._sent(*ended.signals)
-        self._outcome.survivors = ended.survivors
-        self._outcome.termination = ended
-        self._tree_is_gone = True
-        self._look_at = _NEVER
-        self._reap(time.monotonic())
-
-    def _the_tree(self) -> Tree:
-        if self._tree is None:
-            from streamguard.runner.tree import Tree
-
-            self._tree = Tree(
-                self.child,
-                mark=self._environment[MARK],
-                leads_session=self._own_session,
-                adopts_orphans=self._run.adopts_orphans,
-            )
-            self._run.spare_sentinel()
-        return self._tree
-
     def _is_over(self, now: float) -> bool:
-        if not self.child.is_dead:
-            return self._tree_is_gone and bool(self._outcome.survivors)
         if not self._is_settled:
             return False
+        if not self.child.is_dead:  # it cannot be ended
+            return True
         output = self._output
         if output is None or (not output.is_open and not output.has_pending):
             return True
@@ -337,13 +272,13 @@ class Attempt:
     @property
     def _is_settled(self) -> bool:
         """Whether nobody is left who is to be ended."""
-        if self._settings.group_only:
-            return True
-        return self._tree_is_gone if self._stopping else not self._settings.reap
+        if self._ending.has_begun:
+            return self._ending.is_over
+        return self.child.is_dead and (self._settings.group_only or not self._settings.reap)
 
     def _over_by(self) -> float:
         """When even a reader who takes nothing holds us up no longer."""
-        if self._stopping:
+        if self._ending.has_begun:
             return self._dead_at + _READER
         return max(self._total_at, self._dead_at + _DRAINED)
 
@@ -359,8 +294,9 @@ class Attempt:
         outcome = self._outcome
         outcome.status = self.child.status
         if self._judge is None and self._run.wants_all:
-            self._load()
-        outcome.ending_took = time.monotonic() - self._stop_began
+            self._judge = self._judged()
+        if self._ending.began is not None:
+            outcome.ending_took = time.monotonic() - self._ending.began
         if self._judge is not None:
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
@@ -370,8 +306,7 @@ class Attempt:
                 say(f"{self._settings.program}: write error: {failure.strerror}")
             self._output.finish()
         self._run.stdin.detach()
-        if self._tree is not None:
-            self._tree.close()
+        self._ending.close()
         self._run.dismiss_sentinel()
         self.child.close()
         return outcome
@@ -381,8 +316,7 @@ class Attempt:
     def _signal(self, number: int, now: float) -> None:
         if number == signal.SIGCHLD:
             self._reap(now)
-            if self._stopping and self._look_at != _NEVER:
-                self._look_at = now
+            self._ending.child_has_died(now)
         elif number == signal.SIGCONT:
             if self._judge is not None:
                 self._judge.resumed(now)
@@ -390,30 +324,30 @@ class Attempt:
             self._suspend()
         elif number == signal.SIGWINCH:
             source = None if self._output is None else self._output.source
-            if not self._run.copy_size(source) and self._own_session:
-                self._deliver(number)
+            if not self._run.copy_size(source) and not self._settings.foreground:
+                self._ending.deliver(number)
         elif number == signal.SIGALRM and self._settings.group_only:
             self._time_is_up(now)
         else:
             self._pass_on(number, now)
 
     def _pass_on(self, number: int, now: float) -> None:
-        if number not in STOPPING:
-            self._send(number)
-            return
         outcome = self._outcome
-        if (
-            number == signal.SIGINT
-            and outcome.passed_on == number
-            and not self._settings.group_only
-        ):
+        if number not in STOPPING:
+            self._ending.send(number)
+        elif self._is_impatience(number):
             outcome.is_interrupted = True
-            self._kill_at = now
-            self._stopping = True
-            return
-        if outcome.passed_on is None and outcome.fired is None:
-            outcome.passed_on = number
-        self._stop(number, now, whole_tree=False)
+            self._ending.hurry(now)
+        else:
+            if outcome.passed_on is None and outcome.fired is None:
+                outcome.passed_on = number
+            self._ending.ask_command(number, now)
+            self._note_soon(now)
+
+    def _is_impatience(self, number: int) -> bool:
+        """Whether it is Ctrl-C, and not the first thing that asks for an end."""
+        is_second = self._outcome.passed_on == number or self._outcome.fired is not None
+        return number == signal.SIGINT and is_second and not self._settings.group_only
 
     def _reap(self, now: float) -> None:
         """Take note of every child's end: the command's, and whoever fell to us since."""
@@ -429,51 +363,25 @@ class Attempt:
                 self._dead_at = now
                 if self._output is not None:
                     self._owed = self._output.passed + self._output.left()
-                if self._stopping and not self._settings.group_only:
-                    self._look_at = now
+                self._ending.child_has_died(now)
             else:
                 self._run.has_reaped(pid)
 
-    def _send(self, number: int) -> None:
-        """To the command and, if it has one of its own, its group."""
-        self._announce(number)
-        self._deliver(number)
-        self._sent(name_of(number))
-        if number not in (signal.SIGKILL, signal.SIGCONT):
-            self._deliver(signal.SIGCONT)
-
-    def _deliver(self, number: int) -> None:
-        if self.child.is_dead:  # its number may be another's by now
-            return
-        try:
-            if self._own_session:
-                os.killpg(self.child.pid, number)
-            else:
-                os.kill(self.child.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
-
-    def _announce(self, number: int) -> None:
-        if self._settings.verbose:
-            program = self._settings.program
-            say(
-                f"{program}: sending signal {name_of(number)} to command '{self._settings.command[0]}'"
-            )
-
-    def _sent(self, *names: str) -> None:
-        self._outcome.signals += [name for name in names if name not in self._outcome.signals]
-
     def _suspend(self) -> None:
         """Ctrl-Z stops the command with us. Its group is an orphan's, which TSTP does not stop."""
-        self._deliver(signal.SIGSTOP)
+        self._ending.deliver(signal.SIGSTOP)
         self._run.terminal_as_before()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._run.terminal_for_command()
-        self._deliver(signal.SIGCONT)
+        self._ending.deliver(signal.SIGCONT)
         if self._judge is not None:
             self._judge.resumed(time.monotonic())
 
     # -- for others ----------------------------------------------------------------------
+
+    def _note_soon(self, now: float) -> None:
+        if self._judge is not None:
+            self._note_at = min(self._note_at, now)
 
     def _note(self, now: float) -> None:
         self._note_at = _NEVER
@@ -481,4 +389,6 @@ class Attempt:
         if self._run.evidence is not None:
             self._run.evidence.flush()
         if self._judge is not None:
-            self._run.publish(self._judge, self._outcome, is_stopping=self._stopping, now=now)
+            self._run.publish(
+                self._judge, self._outcome, is_stopping=self._ending.has_begun, now=now
+            )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from typing import Any, Never
 
     from streamguard.errors import Verdict
-    from streamguard.process.termination import Termination
     from streamguard.runner.settings import Settings
     from streamguard.windows import Due
 
@@ -66,7 +65,6 @@ class Outcome:
         self.is_interrupted = False  # by a second Ctrl-C
         self.signals: list[str] = []  # sent by us, in the order of their first use
         self.survivors: tuple[int, ...] = ()
-        self.termination: Termination | None = None
         self.ending_took = 0.0
         self.passed = 0
         self.messages = 0

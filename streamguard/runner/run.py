@@ -133,13 +133,18 @@ class Run:
         if self._terminal is not None:
             self._terminal.resume()
 
-    def guard(self, child: Child, mark: str, *, leads_session: bool) -> None:
+    def guard(self, child: Child, mark: str) -> None:
         """Have the tree end also if we are killed."""
         from streamguard.runner.sentinel import Sentinel
 
-        grace = self.settings.kill_after or 0.0
+        settings = self.settings
         try:
-            self._sentinel = Sentinel(child, mark=mark, leads_session=leads_session, grace=grace)
+            self._sentinel = Sentinel(
+                child,
+                mark=mark,
+                leads_session=not settings.foreground,
+                grace=settings.kill_after or 0.0,
+            )
         except OSError as error:  # no more processes, or descriptors
             self.chat(f"nobody ends the command's tree if we are killed: {error.strerror}")
 
@@ -325,6 +330,8 @@ def supervise(settings: Settings) -> Never:
 
 def _adopt_orphans() -> bool:
     """Whether whoever loses its parent below us is the command's, and falls to us."""
+    if not hasattr(os, "waitid"):
+        return False
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -63,7 +63,7 @@ def _stand_guard(
     for number in _NOT_FOR_US:
         signal.signal(number, signal.SIG_IGN)
     kept = {reading, child.pidfd}
-    for fd in map(int, os.listdir("/proc/self/fd")):
+    for fd in _descriptors():
         if fd not in kept:
             _close(fd)
     for _ in range(3):
@@ -76,6 +76,13 @@ def _stand_guard(
     os.chdir("/")
     os.read(reading, 1)
     blocking.end(tree.members, grace, 2 * grace + 5)
+
+
+def _descriptors() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return list(range(256))
 
 
 def _close(fd: int) -> None:
