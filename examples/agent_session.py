@@ -160,14 +160,13 @@ async def open_claude(point: ResumePoint) -> AsyncGenerator[Connection[Any], Non
 
     options = ClaudeAgentOptions(resume=point.token, permission_mode="acceptEdits")
     async with ClaudeSDKClient(options) as client:
-        server = await client.get_server_info() or {}
 
         async def turn(prompt: str) -> AsyncGenerator[Any, None]:
             await client.query(prompt)
             async for message in client.receive_response():
                 yield message
 
-        yield Connection(turn, client=client, process=server.get("pid"))
+        yield Connection(turn, client=client)  # interrupt and process come with it
 
 
 async def main(*arguments: str) -> int:

@@ -335,6 +335,8 @@ WIRE_ONLY = {
         assistant(SEARCH_FAILED),
         [OPENED, WorkFinished("srv_1", error=True)],
     ),
+    "a goal": ({"type": "active_goal", **META}, NOTHING),
+    "a command's life": ({"type": "command_lifecycle", "state": "started", **META}, NOTHING),
     "a line of a new type": ({"type": "gremlins", **META}, PROGRESS),
 }
 
@@ -346,6 +348,14 @@ def table(rows):
 @table(BOTH_FORMS | WIRE_ONLY)
 def test_what_a_line_says(line, signals):
     assert said(line) == signals
+
+
+@pytest.mark.parametrize(
+    "subtype", ["ui_status", "vcs_state_changed", "control_request_progress", "turn_preempted"]
+)
+def test_what_the_cli_says_of_other_things_is_no_progress(subtype):
+    """S0, T14: it may come while the model hangs, and after the turn's end."""
+    assert said(system(subtype)) == NOTHING
 
 
 @table(BOTH_FORMS)

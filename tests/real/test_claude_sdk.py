@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import anyio
 import pytest
@@ -17,17 +16,13 @@ from streamguard import Activity, IdleTimeoutError, idle_guard, reconnecting_res
 from streamguard.backends import claude
 from streamguard.events import Interrupting, ProcessAdopted, ProcessKilled, TimedOut
 from tests.loopback.script import pings, stall, text, tool
-from tests.loopback.server import ModelServer
-from tests.process.backends import PATIENCE, Backends
+from tests.process.backends import PATIENCE
 from tests.real.sdks import PATIENT, run, sdk, take
 from tests.support import Events
 
 sdk = sdk("claude_agent_sdk")
-CLI = Path(sdk.__file__).parent / "_bundled" / "claude"
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("STREAMGUARD_REAL") == "0", reason="STREAMGUARD_REAL=0"),
-    pytest.mark.skipif(not CLI.exists(), reason="no claude in claude-agent-sdk's wheel"),
     # What the SDK leaves to the collector, with or without a guard.
     pytest.mark.filterwarnings("ignore:Async generator 'claude_agent_sdk:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
@@ -38,39 +33,15 @@ LOOPS = ["asyncio", "trio"]
 
 
 @pytest.fixture
-def server():
-    """The CLI's requests without tools are its own business: titles, whether all is well."""
-    with ModelServer(aside=lambda request: not request.offers_tools) as server:
-        yield server
-
-
-@pytest.fixture
-def backends():
-    backends = Backends()
-    yield backends
-    backends.clear()
-
-
-@pytest.fixture
-def options_for(server, backends, tmp_path):
+def options_for(start_cli, backends):
     """Options of a client that knows nothing of this machine, and whose processes are marked."""
-    env = {
-        "ANTHROPIC_BASE_URL": server.url,
-        "ANTHROPIC_API_KEY": "dummy",
-        "CLAUDE_CONFIG_DIR": str(tmp_path / ".claude"),
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        "DISABLE_TELEMETRY": "1",
-        "HOME": str(tmp_path),
-        "IS_SANDBOX": "1",  # else it refuses to run unasked as root
-        **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "https_proxy", "http_proxy"), server.url),
-        "NO_PROXY": "127.0.0.1",
-    }
+    cli = start_cli("claude")
+    env = backends.env(cli.env())
 
     def options(**more):
         plain = {"permission_mode": "bypassPermissions", "include_partial_messages": True}
         return sdk.ClaudeAgentOptions(
-            env=backends.env(env), cwd=tmp_path, setting_sources=[], **{**plain, **more}
+            env=env, cwd=cli.home, setting_sources=[], **{**plain, **more}
         )
 
     return options
@@ -264,7 +235,9 @@ def test_one_that_is_deaf_to_interrupts_is_replaced(loop, server, backends, opti
 
 
 def _is_kept(home, words):
-    return any(words in file.read_text() for file in (home / ".claude").glob("projects/*/*.jsonl"))
+    return any(
+        words in file.read_text() for file in home.glob("claude/.claude/projects/*/*.jsonl")
+    )
 
 
 def _has_tool(message):

@@ -372,24 +372,19 @@ def _hook_ended(fields: Fields, *, error: bool) -> Said:
 
 _Handler: TypeAlias = Callable[[Fields], Said]
 
-# They come at any time, after a `result` too, and say nothing about the work in hand.
-# `background_tasks_changed` is the whole set of live tasks, foreground ones left out: the
-# neutral vocabulary cannot say "these and no others", and the task_* messages tell each
-# start and end. `task_progress` belongs to an entry that is open already.
+# They come at any time, after a `result` too, and say nothing about the work in hand; what the CLI
+# (2.1.327) itself takes for no part of the conversation. `background_tasks_changed` is the whole set
+# of live tasks, foreground ones left out: the neutral vocabulary cannot say "these and no others",
+# and the task_* messages tell each start and end. `task_progress` belongs to an entry that is open.
 _SIDE_CHANNELS = (
-    "away_summary",
-    "background_tasks_changed",
-    "commands_changed",
-    "files_persisted",
-    "mirror_error",
-    "notification",
-    "post_turn_summary",
-    "session_metadata",
-    "session_title_changed",
-    "stop_hook_summary",
-    "task_progress",
-    "task_summary",
-    "turn_duration",
+    *("away_summary", "background_tasks_changed", "code_change_published", "commands_changed"),
+    *("control_request_progress", "dev_intent", "elicitation_complete", "feedback_draft_queued"),
+    *("file_attachments_missing", "files_persisted", "instruction_size_warning", "mirror_error"),
+    *("notification", "peer_message_hold", "per_turn_effort_changed", "permission_check_status"),
+    *("post_turn_summary", "session_metadata", "session_title_changed", "shell_cwd"),
+    *("stop_hook_summary", "task_progress", "task_summary", "turn_duration", "turn_preempted"),
+    *("ui_focus", "ui_invalidate", "ui_log", "ui_notify", "ui_notify_cancel", "ui_panes"),
+    *("ui_placed", "ui_scroll", "ui_status", "ui_toast", "vcs_state_changed"),
     "worker_shutting_down",
 )
 _SYSTEM: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, _nothing) | {
@@ -431,6 +426,9 @@ _LINES: dict[str, _Handler] = {
     "conversation_reset": _conversation_reset,
     "keep_alive": _heartbeat,
     "tool_progress": _heartbeat,
+    "active_goal": _nothing,
+    "autocompact_state": _nothing,
+    "command_lifecycle": _nothing,
     "tool_use_summary": _nothing,
     "prompt_suggestion": _nothing,
     "transcript_mirror": _nothing,
