@@ -73,6 +73,10 @@ def evil(tape):
         stream.works_on(name, 20, 40)
         stream.works_on("http://example.invalid/x.png", 25, 40)
         stream.hangs(i + 60)
+    wide = tape.stream("Wide Names MATTER, MMMMM, 会話 " * 20)
+    wide.begins(0)
+    verdict = wide.is_judged(300, "tools", 90.0, in_flight=("WWWWWW " * 40,), work="MMMMM " * 40)
+    wide.is_torn_down(301, verdict, confirmed=False, survivors=tuple(range(10**6, 10**6 + 50)))
 
 
 def dense(tape):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from html import escape
@@ -33,6 +34,10 @@ _ROW: Final = 17
 _STRIP: Final = 13
 _FULL: Final = 100  # messages per second that fill a lane's height
 _CELLS: Final = 200
+# Letters in a line: DejaVu, the widest of the fonts that are asked for, sets the measure.
+_HEAD: Final = 60
+_BOLD: Final = 115
+_PLAIN: Final = 130
 _STEPS: Final = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
     *(86400, 172800, 604800, 2592000, 31536000),
@@ -91,14 +96,14 @@ def _words(run: Run, told: list[Story], body: list[str]) -> float:
     """The header; where it ends."""
     when = f", {instant(run.start)}, {duration(run.end - run.start)}" if told else ""
     body.append(_text(16, 24, f"streamguard report of run {run.name}{when}", "soft"))
-    body.append(_text(16, 52, _cut(headline(told), 70), "head"))
+    body.append(_text(16, 52, _cut(headline(told), _HEAD), "head"))
     y = 58.0
     troubled = [story for story in told if story.is_trouble or story.state == "recovered"]
     for story in troubled[:_STORIES]:
         y += 20
-        body.append(_text(16, y, _cut(f"{story.session.name}: {story.what}", 145), "who"))
+        body.append(_text(16, y, _cut(f"{story.session.name}: {story.what}", _BOLD), "who"))
         for line in [*_lines(story), *(f"Left: {line}" for line in story.left[:3])]:
-            for part in textwrap.wrap(line, 150)[:2]:
+            for part in _wrapped(line, _PLAIN):
                 y += 17
                 kind = "alarm" if line.startswith("Left") and is_alarm(line) else ""
                 body.append(_text(30, y, part, kind))
@@ -172,8 +177,12 @@ class _Picture:
     def _lane(self, lane: Lane, strip: int, height: float) -> Iterator[str]:
         top, base = 4 + strip, 4 + strip + _BARS
         lives = [shape for shape in lane.shapes if shape.of in ("stream", "attempt")]
+        until = -math.inf
         for shape in lives:
             x1, x2, kind = self._x(shape.start), self._x(shape.end), " open" * shape.is_open
+            if x2 < until:
+                continue
+            until = x1 + _PLOT / _CELLS
             yield f'<line class="base{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{base}.5" y2="{base}.5"/>'
         for band in _BANDS:
             of_band = [shape for shape in lane.shapes if shape.of in (band, f"{band}s")]
@@ -254,8 +263,7 @@ def _label(shape: Shape, kind: str, left: float, right: float, y: float) -> str:
     }
     most = int((right - left - 6) / 6.7)
     text = words.get(kind, "")
-    if len(text) > most:
-        text = f"{text[: most - 1]}…" if most >= 4 else ""
+    text = _cut(text, most) if most >= 4 else ""
     return _text(left + 4, y, text, f"small {kind}-name") if text else ""
 
 
@@ -266,8 +274,27 @@ def _tick(at: float, every: float) -> str:
     return when.strftime("%H:%M" if every >= 60 else "%H:%M:%S")
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _cut(text: str, most: float) -> str:
+    """As much of `text` as takes the room of `most` small letters."""
+    room = most
+    for i, letter in enumerate(text):
+        room -= _width(letter)
+        if room < 0:
+            return f"{text[: max(0, i - 1)]}…"
+    return text
+
+
+def _wrapped(text: str, most: float) -> list[str]:
+    """Two lines of it at most."""
+    letters = int(most * len(text) / max(sum(map(_width, text)), 1))
+    return [_cut(line, most) for line in textwrap.wrap(text, max(letters, 20))[:2]]
+
+
+def _width(letter: str) -> float:
+    """What a letter takes, in small letters."""
+    if unicodedata.east_asian_width(letter) in "WF":
+        return 2.0
+    return 1.6 if letter in "MW@%…" else 1.25 if letter.isupper() else 1.0
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:

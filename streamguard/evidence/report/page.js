@@ -126,12 +126,12 @@
     stretch(svg, lane.height);
     const top = PAD + lane.strip, base = top + BARS;
     const seen = lane.shapes.filter((shape) => shape.to >= range[0] && shape.from <= range[1]);
+    let until = -Infinity;
     for (const shape of seen) {
-      if (shape.of === "stream" || shape.of === "attempt") {
-        put(svg, "line", { class: "base" + (shape.open ? " open" : ""), x1: edge(shape.from), x2: edge(shape.to), y1: base + 0.5, y2: base + 0.5 });
-        if (shape.of === "stream") continue;
-        break; // the first of them says where the line is; the strip says the rest
-      }
+      const right = edge(shape.to);
+      if ((shape.of !== "stream" && shape.of !== "attempt") || right < until) continue;
+      until = edge(shape.from) + width / CELLS;
+      put(svg, "line", { class: "base" + (shape.open ? " open" : ""), x1: edge(shape.from), x2: right, y1: base + 0.5, y2: base + 0.5 });
     }
     for (const of of FULL_HEIGHT) boxes(svg, seen.filter((shape) => shape.of === of), PAD + lane.strip, lane.height - PAD - lane.strip - PAD, of.replace(/s$/, ""));
     boxes(svg, seen.filter((shape) => shape.of === "attempt"), PAD - 2, STRIP - 1, "attempt");

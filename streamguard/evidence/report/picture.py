@@ -102,8 +102,9 @@ def summary(story: Story) -> str:
 
 def _put_shapes(lane: Lane, session: Session) -> None:
     free = [0.0] * ROWS  # when each row of work is free again
+    has_attempts = bool(session.of("attempt"))
     for span in session.spans:
-        if span.of == "stream" and session.of("attempt"):
+        if span.of == "stream" and has_attempts:
             continue  # the attempts say the same, and more
         start, end = span.start, end_of(span, session.recorded_until)
         row = 0
