@@ -121,7 +121,7 @@ def test_functions_that_the_sdk_calls_itself(server):
         return "sunny"
 
     server.script(tool("look", {}), text("it ", "is ") | stall(after=0))
-    guard = idle_guard(5, read=google_genai.read_automatic_functions)
+    guard = idle_guard(8, read=google_genai.read_automatic_functions)
     taken = ask(server, guard, tools=[look])
     assert type(taken.error) is IdleTimeoutError
     assert taken.error.verdict.messages == 1

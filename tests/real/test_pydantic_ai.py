@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pydantic_ai", exc_type=ImportError)
 
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, RunCancelled
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
@@ -175,6 +176,22 @@ def test_what_was_approved_may_take_its_time(native):
             taken = await take(events | idle_guard(60))
         assert type(taken.error) is IdleTimeoutError
         assert native.took(taken.elapsed, 600 + 60)
+
+    native.run(main)
+
+
+def test_a_person_who_is_asked_within_the_run(native):
+    """T6: is waited for; what is approved then may take its time, too."""
+
+    async def main():
+        async def decide(_context, requests):
+            await asyncio.sleep(1000)
+            return requests.build_results(approve_all=True)
+
+        world = World(["call delete"], [HANG], capabilities=[HandleDeferredToolCalls(decide)])
+        taken = await world.guarded(idle_guard(60))
+        assert type(taken.error) is IdleTimeoutError
+        assert native.took(taken.elapsed, 1000 + 600 + 60)
 
     native.run(main)
 
