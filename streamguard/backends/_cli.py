@@ -90,7 +90,7 @@ async def _hand_over(stdin: anyio.abc.ByteSendStream, prompt: str) -> None:
     try:
         await stdin.send(prompt.encode())
         await stdin.aclose()
-    except anyio.BrokenResourceError:
+    except (anyio.BrokenResourceError, OSError):  # anyio 4.8 lets asyncio's own out
         pass  # it is gone before it has read: its exit status says more than this would
 
 

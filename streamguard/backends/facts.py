@@ -55,6 +55,7 @@ class Facts:
 
     `package`: the distribution on PyPI, `minimum` its oldest version that is guarded well.
     `command`: the command line, asked for its version with `--version`.
+    `bundled`: where a package brings that command line, as its import name and a path in it.
     `limits`: what does not work, or not as one might think; a sentence each.
     """
 
@@ -62,6 +63,7 @@ class Facts:
     package: str | None = None
     minimum: str | None = None
     command: str | None = None
+    bundled: tuple[str, str] | None = None
     limits: tuple[str, ...] = ()
 
 
@@ -102,6 +104,7 @@ class Collision:
 def installed(name: str, *, timeout: float = 10.0) -> Installed:
     """Which version of the backend's package, and of its command line, is on this machine.
 
+    A command line that a package brings along goes before one on the PATH, as that package has it.
     A command that says nothing within `timeout` seconds has no version. Never raises for a
     backend that is known.
     """
@@ -109,7 +112,8 @@ def installed(name: str, *, timeout: float = 10.0) -> Installed:
 
     facts = FACTS[name]
     package = _version_of(facts.package) if facts.package else None
-    path = shutil.which(facts.command) if facts.command else None
+    path = _bundled(*facts.bundled) if facts.bundled else None
+    path = path or (shutil.which(facts.command) if facts.command else None)
     return Installed(package, _said_by(path, timeout) if path else None, path)
 
 
@@ -120,6 +124,18 @@ def _version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _bundled(package: str, inside: str) -> str | None:
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    try:
+        spec = find_spec(package)  # finds it, and does not import it
+    except (ImportError, ValueError):
+        return None
+    path = Path(spec.origin).parent / inside if spec is not None and spec.origin else None
+    return str(path) if path is not None and path.is_file() else None
 
 
 def _said_by(path: str, timeout: float) -> str | None:
@@ -294,6 +310,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             package="claude-agent-sdk",
             minimum="0.2.111",
             command="claude",
+            bundled=("claude_agent_sdk", "_bundled/claude"),
             limits=(
                 "A recovery from a silent API is silent, too: 300 s, or 600 s, without a message.",
                 "Permission prompts and hooks are invisible in the SDK's stream without the tap.",
@@ -305,6 +322,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             "codex",
             package="openai-codex",
             command="codex",
+            bundled=("codex_cli_bin", "bin/codex"),
             limits=(
                 "An API that never sends headers is waited for without any limit.",
                 "codex exec shows no tokens: one long answer is one silence.",

@@ -12,7 +12,7 @@ from streamguard import backends
 DOCS = Path(__file__).parents[2] / "docs"
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in (DOCS / "backends.md").read_text(encoding="utf-8").split("\n")
+    for line in (DOCS / "backends.md").read_text(encoding="utf-8").split("\n## ")[0].split("\n")
     if line.startswith("|")
 ]
 HEAD, _, *BODY = ROWS

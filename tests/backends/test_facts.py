@@ -62,6 +62,21 @@ def test_a_command_is_asked_for_its_version(command):
     assert installed("gemini") == Installed(command="0.61.0", path=path)
 
 
+def test_a_command_that_a_package_brings_goes_first(command, tmp_path, monkeypatch):
+    """And the package is found, not imported."""
+    inside = tmp_path / "brings_it"
+    inside.mkdir()
+    (inside / "__init__.py").write_text("raise AssertionError")
+    monkeypatch.syspath_prepend(tmp_path)
+    facts_ = facts.Facts("gemini", command="gemini", bundled=("brings_it", "gemini"))
+    monkeypatch.setitem(FACTS, "gemini", facts_)
+    path = command("print('on the path')")
+    assert installed("gemini") == Installed(command="on the path", path=path)
+    (inside / "gemini").write_text(f"#!{sys.executable}\nprint('brought')")
+    (inside / "gemini").chmod(0o700)
+    assert installed("gemini") == Installed(command="brought", path=str(inside / "gemini"))
+
+
 def test_a_command_that_hangs_has_no_version(command):
     path = command("import time; time.sleep(600)")
     assert installed("gemini", timeout=0.2) == Installed(command=None, path=path)
