@@ -39,7 +39,11 @@ def main(words: Sequence[str]) -> int:
         "collide with a backend's own watchdog, and the configuration in force.",
     )
     parser.add_argument("--json", action="store_true", help="the same for a program")
-    parser.add_argument("--verbose", action="store_true", help="also each backend's known limits")
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="also each backend's known limits, and the defaults in force",
+    )
     asked = parser.parse_args(words)
     findings = list(_examine(verbose=asked.verbose))
     if asked.json:
@@ -53,7 +57,7 @@ def _examine(*, verbose: bool) -> Iterator[Finding]:
     yield from _machine()
     yield from _loops()
     yield from _backends(verbose=verbose)
-    yield from _configuration()
+    yield from _configuration(verbose=verbose)
 
 
 def _print(findings: list[Finding]) -> None:
@@ -185,7 +189,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 # --- the configuration --------------------------------------------------------------------
 
 
-def _configuration() -> Iterator[Finding]:
+def _configuration(*, verbose: bool) -> Iterator[Finding]:
     from streamguard.backends.facts import FACTS, codex_config, collisions, installed
     from streamguard.configuration import from_config
     from streamguard.errors import ConfigError
@@ -199,7 +203,7 @@ def _configuration() -> Iterator[Finding]:
     head, *lines = config.explain().splitlines()
     yield Finding(where, "", "ok", head.removeprefix("# "))
     for line in lines:
-        if not line.rstrip().endswith("  default"):
+        if verbose or not line.rstrip().endswith("  default"):
             yield Finding(where, "", "ok", " ".join(line.split()))
     windows = config.windows
     if not any(windows.values()):

@@ -65,6 +65,7 @@ def test_a_backend_that_is_too_old_is_wrong(diagnosis, monkeypatch, version, cod
     assert version in found["claude"]["text"]
     assert ("upgrade it" in found["claude"]["text"]) == bool(code)
     assert any("query(session_id=...)" in text for text in found)  # its known limits
+    assert "retry.idle.delays 0, 5, 15 s default" in found
 
 
 def test_a_window_that_forestalls_a_backends_own_recovery_is_told(
