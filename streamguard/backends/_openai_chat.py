@@ -50,7 +50,7 @@ def is_plain(fields: Fields) -> bool:
         return False
 
 
-def said_by(chunk: object) -> Said:
+def said_by_chunk(chunk: object) -> Said:
     """What one chunk says; None is Progress."""
     fields = all_fields_of(chunk)
     choices = fields.get("choices")

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, TypeAlias
 
-from streamguard.backends import _openai_chat as chat
 from streamguard.backends import _openai_responses as responses
 from streamguard.backends._fields import fields_of
+from streamguard.backends._openai_chat import is_plain, said_by_chunk
 from streamguard.signals import Signal
 
 # A chunk with a finish_reason, once `adapted` has seen to it that it is the provider's.
@@ -38,11 +38,10 @@ def read(message: object) -> Said:
     """What one message says; None is Progress."""
     fields = fields_of(message)
     kind = fields.get("type")
-    if not isinstance(kind, str):
-        is_plain = fields is not message and chat.is_plain(fields)
-        return None if is_plain else chat.said_by(message)
+    if kind is None:
+        return None if fields is not message and is_plain(fields) else said_by_chunk(message)
     # litellm's types are members of an enum of strings, whose hash is that of their names.
-    handle = responses.EVENTS.get(str.__str__(kind))
+    handle = responses.EVENTS.get(str.__str__(kind)) if isinstance(kind, str) else None
     return None if handle is None else handle(fields)
 
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from streamguard.backends import _openai_chat as chat
 from streamguard.backends import _openai_responses as responses
 from streamguard.backends._fields import Fields, fields_of
+from streamguard.backends._openai_chat import is_plain, said_by_chunk
 from streamguard.signals import Signal
 
 if TYPE_CHECKING:
@@ -55,15 +55,14 @@ def read(message: object) -> Said:
     """What one message says; None is Progress."""
     fields = fields_of(message)
     kind = fields.get("type")
-    if not isinstance(kind, str):
-        is_plain = fields is not message and chat.is_plain(fields)
-        return None if is_plain else chat.said_by(message)
-    handle = _EVENTS.get(kind)
+    if kind is None:
+        return None if fields is not message and is_plain(fields) else said_by_chunk(message)
+    handle = _EVENTS.get(kind) if isinstance(kind, str) else None
     return None if handle is None else handle(fields)
 
 
 def _chunk(event: Fields) -> Said:
-    return chat.said_by(event.get("chunk"))
+    return said_by_chunk(event.get("chunk"))
 
 
 def _derived(_event: Fields) -> Said:
