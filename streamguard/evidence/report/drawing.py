@@ -34,10 +34,14 @@ _ROW: Final = 17
 _STRIP: Final = 13
 _FULL: Final = 100  # messages per second that fill a lane's height
 _CELLS: Final = 200
-# Letters in a line: DejaVu, the widest of the fonts that are asked for, sets the measure.
-_HEAD: Final = 60
-_BOLD: Final = 115
-_PLAIN: Final = 130
+_WIDTHS: Final = (("ijl", 0.45), ("frt .,:;'|()[]/-", 0.6), ("MWm%…@", 1.6), ("w", 1.3))
+# How many n have room in a line, in a name, in a state; and how wide one is in small text.
+_HEAD: Final = 61
+_BOLD: Final = 111
+_PLAIN: Final = 124
+_NAME: Final = 17.4
+_STATE: Final = 21.5
+_SMALL: Final = 6.97
 _STEPS: Final = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
     *(86400, 172800, 604800, 2592000, 31536000),
@@ -126,11 +130,12 @@ def _lines(story: Story) -> Iterator[str]:
 def _legend(y: float, body: list[str]) -> float:
     x = 16.0
     for shape, name in LEGEND:
-        if x + 34 + len(name) * 5.6 > WIDTH:
+        wide = 28 + sum(map(_width, name)) * _SMALL
+        if x + wide > WIDTH:
             x, y = 16.0, y + 20
         body.append(f'<g transform="translate({x} {y - 11})">{shape}</g>')
         body.append(_text(x + 28, y, name, "small soft"))
-        x += 42 + len(name) * 5.6
+        x += wide + 14
     return y
 
 
@@ -150,10 +155,10 @@ class _Picture:
             strip = _STRIP if any(shape.of == "attempt" for shape in lane.shapes) else 0
             height = max(8 + strip + _BARS + (3 + lane.rows * _ROW if lane.rows else 0), 42)
             body.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y}" y2="{y}"/>')
-            body.append(_text(16, y + 17, _cut(lane.name, 22), "who"))
+            body.append(_text(16, y + 17, _cut(lane.name, _NAME), "who"))
             state = lane.summary.split(", ")
             body.append(
-                _text(16, y + 33, _cut(", ".join(state[:2]), 27), f"small state-{lane.state}")
+                _text(16, y + 33, _cut(", ".join(state[:2]), _STATE), f"small state-{lane.state}")
             )
             body.append(
                 f'<g transform="translate({_NAMES} {y})">{"".join(self._lane(lane, strip, height))}</g>'
@@ -261,7 +266,7 @@ def _label(shape: Shape, kind: str, left: float, right: float, y: float) -> str:
         "backoff": "pause",
         "scope": shape.name,
     }
-    most = int((right - left - 6) / 6.7)
+    most = (right - left - 6) / _SMALL
     text = words.get(kind, "")
     text = _cut(text, most) if most >= 4 else ""
     return _text(left + 4, y, text, f"small {kind}-name") if text else ""
@@ -275,12 +280,12 @@ def _tick(at: float, every: float) -> str:
 
 
 def _cut(text: str, most: float) -> str:
-    """As much of `text` as takes the room of `most` small letters."""
+    """As much of `text` as has the room of `most` n."""
     room = most
     for i, letter in enumerate(text):
         room -= _width(letter)
         if room < 0:
-            return f"{text[: max(0, i - 1)]}…"
+            return f"{text[: max(0, i - 2)]}…"
     return text
 
 
@@ -291,10 +296,13 @@ def _wrapped(text: str, most: float) -> list[str]:
 
 
 def _width(letter: str) -> float:
-    """What a letter takes, in small letters."""
+    """What a letter takes, where an n takes 1: as in DejaVu, the widest font that is asked for."""
+    for letters, width in _WIDTHS:
+        if letter in letters:
+            return width
     if unicodedata.east_asian_width(letter) in "WF":
-        return 2.0
-    return 1.6 if letter in "MW@%…" else 1.25 if letter.isupper() else 1.0
+        return 1.6
+    return 1.15 if letter.isupper() else 1.0
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
