@@ -18,7 +18,7 @@ from streamguard import Activity, ConfigError, Recorder, events, idle_guard
 from streamguard.cli import main
 from streamguard.evidence.report import drawing, page, read_run
 from streamguard.evidence.report.drawing import LANES
-from streamguard.evidence.report.story import headline, stories
+from streamguard.evidence.report.story import headline, is_alarm, stories
 from streamguard.evidence.report.tables import ROWS
 from streamguard.evidence.report.words import clock, clock_of, duration, instant, listed, several
 from streamguard.testing import Script, hang, say, tool, tool_start
@@ -122,6 +122,21 @@ def test_a_receipt_says_what_was_left(tape):
         "transcript: build/llm/implement-partial.jsonl",
         "receipt: build/receipts/implement-timeout.json",
     ]
+
+
+@pytest.mark.parametrize(
+    ("left", "is_alarming"),
+    [
+        ("STILL ALIVE: 2 processes (4990, 5012)", True),
+        ("the backend's end is NOT confirmed: it may be alive", True),
+        ("the teardown's end is not recorded: the backend may be alive", True),
+        ("the backend is gone", False),
+        ("uncommitted changes: src/keepalive.py", False),
+    ],
+)
+def test_what_alarms(left, is_alarming):
+    """D5: a backend that may be alive, and nothing else."""
+    assert is_alarm(left) is is_alarming
 
 
 @pytest.mark.parametrize(

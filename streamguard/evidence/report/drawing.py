@@ -106,10 +106,10 @@ def _words(run: Run, told: list[Story], body: list[str]) -> float:
     for story in troubled[:_STORIES]:
         y += 20
         body.append(_text(16, y, _cut(f"{story.session.name}: {story.what}", _BOLD), "who"))
-        for line in [*_lines(story), *(f"Left: {line}" for line in story.left[:3])]:
+        left = [("Left: " + line, "alarm" * is_alarm(line)) for line in story.left[:3]]
+        for line, kind in [*((line, "") for line in _lines(story)), *left]:
             for part in _wrapped(line, _PLAIN):
                 y += 17
-                kind = "alarm" if line.startswith("Left") and is_alarm(line) else ""
                 body.append(_text(30, y, part, kind))
     return y
 

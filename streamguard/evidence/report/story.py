@@ -46,6 +46,7 @@ _TRIED: Final = (
     "GaveUp",
 )
 _MOST: Final = 8
+_ALARMS: Final = ("STILL ALIVE", "the backend's end is NOT", "the teardown's end is not")
 _OWN_NAME: Final = re.compile(r"""^stream (?:'[^']*' |"[^"]*" )?""")
 
 
@@ -81,7 +82,7 @@ def stories(run: Run) -> list[Story]:
 
 def is_alarm(line: str) -> bool:
     """Whether a line tells of a backend that may be alive."""
-    return "alive" in line.lower() or "NOT confirmed" in line
+    return line.startswith(_ALARMS)  # and not if only a file's name says so
 
 
 def headline(told: list[Story]) -> str:
@@ -225,7 +226,7 @@ def _troubles(session: Session) -> list[str]:
 
 
 def _in_flight(facts: Json) -> str:
-    names = [str(name) for name in facts.get("in_flight") or ()]
+    names = [str(name) for name in as_list(facts.get("in_flight"))]
     last, age = facts.get("last_signal"), facts.get("last_message_age")
     said = listed(names) or "nothing"
     if not facts.get("messages"):
@@ -257,8 +258,7 @@ def _left_alive(session: Session, verdict: Mark) -> list[str]:
         return []
     if not torn:
         return ["the teardown's end is not recorded: the backend may be alive"]
-    survivors = torn[-1].facts.get("survivors") or ()
-    if survivors:
+    if survivors := as_list(torn[-1].facts.get("survivors")):
         pids = listed([str(pid) for pid in survivors])
         return [f"STILL ALIVE: {several(len(survivors), 'process', 'processes')} ({pids})"]
     if not torn[-1].facts.get("confirmed"):
