@@ -140,6 +140,7 @@ class Attempt:
             if came := self._output.handle(fd, events):
                 self._came(came, now)
             if not self._output.is_open and not self._output.has_pending:
+                self._output.finish()
                 self._run.output_has_ended()
         else:
             self._run.stdin.handle(fd, events)

@@ -202,13 +202,12 @@ class Sink:
     To set O_NONBLOCK on the one we were given would set it for everybody who shares it.
     """
 
-    def __init__(self, fd: int, *, is_open: bool = True) -> None:
+    def __init__(self, fd: int) -> None:
         self.fd = fd
         self.at_once: int | None = None
-        self.is_open = is_open
+        self.is_open = False
         self._given = fd
-        if is_open:
-            self._open()
+        self._is_known = False
 
     def close(self) -> None:
         """As the command closed its output: our reader must see the end."""
@@ -219,7 +218,11 @@ class Sink:
             os.close(self._given)
             os.open(os.devnull, os.O_RDWR)  # no pipe of ours may become descriptor 1
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Be ready to be written to; once, for all attempts."""
+        if self._is_known:
+            return
+        self.is_open = self._is_known = True
         kind = os.fstat(self._given).st_mode
         if stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(self._given)):
             return  # these never make anybody wait

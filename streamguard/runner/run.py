@@ -53,7 +53,7 @@ class Run:
         self.closed = reserve_standard()
         self.began = time.monotonic()
         self.wakeups = Wakeups(job_control=not settings.foreground)
-        self.sink = Sink(1, is_open=1 not in self.closed)
+        self.sink = Sink(1)
         self.stdin = Stdin(replays=settings.retries > 0, closed=0 in self.closed)
         self.adopts_orphans = not settings.group_only and _adopt_orphans()
         self.attempt = 0
@@ -88,7 +88,10 @@ class Run:
     def open_output(self) -> tuple[int | None, int | None, int | None]:
         """Our end, the command's, and the command's again if it is a terminal."""
         settings = self.settings
+        if 1 in self.closed:
+            return None, None, None
         if settings.pty:
+            self.sink.open()
             if self._terminal is None:
                 from streamguard.runner.terminal import Terminal
 
@@ -96,8 +99,9 @@ class Run:
             ours, theirs = self._terminal.open_for_command()
             self._terminal.pass_keys_on()
             return ours, theirs, theirs
-        if 1 in self.closed or not (settings.watches_output or settings.retries):
+        if not (settings.watches_output or settings.retries):
             return None, None, None
+        self.sink.open()
         return (*os.pipe(), None)
 
     def stderr_for(self, terminal: int | None) -> int | None:
@@ -275,8 +279,6 @@ class Run:
         settings = self.settings
         if self._terminal is not None:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
-        if self._published is not None:
-            self._published.remove()
         if self.evidence is not None:
             self._close_evidence(self.evidence, outcome)
         told = described(outcome, settings, self.attempt, code)
@@ -295,6 +297,12 @@ class Run:
             except OSError as error:
                 say(f"{settings.program}: {settings.status_file}: {error.strerror}")
         return code
+
+    def close(self) -> None:
+        """Leave nothing behind that is for the time of a run only."""
+        self.terminal_as_before()
+        if self._published is not None:
+            self._published.remove()
 
     def _close_evidence(self, evidence: Evidence, outcome: Outcome) -> None:
         error: BaseException | None = None
@@ -324,7 +332,7 @@ def supervise(settings: Settings) -> Never:
         say("".join(traceback.format_exception(error)).rstrip())
         code = OUR_FAILURE  # the kernel and the sentinel end what runs
     if run is not None:
-        run.terminal_as_before()
+        run.close()
     leave(code)
 
 

@@ -59,7 +59,7 @@ class Terminal:
 
     def pass_keys_on(self) -> None:
         """Ours shall do nothing with what is typed."""
-        if self.is_typed_at:
+        if self.is_typed_at and self._is_ours_to_change():
             import termios
             import tty
 
@@ -80,6 +80,8 @@ class Terminal:
             return
         if if_changed_by_us and not self._passes_keys_on:
             return
+        if not self._is_ours_to_change():
+            return
         import termios
 
         # Also from the background, where that would stop us.
@@ -89,6 +91,20 @@ class Terminal:
         except termios.error:
             pass  # it has been hung up
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _is_ours_to_change(self) -> bool:
+        """Not if we are in the background: then it is set as the shell, or another job, needs it."""
+        assert self._fd is not None
+        try:
+            group = os.tcgetpgrp(self._fd)
+            if group != os.getpgrp():
+                os.killpg(group, 0)  # a command's that is dead by now is nobody's
+                return False
+        except ProcessLookupError:
+            return True
+        except OSError:  # it is not the terminal of our session, so it has no background
+            return True
+        return True
 
 
 def _attributes(fd: int) -> list[Any] | None:

@@ -110,6 +110,8 @@ def test_the_end_of_the_commands_output_is_ours(commands):
     process = commands.start(*GUARDED, *sh("echo out; exec >&-; read line; exit 3"), stdin=-1)
     assert process.stdout.read() == b"out\n"  # to its end, while the command lives
     assert process.poll() is None
+    assert comes_true(lambda: _switches(process.pid) == _switches(process.pid, after=1.5))
+    assert _status(process.pid)["State"].startswith("S")
     process.stdin.close()
     assert process.wait() == 3
 

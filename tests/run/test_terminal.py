@@ -254,3 +254,13 @@ def test_ctrl_z_stops_both_and_the_shell_goes_on_with_them(tmux, commands, optio
 def stopped(commands):
     stats = map(read_stat, commands.living())
     return [stat for stat in stats if stat is not None and stat.state == "T"]
+
+
+def test_a_run_in_the_background_leaves_the_terminal_alone(tmux):
+    """It is set as the shell's line editor needs it."""
+    ours = shlex.join(OURS)
+    tmux.type(f"{ours} run --idle 1 -- sh -c 'printf rea; echo dy; exec sleep 600' &")
+    assert tmux.shows("ready")
+    assert tmux.shows("(limit idle=1)")
+    tmux.press("C-r")  # which a line editor knows, and a terminal in its usual mode does not
+    assert tmux.shows("reverse-i-search")
