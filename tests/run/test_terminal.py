@@ -257,10 +257,12 @@ def stopped(commands):
 
 
 def test_a_run_in_the_background_leaves_the_terminal_alone(tmux):
-    """It is set as the shell's line editor needs it."""
+    """It finds it as the shell's line editor has it, and ends while something else runs."""
     ours = shlex.join(OURS)
-    tmux.type(f"{ours} run --idle 1 -- sh -c 'printf rea; echo dy; exec sleep 600' &")
+    tmux.type(f"{ours} run --idle 3 -- sh -c 'printf rea; echo dy; exec sleep 600' &")
     assert tmux.shows("ready")
-    assert tmux.shows("(limit idle=1)")
-    tmux.press("C-r")  # which a line editor knows, and a terminal in its usual mode does not
-    assert tmux.shows("reverse-i-search")
+    tmux.type("cat")
+    assert tmux.shows("(limit idle=3)")
+    tmux.type("hello")
+    assert tmux.shows("hello\nhello")  # what is typed, and what cat says
+    tmux.press("C-d")
