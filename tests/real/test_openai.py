@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import get_args
 
+import anyio
 import pytest
 
 from streamguard import (
     Activity,
     IdleTimeoutError,
+    StreamInterruptedError,
     StreamTruncatedError,
     classify,
     events,
@@ -212,6 +214,24 @@ def test_a_hang_is_noticed_and_the_connection_closed(server, loop):
         assert left(server, number)
 
 
+def test_a_pull_that_the_consumer_cancelled_has_finished_the_stream(server, api):
+    """T8: it would end as if it were complete."""
+
+    async def main():
+        async with client(server) as openai_client:
+            messages = aiter(await opened(openai_client, api) | idle_guard(PATIENT))
+            for _ in range(3):
+                await anext(messages)
+            with anyio.move_on_after(0.2):
+                await anext(messages)
+            with pytest.raises(StreamInterruptedError):
+                await anext(messages)
+
+    server.script(HELLO | stall(after=3))
+    run(main)
+    assert left(server)
+
+
 def test_a_stream_that_ends_too_early_is_no_success(server, api):
     """T10: the client just ends."""
     server.script(HELLO | end(after=3))
@@ -265,7 +285,7 @@ def numbers(got):
     return [message.sequence_number for message in got.messages]
 
 
-async def talked(server, *prompts, idle=WINDOW, **create):
+async def talked(server, *prompts, idle=PATIENT, **create):
     """What came for each prompt of a session, and where it stands then."""
     async with client(server) as openai_client:
         conversation = backend.session(openai_client, model="m", prompt=prompts[0], **create)
@@ -280,7 +300,7 @@ async def talked(server, *prompts, idle=WINDOW, **create):
 def test_a_background_response_is_gone_on_from_without_loss_or_double(server, loop):
     """R6: after a hang, and after the connection that followed it has broken, too."""
     server.script(text("a", "b", "c") | stall(after=6), rest() | reset(after=1))
-    [got], point = run(talked, server, "Go", loop=loop)
+    [got], point = run(talked, server, "Go", idle=WINDOW, loop=loop)
     assert got.error is None
     assert numbers(got) == list(range(11))
     begun, first, second = server.requests
@@ -321,7 +341,7 @@ def test_the_next_prompt_goes_on_from_the_response_before(server):
 
 def test_what_never_began_is_asked_again_behind_the_response_before(server):
     server.script(HELLO, status(503), HELLO)
-    said, _ = run(talked, server, "One", "Two", idle=PATIENT)
+    said, _ = run(talked, server, "One", "Two")
     assert [each.error for each in said] == [None] * 2
     asked = [(r.prompt, r.body.get("previous_response_id")) for r in server.requests]
     assert asked == [("One", None), ("Two", "resp_1"), ("Two", "resp_1")]
@@ -329,7 +349,7 @@ def test_what_never_began_is_asked_again_behind_the_response_before(server):
 
 def test_a_limit_on_requests_is_waited_out(server):
     server.script(status(429, retry_after=1), HELLO)
-    [got], _ = run(talked, server, "Go", idle=PATIENT)
+    [got], _ = run(talked, server, "Go")
     assert got.error is None
     assert got.seconds >= 1
 
@@ -337,14 +357,14 @@ def test_a_limit_on_requests_is_waited_out(server):
 def test_what_ran_in_the_foreground_is_not_asked_again_once_it_has_said_something(server):
     """R3: its connection was its life."""
     server.script(HELLO | stall(after=5))
-    [got], _ = run(talked, server, "Go", background=False)
+    [got], _ = run(talked, server, "Go", idle=WINDOW, background=False)
     assert isinstance(got.error, IdleTimeoutError)
     assert got.error.gave_up == "unsafe"
 
 
 def test_what_ran_in_the_foreground_and_said_nothing_is_asked_again(server):
     server.script(HELLO | stall(after=2), HELLO)
-    [got], _ = run(talked, server, "Go", background=False)
+    [got], _ = run(talked, server, "Go", idle=WINDOW, background=False)
     assert got.error is None
     assert [request.method for request in server.requests] == ["POST", "POST"]
 
