@@ -148,7 +148,7 @@ class GuardedIterator(AsyncIterator[T]):
 
     def __init__(self, origin: AsyncIterable[T], attempt: Attempt) -> None:
         self.attempt = attempt
-        source = origin if attempt.mode == "off" else adapted(origin)
+        source = adapted(origin) if attempt.mode == "enforce" else origin
         self._source = Source(source, aiter(source))
         self._watch = attempt.watch
         self._reading = attempt.reading

@@ -80,7 +80,7 @@ class Link(Generic[T]):
             if inspect.isawaitable(origin):
                 origin = await origin
         attempt.origin = origin
-        source = adapted(origin)
+        source = adapted(origin) if attempt.mode == "enforce" else origin
         return Source(source, aiter(source))
 
     async def _connect(self, attempt: Attempt) -> None:

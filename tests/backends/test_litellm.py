@@ -115,6 +115,14 @@ def test_an_end_that_was_made_up_is_a_cut(loop):
     assert stream.closed
 
 
+@pytest.mark.parametrize("mode", ["warn", "off"])
+def test_a_guard_that_only_looks_on_takes_nothing_out(loop, mode):
+    """T11"""
+    got = []
+    loop.run(taken, CustomStreamWrapper(chunk(content="hi")) | idle_guard(180, mode=mode), got)
+    assert got == [None, "stop"]
+
+
 def test_an_end_that_was_made_up_is_a_cut_in_a_session_as_well(loop):
     @asynccontextmanager
     async def opened(_point):
