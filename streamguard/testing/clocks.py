@@ -97,6 +97,8 @@ class VirtualLoop(JumpingLoop, asyncio.SelectorEventLoop):
         """Nothing can run now: wait for threads, else jump, else wait for the outside."""
         if self._is_held():
             return poll(WORKER_LOOK)
+        if ready := poll(0):  # from a thread that has ended since the loop looked
+            return ready
         outside = self._outside()
         if (due := self._next_timer()) < math.inf:
             if outside and self._io_grace and (ready := poll(self._io_grace)):

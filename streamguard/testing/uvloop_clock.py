@@ -154,9 +154,12 @@ class VirtualUvloop(JumpingLoop, uvloop.Loop):  # type: ignore[misc]  # pyright:
         self._run_timers()
 
     def _pass_time(self) -> bool:
-        """Nothing can run now: whether time has jumped. Else the outside is waited for."""
+        """Nothing can run now: whether something has changed. Else the outside is waited for."""
         if self._is_held():
             self._set_alarm(clocks.WORKER_LOOK, self._look_on)
+        elif self._outside.poll(0):  # from a thread that has ended since the loop looked
+            self._quiet = 0
+            return True
         elif (due := self._next_timer()) < math.inf:
             if not (self._went_outside and self._io_grace) or self._had_grace:
                 self._set_time(max(self._now, due))

@@ -28,6 +28,7 @@ from streamguard.testing.clocks import (
     virtual_clock,
     virtual_options,
 )
+from streamguard.testing.jumping import JumpingLoop
 
 every = pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
 # Both are asyncio's, with their own ways to find out that nothing can run.
@@ -162,6 +163,29 @@ def test_a_job_in_the_executor_holds_the_clock(backend):
         return loop.time()
 
     assert run_virtual(main, backend=backend) == START
+
+
+@asyncios
+def test_a_thread_that_ends_while_the_loop_looks_lets_no_time_pass(backend, monkeypatch):
+    """Between the loop's look at what is ready and its question whether a thread still works."""
+    genuine = JumpingLoop._anyio_worker_busy
+
+    def ask_late(loop):
+        time.sleep(0.03)
+        return genuine(loop)
+
+    monkeypatch.setattr(JumpingLoop, "_anyio_worker_busy", ask_late)
+
+    async def main():
+        began = anyio.current_time()
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.sleep, 1000)
+            await anyio.to_thread.run_sync(time.sleep, 0.02)
+            elapsed = anyio.current_time() - began
+            group.cancel_scope.cancel()
+        return elapsed
+
+    assert run_virtual(main, backend=backend) == 0
 
 
 @asyncios
