@@ -110,7 +110,7 @@ class Attempt:
         self.origin: object = None  # what is iterated, where it is known
         self.watch = Watch(limits)
         self.activity = plan.activity or Activity()
-        self.reading = Reading(plan.backend, plan.expected)
+        self.reading = Reading(plan.backend)
         self.loop: Loop | None = None
         self.pull: Cuttable | None = None
         self.block: Cuttable | None = None
@@ -171,10 +171,15 @@ class Attempt:
         if any(recorder.reads_all for recorder in recording.among(self.plan.observers)):
             self.reading.read_all()
 
+    def comes_from(self, origin: object) -> None:
+        """`origin` is what is iterated."""
+        self.origin = origin
+        if self.plan.expected is not None:
+            self.reading.expect(self.plan.expected, origin)
+
     def connected(self, plan: Plan) -> None:
         """The backend was opened within the attempt, and `plan` has the handles it came with."""
         self.plan = plan
-        self.reading.expect(plan.expected)
         self.lease()
         self._supervise()
 

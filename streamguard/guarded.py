@@ -116,7 +116,7 @@ class Guarded(Generic[T]):
             if plan.process is None and process is not None:
                 plan = replace(plan, process=process)
             attempt = Attempt(plan, limits, mode)
-            attempt.origin = self._source
+            attempt.comes_from(self._source)
             self._messages = GuardedIterator(self._source, attempt)
         return self._messages
 

@@ -66,7 +66,7 @@ class Plan:
     stamps: tuple[Stamp, ...] = ()
     observers: tuple[Observer, ...] = ()
     backend: Backend | None = None
-    # Whose messages it will be, as the client shows: it says what an end without any means (T10).
+    # Whose client it is: of its own stream, an end without any message means what it does there (T10).
     expected: Backend | None = None
     mode: Mode | None = None
     # These want a task of their own for the stream: such a plan makes a session of its source.

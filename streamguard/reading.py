@@ -52,22 +52,25 @@ class Reading:
         "plain",
     )
 
-    def __init__(self, given: Backend | None, expected: Backend | None = None) -> None:
+    def __init__(self, given: Backend | None) -> None:
         self._given = given
+        self._is_expected = False
         self._failed = False
         self._is_reading_all = False
         self._unknown: set[type] | frozenset[type] = _NO_TYPES
         self._readers = _NO_READERS  # by type of message; replaced, never changed
         self._repeated: object = None
         self.backend = given
-        self.expect(expected)
         # The latest type whose every message is plain progress: it needs no reading.
         self.plain: type | None = None
 
-    def expect(self, backend: Backend | None) -> None:
-        """It will most likely be this one's, as far as that says what no message at all means."""
-        self._is_expected = backend is not None and self.backend is None
-        self.backend = self.backend or backend
+    def expect(self, backend: Backend, stream: object) -> None:
+        """It is the stream of a client of that backend, which says what no message at all means.
+
+        What a user makes of such a stream may have none, and end well.
+        """
+        if self.backend is None and backends.is_own(backend, stream):
+            self.backend, self._is_expected = backend, True
 
     def read_all(self) -> None:
         """From here on somebody wants to see each message."""
@@ -89,7 +92,7 @@ class Reading:
             return PROGRESS
 
     def _find(self, message: object) -> Reader | None:
-        if self._is_expected:  # but whoever yields something else than the client does is his own
+        if self._is_expected:  # from here on its messages speak for themselves
             self._is_expected, self.backend = False, None
         backend = self._given or backends.find(message)
         if backend is None:

@@ -26,7 +26,17 @@ from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
 from streamguard.errors import ConfigError
 from streamguard.signals import SIGNALS, Reader, Signal
 
-__all__ = ["NAMES", "Backend", "Client", "Readable", "adapted", "find", "of_client", "resolve"]
+__all__ = [
+    "NAMES",
+    "Backend",
+    "Client",
+    "Readable",
+    "adapted",
+    "find",
+    "is_own",
+    "of_client",
+    "resolve",
+]
 
 S = TypeVar("S")
 
@@ -131,6 +141,14 @@ def of_client(client: object) -> tuple[Backend, Client] | None:
     handles_of = getattr(_module(backend.name), "of_client", None)
     client_ = None if handles_of is None else handles_of(client)
     return None if client_ is None else (backend, client_)
+
+
+def is_own(backend: Backend, stream: object) -> bool:
+    """Whether `stream` is of the backend's own making, or of ours for it, and no user's."""
+    frame = getattr(stream, "ag_frame", None)
+    home = frame.f_globals.get("__name__") if frame is not None else type(stream).__module__
+    root = str(home).partition(".")[0]
+    return root == "streamguard" or _BY_ROOT_PACKAGE.get(root) == backend.name
 
 
 _ACCEPTED = (

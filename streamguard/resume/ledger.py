@@ -161,7 +161,7 @@ class Noted(Reading):
     __slots__ = ("_clock", "_ledger", "is_replayed")
 
     def __init__(self, plan: Plan, ledger: Ledger, clock: Callable[[], float]) -> None:
-        super().__init__(plan.backend, plan.expected)
+        super().__init__(plan.backend)
         self._ledger = ledger
         self._clock = clock
         self.is_replayed = False

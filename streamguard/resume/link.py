@@ -79,7 +79,7 @@ class Link(Generic[T]):
             origin = origin(prompt)
             if inspect.isawaitable(origin):
                 origin = await origin
-        attempt.origin = origin
+        attempt.comes_from(origin)
         source = adapted(origin) if attempt.mode == "enforce" else origin
         return Source(source, aiter(source))
 

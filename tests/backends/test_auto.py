@@ -249,5 +249,15 @@ def test_what_cannot_read_is_refused_where_it_is_written(read, why):
 
 
 def test_the_public_surface_is_small():
-    names = {"NAMES", "Backend", "Client", "Readable", "adapted", "find", "of_client", "resolve"}
+    names = {
+        "NAMES",
+        "Backend",
+        "Client",
+        "Readable",
+        "adapted",
+        "find",
+        "is_own",
+        "of_client",
+        "resolve",
+    }
     assert set(backends.__all__) == names

@@ -18,15 +18,18 @@ from streamguard import (
     Connection,
     StreamTruncatedError,
     idle_guard,
-    idle_timeout,
     inflight_tool_gate,
 )
 from streamguard.backends import claude
 from streamguard.backends.claude import client as claude_client
-from streamguard.testing import FakeClient
+from streamguard.testing import FakeClient, call
 from tests.support import take
 
 sdk = pytest.importorskip("claude_agent_sdk")
+from tests.backends.claude_cli import Clis  # noqa: E402 - it needs the SDK
+
+# A turn that ends leaves the SDK's inner generator to the collector, of which trio warns.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'claude_agent_sdk:ResourceWarning")
 
 
 def of(client, **knobs):
@@ -145,24 +148,41 @@ def test_no_sdk_is_imported_for_it():
 # -- an end without a word ---------------------------------------------------------------------------
 
 
-async def nothing():
-    return
-    yield
+async def made_of(messages):
+    """What a user makes of a stream, and what may well be nothing."""
+    async for message in messages:
+        if isinstance(message, sdk.AssistantMessage):
+            yield message
 
 
-async def own_words():
-    yield "hello"
-
-
-@pytest.mark.parametrize("source", [nothing, own_words])
-def test_an_end_without_any_message(loop, source):
-    """T10: of a Claude client's stream it is no end; what a user makes of one is his own."""
+@pytest.mark.parametrize("whose", ["the client's", "the user's"])
+def test_an_end_without_any_message(loop, monkeypatch, whose):
+    """T10: of the client's own stream it is no end; of what a user makes of it, nobody knows."""
+    Clis([[lambda cli: call(cli._send.close)]]).install(monkeypatch)
 
     async def main():
-        guard = idle_timeout(60) | idle_guard(60, client=sdk.ClaudeSDKClient())
-        taken = await take(source() | guard)
-        assert taken.messages == (["hello"] if source is own_words else [])
-        assert type(taken.error) is (StreamTruncatedError if source is nothing else type(None))
+        client = sdk.ClaudeSDKClient()
+        await client.connect()
+        await client.query("go")
+        stream = client.receive_response()
+        source = stream if whose == "the client's" else made_of(stream)
+        taken = await take(source | idle_guard(60, client=client))
+        assert taken.messages == []
+        kind = StreamTruncatedError if whose == "the client's" else type(None)
+        assert type(taken.error) is kind
+        await client.disconnect()
+
+    loop.run(main)
+
+
+def test_a_session_of_claudes_that_says_nothing(loop, monkeypatch):
+    """T10: its streams are Claude's own."""
+    Clis([[lambda cli: call(cli._send.close)]]).install(monkeypatch)
+
+    async def main():
+        async with claude.session(prompt="go") | idle_guard(60) as chat:
+            with pytest.raises(StreamTruncatedError):
+                await anext(aiter(chat))
 
     loop.run(main)
 

@@ -28,7 +28,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
 ]
 
-WINDOW = 3.0
+WINDOW = 3.0  # of a hang
+# Of what is none, and how long that is silent. Wide, so that a busy CLI is no hang either.
+WIDE, SILENT = 6.0, 9.0
 LOOPS = ["asyncio", "trio"]
 
 
@@ -90,18 +92,18 @@ def test_a_session_that_goes_well(loop, server, backends, options_for):
 
 
 def test_a_long_tool_is_left_alone(server, backends, options_for, tmp_path):
-    """T5: it is silent for two windows, and then the turn goes on."""
+    """T5: it is silent for longer than the window, and then the turn goes on."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     server.script(shell(f"cat {fifo}"), forever=text("Done."))
     events = Events()
 
     async def main():
-        guard = idle_guard(WINDOW, first=PATIENT, observer=events)
+        guard = idle_guard(WIDE, first=PATIENT, observer=events)
 
         async def feed():
             file = await opened_by_a_reader(fifo)
-            await anyio.sleep(2 * WINDOW)  # the silence itself
+            await anyio.sleep(SILENT)
             os.write(file, b"fed")
             os.close(file)
 
@@ -133,13 +135,13 @@ def test_a_human_who_takes_longer_than_the_window(loop, way, server, backends, o
     events = Events()
 
     async def permit(name, given, context):
-        await anyio.sleep(2 * WINDOW)
+        await anyio.sleep(SILENT)
         return sdk.PermissionResultAllow()
 
     async def main():
         activity = Activity("issue-7")
         # The permission alone is shown: no tool is known to be in flight.
-        guard = idle_guard(WINDOW, first=PATIENT, activity=activity, observer=events, read=_plain)
+        guard = idle_guard(WIDE, first=PATIENT, activity=activity, observer=events, read=_plain)
         options = options_for(permission_mode="default", can_use_tool=permit)
         if way == "session":
             async with claude.session(options, prompt="One") | guard as chat:
@@ -206,7 +208,7 @@ def test_one_that_is_deaf_to_interrupts_is_replaced(loop, server, backends, opti
 
     async def main():
         guard = idle_guard(
-            PATIENT, tools=WINDOW, disconnect_timeout=2, kill_grace=0.5, observer=events
+            PATIENT, tools=WINDOW, disconnect_timeout=3, kill_grace=0.5, observer=events
         )
         resume = reconnecting_resume(retries=20, backoff=[0])
         async with claude.session(options_for(), prompt="One") | guard | resume as chat:
