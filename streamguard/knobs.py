@@ -128,7 +128,10 @@ def _idle(value: Seconds | str | None) -> Mapping[str, float | None]:
         return {"idle": optional_seconds(value, "idle")}
     if value not in PACES:
         names = ", ".join(map(repr, PACES))
-        raise ConfigError(f"idle={value!r}: use seconds, or one of the presets {names}")
+        raise ConfigError(
+            f"idle={value!r}: use seconds (a number, such as idle=180, and no text), or one of the "
+            f"presets {names}"
+        )
     return PACES[value]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, overload
@@ -154,6 +155,11 @@ def keep_alive(every: Seconds, make: Callable[[], V], /) -> HostingOperator[V]:
     interval = seconds(every, "every")
     if not callable(make):
         raise ConfigError(f"keep_alive({every!r}, {make!r}): give it a function of no arguments")
+    if inspect.iscoroutinefunction(make):
+        raise ConfigError(
+            f"keep_alive({every!r}, {make!r}): it is called where nothing is awaited, so what it "
+            "makes would be a coroutine; give it a plain function"
+        )
     return HostingOperator(
         Plan(keep_alive=KeepAlive(interval, make)), f"keep_alive({every!r}, {make!r})"
     )

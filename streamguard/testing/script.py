@@ -123,8 +123,14 @@ def _flat(parts: Iterable[Step | Script]) -> Iterator[Step]:
     for part in parts:
         if isinstance(part, Script):
             yield from part.steps
-        else:
+        elif isinstance(part, Emit | Act | Repeat):
             yield part
+        else:  # said here, and not when it is played
+            name = getattr(part, "__name__", None)
+            hint = (
+                f"call it, {name}()" if callable(part) and name else "say('...') makes a message"
+            )
+            raise TypeError(f"{part!r} is no step of a script: {hint}")
 
 
 def _unrolled(steps: tuple[Step, ...]) -> Iterator[Emit | Act]:

@@ -166,7 +166,8 @@ def test_a_preset_that_there_is_not():
     with pytest.raises(ConfigError) as refused:
         idle_guard("token")
     assert str(refused.value) == (
-        "idle='token': use seconds, or one of the presets 'tokens', 'messages', 'command'"
+        "idle='token': use seconds (a number, such as idle=180, and no text), or one of the presets "
+        "'tokens', 'messages', 'command'"
     )
 
 

@@ -173,3 +173,13 @@ def test_a_second_turn_of_a_stream_that_was_open(loop):
                 await said(chat.ask("more"))
 
     loop.run(main)
+
+
+def test_what_it_makes_is_awaited_by_nobody():
+    """O11, T12: refused where it is written."""
+
+    async def make():
+        return "ping"
+
+    with pytest.raises(ConfigError, match="give it a plain function"):
+        keep_alive(15, make)

@@ -208,3 +208,13 @@ def test_a_script_plays_in_real_time_too(backend):
     seen = anyio.run(timed, script, backend=name, backend_options=options)
     assert [each for _, each in seen] == [Said("x"), Said("y")]
     assert seen[1][0] > 0.017  # uvloop counts whole milliseconds
+
+
+@pytest.mark.parametrize(
+    ("part", "said"), [(hang, r"call it, hang\(\)"), ("a", r"say\('...'\) makes a message")]
+)
+def test_what_is_no_step_is_refused_where_it_is_written(part, said):
+    with pytest.raises(TypeError, match=said):
+        Script(say("x"), part)
+    with pytest.raises(TypeError, match=said):
+        Script() + part
