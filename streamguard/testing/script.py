@@ -119,7 +119,7 @@ class Script:
         return f"Script({', '.join(map(repr, self.steps))})"
 
 
-def _flat(parts: Iterable[Step | Script]) -> Iterator[Step]:
+def _flat(parts: Iterable[object]) -> Iterator[Step]:
     for part in parts:
         if isinstance(part, Script):
             yield from part.steps
