@@ -128,6 +128,7 @@ class Recorder(Recording):
         self._flow, self._step, self._agent = flow, step, agent
         self.reads_all = transcript
         self._marks = Marks()
+        self._entered = 0
         self._streams: weakref.WeakKeyDictionary[Activity, Stream] = weakref.WeakKeyDictionary()
         self._latest_stream: dict[tuple[str, str], weakref.ref[Stream]] = {}
         _recorders.add(self)
@@ -174,6 +175,7 @@ class Recorder(Recording):
 
     def __enter__(self) -> Self:
         recording.enter(self)
+        self._entered += 1
         return self
 
     def __exit__(
@@ -183,8 +185,7 @@ class Recorder(Recording):
         traceback: TracebackType | None,
         /,
     ) -> None:
-        recording.leave(self)
-        self._settle()
+        self._leave()
         if loops.current_or_none() is None:
             self.flush()
         # Else nothing may block: it is written soon, and before the program ends.
@@ -199,10 +200,15 @@ class Recorder(Recording):
         traceback: TracebackType | None,
         /,
     ) -> None:
-        recording.leave(self)
-        self._settle()
+        self._leave()
         with anyio.CancelScope(shield=True):
-            await in_thread(self.flush)
+            await self._wait_for(self.flush)
+
+    def _leave(self) -> None:
+        recording.leave(self)
+        self._entered -= 1
+        if not self._entered:  # else a task that shares it may still be waiting for a decision
+            self._settle()
 
     def _settle(self) -> None:
         """Nobody will decide any more what was undecided."""
@@ -222,8 +228,11 @@ class Recorder(Recording):
         self._stream_of(activity).awaits_decision = True
 
     async def written(self) -> None:
+        await self._wait_for(partial(writer.flush, WORTH))
+
+    async def _wait_for(self, flush: Callable[[], bool]) -> None:
         try:
-            await in_thread(partial(writer.flush, WORTH))
+            await in_thread(flush)
         except RuntimeError:  # no thread can be begun any more: it is written at the program's end
             events.logger.exception("%r could not wait for what it writes", self)
 

@@ -159,7 +159,7 @@ class Stream:
 
     def told(self, event: Event) -> None:
         """Something happened."""
-        self._epoch = time.time() - self._clock()
+        self._epoch = time.time() - event.at
         self._queue.append((event.at, None, event))
         if not self._is_due:
             self._ask()

@@ -591,10 +591,32 @@ def test_the_rest_of_a_program_goes_on_without_threads(run, monkeypatch, caplog)
     recorder = run.recorder()
 
     async def main():
-        with recorder:
+        async with recorder:
             return await take(hanging(1) | idle_guard(0.05))
 
     assert isinstance(anyio.run(main).error, IdleTimeoutError)
     assert "could not wait for what it writes" in caplog.text
     assert recorder.flush()
     assert run.receipt()["final_action"] == "fail"
+
+
+def test_a_task_that_leaves_a_shared_recorder_decides_nothing_for_the_others(loop, run):
+    """E1: the other's verdict is yet to be followed by a retry."""
+
+    async def main():
+        recorder = run.recorder()
+
+        async def leave_in_between():
+            with recorder:
+                await anyio.sleep(70)  # the verdict is at 60 s, the retry when it is torn down
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(leave_in_between)
+            async with recorder:
+                pipe = idle_guard(60, read=said, disconnect=Disconnect(20))
+                opened = session(opener(1, []), prompt="Fix it") | pipe | reconnecting_resume()
+                async with opened as chat:
+                    assert len([message async for message in chat]) == 7
+
+    loop.run(main)
+    assert [line["final_action"] for line in run.timeouts()] == ["retry"]
