@@ -48,7 +48,7 @@ def measure(rounds: int, lines: int, gigabytes: int) -> list[Figure]:
         return [
             *_start(rounds),
             *_bytes(Path(folder), "100 MB", 100, rounds // 2 + 1, hold=2.0),
-            *(_bytes(Path(folder), "1 GB", 1000, 3 * gigabytes, hold=1.2) if gigabytes else ()),
+            *(_bytes(Path(folder), "1 GB", 1000, 7 * gigabytes, hold=1.2) if gigabytes else ()),
             *_latency(lines),
             *_while_nothing_happens(),
         ]

@@ -37,7 +37,7 @@ _NEVER = float("inf")
 # What decides is loaded when the command has run for so long and then paused; at the latest, when
 # half of the shortest limit is gone.
 _LOADING = 0.05
-_PAUSE = 0.005
+_PAUSE = 0.02
 _LATEST = 1.0
 # After so many bytes in which no line could be JSON, none will be.
 _EARLY_BYTES = 1 << 16
@@ -231,7 +231,9 @@ class Attempt:
             self._judge.waits(now)
         else:
             self._judge.is_kept(now)
-        if now < self._judge.deadline() or self._has_more():
+        if now < self._judge.deadline():
+            return
+        if self._output is not None and self._output.has_more():
             return  # what has arrived goes before any verdict (T3)
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
@@ -239,13 +241,6 @@ class Attempt:
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
-
-    def _has_more(self) -> bool:
-        if self._output is None or self._output.source is None or not self._output.is_waiting:
-            return False
-        poll = select.poll()
-        poll.register(self._output.source, select.POLLIN)
-        return any(events & select.POLLIN for _, events in poll.poll(0))
 
     def _time_is_up(self, now: float) -> None:
         window = self._settings.total

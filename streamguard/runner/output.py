@@ -20,6 +20,7 @@ _PAGE = 4096
 _LARGE = 1 << 20
 _PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _SPLICE_FLAGS = 1 | 2  # MOVE | NONBLOCK
+_MOVES = 64
 
 IN = select.POLLIN
 OUT = select.POLLOUT
@@ -42,6 +43,8 @@ class Output:
         self._portion = _PORTION
         self._is_blocked = False
         poll.register(source, IN)
+        self._source_alone = select.poll()
+        self._source_alone.register(source, IN)
         if sink.is_open:
             poll.register(sink.fd, 0)  # so that we hear when our reader goes
         else:
@@ -118,7 +121,21 @@ class Output:
             self._wait_for_reader()
         return chunk
 
+    def has_more(self) -> bool:
+        """Whether there is something to be read now, and room for it as far as is known."""
+        return self.is_open and not self._is_blocked and bool(self._source_alone.poll(0))
+
     def _splice(self) -> int:
+        """As much as comes without a pause: a turn of the loop costs more than the move."""
+        moved = 0
+        for _ in range(_MOVES):
+            count = self._splice_once()
+            moved += count
+            if not count or not self.has_more():
+                break
+        return moved
+
+    def _splice_once(self) -> int:
         assert self.source is not None
         try:
             count = os.splice(self.source, self._sink.fd, _LARGE, flags=_SPLICE_FLAGS)
