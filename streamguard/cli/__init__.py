@@ -66,5 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(argument: str) -> int:
-    print(f"streamguard: unknown argument '{argument}'\n{USAGE}", file=sys.stderr)
+    from streamguard.cli.arguments import guess
+
+    hint = guess(argument, COMMANDS)
+    print(f"streamguard: unknown argument '{argument}'{hint}\n{USAGE}", file=sys.stderr)
     return EXIT_USAGE

@@ -20,6 +20,10 @@ class UsageError(Exception):
     """What is wrong with the command line, for the person who wrote it."""
 
 
+class ConfiguredWrongError(UsageError):
+    """What is wrong with a file or the environment, where no help on the command line helps."""
+
+
 class Option:
     """One option: where its value goes, and what makes a value of its text (None: a flag)."""
 
@@ -88,7 +92,16 @@ def _name(written: str, options: Mapping[str, Option]) -> str:
         return found[0]
     if found:
         raise UsageError(f"option '--{written}' could be any of --{', --'.join(sorted(found))}")
-    raise UsageError(f"there is no option '--{written}'")
+    long = [name for name in options if len(name) > 1]
+    raise UsageError(f"there is no option '--{written}'{guess(written, long, '--')}")
+
+
+def guess(word: str, known: Sequence[str], dashes: str = "") -> str:
+    """What `word` may have been meant to be, as the end of a sentence; empty if that is not clear."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean '{dashes}{near[0]}'?" if near else ""
 
 
 def _next(option: str, left: list[str]) -> str:

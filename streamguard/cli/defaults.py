@@ -19,10 +19,10 @@ _SHARED = "pyproject.toml"
 
 
 def configured() -> dict[str, Any]:
-    """Values by the names of `runner.settings`, and `mode`. UsageError if they cannot be used."""
+    """Values by the names of `runner.settings`, and `mode`; ConfiguredWrongError if they are no good."""
     if not (any(map(os.environ.get, _VARIABLES)) or _may_have_a_file()):
         return {}
-    from streamguard.cli.arguments import UsageError
+    from streamguard.cli.arguments import ConfiguredWrongError
     from streamguard.config import mode_in_force
     from streamguard.configuration import Configuration, files
     from streamguard.errors import ConfigError
@@ -34,7 +34,7 @@ def configured() -> dict[str, Any]:
         if "signal" in found:
             found["signal"] = _signal(found["signal"])
     except ConfigError as error:
-        raise UsageError(str(error)) from None
+        raise ConfiguredWrongError(str(error)) from None
     return found
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 
 from streamguard.cli import agents
-from streamguard.cli.arguments import Option, UsageError, WrongValueError, parse
+from streamguard.cli.arguments import (
+    ConfiguredWrongError,
+    Option,
+    UsageError,
+    WrongValueError,
+    parse,
+)
 from streamguard.cli.durations import seconds, written
 from streamguard.runner.outcome import OUR_FAILURE, say
 from streamguard.runner.settings import EXIT_GRACE, Settings
@@ -68,6 +74,7 @@ The names of claude-print are understood too: --timeout (--total), --first-outpu
 --stream-json-timeout (--first-json), --stop-hook-timeout (--turn).
 """
 
+_A_DAY = 86400
 _ALIASES = {
     "timeout": "total",
     "first-output-timeout": "first",
@@ -78,9 +85,15 @@ _ALIASES = {
 
 def _duration(text: str) -> float | None:
     try:
-        return seconds(text) or None
+        value = seconds(text) or None
     except ValueError:
         raise WrongValueError("use a duration such as 90, 1.5m or 2h (0 = off)") from None
+    if text.isdigit() and value is not None and value > _A_DAY:
+        say(
+            f"{PROGRAM}: warning: {text} is {value / 3600:.0f} hours; if milliseconds are meant, "
+            f"write {value / 1000:g}"
+        )
+    return value
 
 
 def _durations(text: str) -> tuple[float, ...]:
@@ -162,6 +175,9 @@ def main(words: Sequence[str]) -> int:
             print(HELP, end="")
             return 0
         settings = settings_of(said, command)
+    except ConfiguredWrongError as error:
+        say(f"{PROGRAM}: {error}")
+        return OUR_FAILURE
     except UsageError as error:
         say(f"{PROGRAM}: {error}\nTry 'streamguard run --help'.")
         return OUR_FAILURE
@@ -184,6 +200,7 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
     settings.only_warn, settings.is_off = mode == "warn", mode == "off"
     for name, value in values.items():
         setattr(settings, name, value)
+    settings.watches_tools = values.get("tools") is not None
     settings.speaks_json = agents.speaks_json(command)
     if settings.watches_output and "exit_grace" not in values and not agents.stays_open(command):
         settings.exit_grace = EXIT_GRACE
@@ -199,6 +216,12 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
 
 
 def _warn(settings: Settings) -> None:
+    # In a script it may be meant so, and what it writes to standard error is the command's alone.
+    if settings.shortest_limit == float("inf") and os.isatty(2):
+        say(
+            f"{PROGRAM}: warning: no limit is on, so nothing ends the command if it hangs: say "
+            "--idle 15m, or write it below [run] in streamguard.toml"
+        )
     if settings.idle is not None and (advice := agents.silent_by_design(settings.command)):
         say(
             f"{PROGRAM}: warning: {os.path.basename(settings.command[0])} writes nothing until it "

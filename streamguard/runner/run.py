@@ -181,7 +181,7 @@ class Run:
         if self._published is None:
             self._published = Published.for_this_process()
         watch = judge.watch
-        state = "stopping" if is_stopping else "working" if watch.turn_open else "waiting"
+        state = "stopping" if is_stopping else "working" if watch.turn_open else "between turns"
         self._published.write(
             kind="run",
             name=self.settings.command[0].rpartition("/")[2],
@@ -295,7 +295,7 @@ class Run:
             try:
                 write_status(settings.status_file, told)
             except OSError as error:
-                say(f"{settings.program}: {settings.status_file}: {error.strerror}")
+                say(f"{settings.program}: --status-file {settings.status_file}: {error.strerror}")
         return code
 
     def close(self) -> None:

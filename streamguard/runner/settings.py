@@ -21,6 +21,7 @@ class Settings:
     first: float | None = None
     first_json: float | None = None
     tools: float | None = TOOLS
+    watches_tools: bool = False  # `tools` was asked for: enough to look at the output
     turn: float | None = None
     exit_grace: float | None = None
     total: float | None = None
@@ -52,10 +53,13 @@ class Settings:
     def watches_output(self) -> bool:
         """Whether anything depends on what the command writes."""
         limits = (self.idle, self.first, self.first_json, self.turn, self.exit_grace)
-        return any(limit is not None for limit in limits) or self.record is not None
+        is_limited = self.watches_tools or any(limit is not None for limit in limits)
+        return is_limited or self.record is not None
 
     @property
     def shortest_limit(self) -> float:
         """The soonest that anything could have to be decided."""
-        limits = (self.idle, self.first, self.first_json, self.turn, self.exit_grace, self.total)
+        limits = [self.idle, self.first, self.first_json, self.turn, self.exit_grace, self.total]
+        if self.watches_tools:
+            limits.append(self.tools)
         return min((limit for limit in limits if limit is not None), default=float("inf"))

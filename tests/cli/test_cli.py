@@ -50,6 +50,11 @@ def test_an_unknown_argument_is_named_on_stderr_with_exit_2(arguments, capsys):
     assert "usage: streamguard" in err
 
 
+def test_a_mistyped_command_is_told_what_it_may_have_been(capsys):
+    assert main(["rnu"]) == 2
+    assert "'rnu'; did you mean 'run'?\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_that_exits_0(name):
     done = run("-m", "streamguard", name, "--help")

@@ -119,6 +119,28 @@ def test_wrong_usage_is_125_and_points_to_the_help(commands, words):
     assert done.err.endswith("Try 'streamguard run --help'.\n")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("--idel", "--idle"), ("--retry-cmd", "--resume-cmd")]
+)
+def test_a_mistyped_option_is_told_what_it_may_have_been(commands, wrong, meant):
+    assert f"'{wrong}'; did you mean '{meant}'?\n" in commands.guarded(wrong, "1", "true").err
+
+
+def test_what_must_be_milliseconds_is_warned_of(commands):
+    done = commands.guarded("--idle", "180000", "--total", "90000s", "true")
+    assert done.code == 0
+    assert done.err == (
+        "streamguard run: warning: 180000 is 50 hours; if milliseconds are meant, write 180\n"
+    )
+
+
+def test_a_status_file_that_cannot_be_written_is_named_with_its_option(commands, tmp_path):
+    path = tmp_path / "no folder" / "status.json"
+    done = commands.guarded("--status-file", str(path), "true")
+    assert done.code == 0
+    assert done.err.startswith(f"streamguard run: --status-file {path}: ")
+
+
 def test_help_is_success_and_names_every_option(commands):
     from streamguard.cli.run import OPTIONS
 
@@ -182,8 +204,9 @@ def test_a_tool_in_flight_pauses_idle_and_has_an_allowance_of_its_own(commands):
     script = f"{says(INIT, TOOL)}; sleep 1.5; {says(TOOL_DONE, RESULT)}"
     assert commands.guarded("--idle", "0.7", "--", *sh(script)).code == 0
     endless = sh(f"{says(INIT, TOOL)}; exec sleep 600")
-    done, told = commands.status("--idle", LONG, "--tools", SHORT, "--", *endless)
-    assert (done.code, told["limit"], told["in_flight"]) == (124, "tools", ["Bash"])
+    for words in (["--idle", LONG, "--tools", SHORT], ["--tools", SHORT]):
+        done, told = commands.status(*words, "--", *endless)
+        assert (done.code, told["limit"], told["in_flight"]) == (124, "tools", ["Bash"])
 
 
 def test_a_tool_that_is_done_pauses_nothing(commands):
@@ -651,4 +674,4 @@ def test_a_file_says_what_the_command_line_does_not(commands, tmp_path):
     file.write_text("[run]\nidel = 3\n")
     done = commands.guarded("--", "true", cwd=tmp_path)
     assert done.code == 125
-    assert "streamguard.toml:2: run.idel: unknown; did you mean 'idle'?" in done.err
+    assert done.err.endswith("streamguard.toml:2: run.idel: unknown; did you mean 'idle'?\n")

@@ -115,6 +115,12 @@ def test_keys_go_to_the_commands_terminal_and_ours_is_given_back(at_terminal):
 
 
 @pytest.mark.timeout(60)
+def test_a_person_who_asks_for_no_limit_is_told_and_a_script_is_not(commands, at_terminal):
+    assert at_terminal(*OURS, "run", "true").shows(b"warning: no limit is on")
+    assert commands.guarded("true").err == ""
+
+
+@pytest.mark.timeout(60)
 def test_another_window_size_reaches_the_command(at_terminal):
     script = "trap 'stty size' WINCH; echo ready; while :; do sleep .01; done"
     typed = at_terminal(*OURS, "run", "--pty", "--idle", LONG, "--", *sh(script))
