@@ -13,7 +13,7 @@ from streamguard.evidence.files import read_lines
 from tests.evidence.support import check
 
 PROGRAM = Path(__file__).parent / "children" / "recording.py"
-# By hand: 500 rounds. See docs/evidence.md for what they found.
+# By hand: 500 rounds. What they found is in docs/evidence.md.
 ROUNDS = 15
 
 

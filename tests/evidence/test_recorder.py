@@ -620,3 +620,20 @@ def test_a_task_that_leaves_a_shared_recorder_decides_nothing_for_the_others(loo
 
     loop.run(main)
     assert [line["final_action"] for line in run.timeouts()] == ["retry"]
+
+
+def test_without_a_transcript_tools_and_kinds_are_known_all_the_same(loop, run):
+    """E1, E3: nothing of a message is written, and yet a retry knows what was done."""
+
+    async def main():
+        messages = [Progress(), WorkStarted("t1", "Bash"), WorkFinished("t1"), Progress()]
+        async with run.recorder(transcript=False):
+            await take(hanging(*messages) | idle_guard(180, read=said))
+
+    loop.run(main)
+    context = run.receipt()["context_for_resume"]
+    assert (context["tools_run"], context["delivered"]) == (1, 4)
+    counts = [
+        each for line in run.timeline() if line["kind"] == "counts" for each in line["counts"]
+    ]
+    assert {count[2] for count in counts} == {"Progress", "WorkStarted", "WorkFinished"}
