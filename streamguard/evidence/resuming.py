@@ -68,7 +68,8 @@ def plan_resume(
         return None
     path, receipt = latest
     context = _part(receipt, "context_for_resume")
-    git = git_state(Path(_text(context.get("work_dir")) or "." if work_dir is None else work_dir))
+    work_tree = Path(_text(context.get("work_dir")) or "." if work_dir is None else work_dir)
+    git = git_state(work_tree, run=Path(run_dir))
     backend_ended = context.get("backend_ended")
     plan = ResumePlan(
         options=_MANY,

@@ -253,7 +253,7 @@ class Scribe:
     # -- on the inspector's thread -----------------------------------------------------------
 
     def inspect(self, stream: Stream | None, timeout: Timeout) -> None:
-        timeout.git = git_state(self.work_dir)
+        timeout.git = git_state(self.work_dir, run=self._run)
         timeout.found = found = find_artifacts(self._artifacts, (self._run, self.work_dir))
         if found.error is not None:
             self._failed("artifacts", None, found.error, stream)

@@ -7,6 +7,7 @@ anything. Knows nothing of verdicts.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,14 @@ from typing import Any, Final, Literal, TypeAlias
 GIT_LIMIT: Final = 2.0
 CALLBACK_LIMIT: Final = 5.0
 _MOST_PATHS: Final = 1000
+# What the evidence of a run consists of, with what a rotation and `streamguard report` leave.
+_OF_THE_RUN: Final = (
+    "timeline*.jsonl",
+    "report.html",
+    "*/timeouts*.jsonl",
+    "*/receipts/*-timeout.json*",  # also while it is being written
+    "*/llm/*-partial*.jsonl",
+)
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 GitState: TypeAlias = Literal["clean", "changed", "no repository", "unknown"]
@@ -50,14 +59,23 @@ class Artifact:
 Artifacts: TypeAlias = "Iterable[StrPath | Artifact] | Callable[[], Iterable[StrPath | Artifact]]"
 
 
-def git_state(work_tree: Path, limit: float = GIT_LIMIT) -> Git:
-    """The state of a work tree, asked for at most `limit` seconds."""
+def git_state(work_tree: Path, limit: float = GIT_LIMIT, *, run: Path | None = None) -> Git:
+    """The state of a work tree, asked for at most `limit` seconds.
+
+    The evidence in the folder `run` is no change of anybody's, so it is left out.
+    """
     # No lock of the index, no program of the repository's own, no question to anybody.
     command = [
         *("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", os.fspath(work_tree)),
-        *("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal"),
+        *("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--"),
+        *([] if run is None else _without_evidence(work_tree, run)),
     ]
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    environment = {
+        **os.environ,
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+        "GIT_LITERAL_PATHSPECS": "0",
+    }
     try:
         done = subprocess.run(  # noqa: S603 - our own words, and a path
             command,
@@ -76,6 +94,18 @@ def git_state(work_tree: Path, limit: float = GIT_LIMIT) -> Git:
             return Git(state="no repository")
         return Git(state="unknown", why=f"git failed with exit status {done.returncode}")
     return _git_of(done.stdout.decode("utf-8", "backslashreplace"))
+
+
+def _without_evidence(work_tree: Path, run: Path) -> list[str]:
+    """Pathspecs; none where git would refuse them: outside, and in a repository within."""
+    home, root = run.resolve(), work_tree.resolve()
+    between = [home, *home.parents]
+    if root not in between or any(
+        (each / ".git").exists() for each in between[: between.index(root)]
+    ):
+        return []
+    plain = re.sub(r"[*?\[\\]", r"\\\g<0>", os.fspath(home))
+    return [f":(exclude,glob){plain}/{name}" for name in _OF_THE_RUN]
 
 
 def _git_of(told: str) -> Git:

@@ -119,7 +119,7 @@ class Evidence:
             confirmed=timeout.teardown.confirmed,
         )
         with self._reporting():
-            timeout.git = git_state(Path.cwd())
+            timeout.git = git_state(Path.cwd(), run=self._run)
             name = name_of(self._place.step)
             Folder(self._run, _FLOW, "receipts").replace(
                 f"{name}-timeout.json", as_line(timeout.receipt())

@@ -27,6 +27,7 @@ from streamguard import (
     ToolTimeoutError,
     TurnTimeoutError,
     idle_guard,
+    plan_resume,
     reconnecting_resume,
     record_with,
     scope,
@@ -409,6 +410,40 @@ def test_a_rename_is_one_change(run):
     git(run.work, "mv", "a.py", "b.py")
     state = git_state(run.work)
     assert (state.state, state.changes) == ("changed", ("b.py",))
+
+
+@pytest.mark.parametrize("name", ["runs", "r[u]n*s ?", "back\\slash"])
+def test_the_evidence_itself_is_no_change(loop, run, name):
+    """S2-18: a run recorded in the work tree would never be without uncommitted changes."""
+    git(run.work, "init", "-q")
+    folder = run.work / name / "17"
+
+    async def main():
+        async with Recorder(folder, flow="build", step="step-3", work_dir=run.work):
+            await take(hanging(1) | idle_guard(180))
+
+    loop.run(main)
+    (folder / "report.html").write_text("drawn")
+    assert plan_resume(folder, "build").uncommitted_changes == ()
+    loop.run(main)
+    receipt = json.loads((folder / "build/receipts/step-3-timeout.json").read_text())
+    assert receipt["git"]["state"] == "clean"
+    # What an agent writes there is one, and so is what lies beside it.
+    (folder / "build" / "plan.md").write_text("1")
+    (run.work / "auth.py").write_text("1")
+    changes = plan_resume(folder, "build").uncommitted_changes
+    assert changes == ("auth.py", f"{name}/")
+
+
+def test_a_run_in_a_repository_of_its_own_leaves_the_work_trees_known(run):
+    """A pathspec that leads into it could be refused, and unknown is not clean."""
+    git(run.work, "init", "-q")
+    (run.work / "runs" / "17").mkdir(parents=True)
+    git(run.work / "runs", "init", "-q")
+    (run.work / "auth.py").write_text("1")
+    for folder in (run.work / "runs" / "17", run.folder):
+        state = git_state(run.work, run=folder)
+        assert (state.state, state.changes) == ("changed", ("auth.py", "runs/"))
 
 
 def test_a_git_that_does_not_answer_is_not_waited_for(run, monkeypatch, tmp_path):
