@@ -7,9 +7,8 @@ Knows `signals` and the other helpers; helps `google_genai` and `google_adk` alo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import cast
+from typing import Any
 
 from streamguard.backends._fields import (
     Fields,
@@ -41,8 +40,7 @@ def word_in(value: object) -> str | None:
 
 def finish_of(fields: Fields) -> str | None:
     """Why a candidate finished; None if it has not."""
-    reason = fields.get("finish_reason") or fields.get("finishReason")
-    if reason is None:
+    if (reason := fields.get("finish_reason") or fields.get("finishReason")) is None:
         return None
     word = word_in(reason)
     return None if word == _UNSPECIFIED else word
@@ -71,16 +69,13 @@ def _is_refusal(code: str) -> bool:
     return _WORD.fullmatch(code) is not None and code != "OTHER"
 
 
-def usage_of(fields: Fields) -> Usage | None:
+def usage_in(metadata: object) -> Usage | None:
     """The token counts of one answer so far: each names the running total."""
-    metadata = fields.get("usage_metadata") or fields.get("usageMetadata")
-    counts = numbers_in(metadata) if metadata is not None else None
+    counts = numbers_in(metadata)
     return Usage(counts) if counts else None
 
 
-def parts_of(content: object) -> Iterator[Fields]:
+def parts_of(content: object) -> list[Fields]:
     """The parts of a content."""
-    parts = fields_of(content).get("parts")
-    if isinstance(parts, list):
-        for part in cast("list[object]", parts):
-            yield fields_of(part)
+    parts: Any = fields_of(content).get("parts")
+    return [fields_of(part) for part in parts] if isinstance(parts, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

@@ -79,7 +79,8 @@ def read(message: object) -> Said:
             return _refused(fields_of(fields["error"]))
         fields = fields_of(fields.get("result") or fields.get("params"))
     update = fields_of(fields.get("update")) or fields
-    if (kind := either(update, "session_update")) is not None:
+    kind = update.get("session_update") or update.get("sessionUpdate")
+    if kind is not None:
         handle = _UPDATES.get(kind) if isinstance(kind, str) else None
         return None if handle is None else handle(update)
     if (reason := either(fields, "stop_reason")) is not None:

@@ -105,12 +105,12 @@ def read(message: object) -> Said:
 def _notification(method: object, params: object, request: object = None) -> Said:
     if not isinstance(method, str):
         return None
-    if method.endswith("/requestApproval") and request is not None:
-        return Waiting(f"request:{request!s:.100}", "human")
-    handle = _NOTIFICATIONS.get(method)
+    if (handle := _NOTIFICATIONS.get(method)) is None:
+        if request is not None and method.endswith("/requestApproval"):
+            return Waiting(f"request:{request!s:.100}", "human")
+        return None
     # A notification that the package does not know wraps the fields once more.
-    payload = fields_of(params) or fields_of(getattr(params, "params", None))
-    return None if handle is None else handle(payload)
+    return handle(fields_of(params) or fields_of(getattr(params, "params", None)))
 
 
 def _plain(value: object) -> str:

@@ -33,7 +33,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from streamguard.backends._fields import Fields, either, fields_of, text_in
-from streamguard.backends._gemini_api import failure_of, parts_of, usage_of, word_in
+from streamguard.backends._gemini_api import failure_of, parts_of, usage_in, word_in
 from streamguard.signals import (
     Progress,
     SessionOpened,
@@ -60,15 +60,17 @@ def read(message: object) -> Said:
     """What one event says; None is Progress."""
     event = fields_of(message)
     token = text_in(event.get("invocation_id") or event.get("invocationId"))
-    opened = () if token is None else (_opened(token),)
-    usage = usage_of(event)
-    counted = () if usage is None else (usage,)
-    if event.get("author") == "user":
-        return (*opened, *counted)
+    counts = event.get("usage_metadata") or event.get("usageMetadata")
+    usage = None if counts is None else usage_in(counts)
     done, ended = _work(event), _end(event)
-    if token is None or done or ended or counted:
-        return (*opened, *counted, *(done or (_PROGRESS,)), *ended)
-    return _opened_and_progress(token)
+    is_users = event.get("author") == "user"
+    if not (usage is not None or done or ended or token is None or is_users):
+        return _opened_and_progress(token)
+    opened = () if token is None else (_opened(token),)
+    counted = () if usage is None else (usage,)
+    if is_users:
+        return (*opened, *counted)
+    return (*opened, *counted, *(done or (_PROGRESS,)), *ended)
 
 
 def session(
@@ -113,9 +115,9 @@ def _opened_and_progress(token: str) -> tuple[Signal, ...]:
 
 def _work(event: Fields) -> list[Signal]:
     """The starts and ends of tool calls, and what is waited for, in an event's parts."""
-    said: list[Signal] = []
     if event.get("partial") is True:
-        return said
+        return []
+    said: list[Signal] = []
     for part in parts_of(event.get("content")):
         call = part.get("function_call") or part.get("functionCall")
         if call is not None:

@@ -29,10 +29,10 @@ May import `signals` and its helpers beside it, nothing else of the package.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from streamguard.backends._fields import Fields, either, fields_of
-from streamguard.backends._gemini_api import failure_of, finish_of, outcome_of, usage_of, word_in
+from streamguard.backends._gemini_api import failure_of, finish_of, outcome_of, usage_in, word_in
 from streamguard.signals import Progress, Signal, TurnEnded
 
 # Every answer finishes with a reason. A connection that closes early ends the stream without
@@ -53,16 +53,20 @@ def read(message: object) -> Said:
     """What one chunk says; None is Progress."""
     fields = fields_of(message)
     candidates = fields.get("candidates")
-    usage = usage_of(fields)
+    # Most chunks have none, and a call costs as much as the rest.
+    counts = fields.get("usage_metadata") or fields.get("usageMetadata")
+    usage = None if counts is None else usage_in(counts)
     counted = () if usage is None else (usage,)
     if not isinstance(candidates, list) or not candidates:
         if blocked := _block_reason(fields):
             return (*counted, failure_of(blocked), TurnEnded("error", blocked))
         return counted or None
-    reason = _finished(cast("list[object]", candidates))
-    if reason is not None:
-        return (*counted, *_ended(reason))
-    return (*counted, _PROGRESS) if counted else None
+    reason = None
+    for candidate in candidates:  # pyright: ignore[reportUnknownVariableType]
+        if (reason := finish_of(fields_of(candidate))) is None:  # pyright: ignore[reportUnknownArgumentType]
+            return (*counted, _PROGRESS) if counted else None  # one is still being written
+    assert reason is not None
+    return (*counted, *_ended(reason))
 
 
 def read_automatic_functions(message: object) -> Said:
@@ -75,15 +79,6 @@ def read_automatic_functions(message: object) -> Said:
     if not isinstance(said, tuple):
         return said
     return tuple(_PROGRESS if isinstance(signal, TurnEnded) else signal for signal in said)
-
-
-def _finished(candidates: list[object]) -> str | None:
-    """Why the answer finished; None while a candidate of the chunk is still being written."""
-    reason = None
-    for candidate in candidates:
-        if (reason := finish_of(fields_of(candidate))) is None:
-            return None
-    return reason
 
 
 def _ended(reason: str) -> tuple[Signal, ...]:

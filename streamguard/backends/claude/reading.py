@@ -33,7 +33,7 @@ May import `signals`, `errors` and its helpers beside it, nothing else of the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeAlias, cast
 
@@ -88,7 +88,7 @@ def _assistant(fields: Fields) -> Said:
     parent = fields.get("parent_tool_use_id")
     said = _work(fields, parent)
     if (error := fields.get("error")) is not None:
-        said.append(Failed(class_of_word(error), detail=text_in(error) or ""))
+        said = [*said, Failed(class_of_word(error), detail=text_in(error) or "")]
     # A sub-agent's messages may not name the session that can be resumed.
     token = fields.get("session_id")
     if parent or not token or not isinstance(token, str):
@@ -100,17 +100,19 @@ def _user(fields: Fields) -> Said:
     return _work(fields, fields.get("parent_tool_use_id")) or None
 
 
-def _work(fields: Fields, parent: object) -> list[Signal]:
+def _work(fields: Fields, parent: object) -> Sequence[Signal]:
     """The starts and ends of work among a message's content blocks."""
     content = fields.get("content")
     if content is None:  # a line wraps the API's message, an object does not
         content = fields_of(fields.get("message")).get("content")
-    said: list[Signal] = []
+    said: Sequence[Signal] = NOTHING
     if isinstance(content, list):
-        for block in cast("list[object]", content):
-            handle = _BLOCKS.get(type(block).__name__)
-            if handle is not None and (signal := handle(fields_of(block), parent)) is not None:
-                said.append(signal)
+        for block in content:  # pyright: ignore[reportUnknownVariableType]
+            handle = _BLOCKS.get(type(block).__name__)  # pyright: ignore[reportUnknownArgumentType]
+            if handle is None:
+                continue
+            if (signal := handle(fields_of(block), parent)) is not None:  # pyright: ignore[reportUnknownArgumentType]
+                said = [*said, signal]
     return said
 
 
