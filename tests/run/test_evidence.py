@@ -17,7 +17,7 @@ def recorded(commands, *words, **options):
 def test_a_verdict_leaves_a_receipt_a_line_and_the_transcript_up_to_the_cut(commands):
     """E1."""
     script = f"{says(INIT)}; echo banner; {says(TEXT, TOOL, TOOL_DONE)}; exec sleep 600"
-    folder, step, done = recorded(commands, "--idle", "0.4", "--", *sh(script))
+    folder, step, done = recorded(commands, "--first", "600", "--idle", "0.4", "--", *sh(script))
     assert done.code == 124
     (line,) = read_lines(folder / "run" / "timeouts.jsonl")
     assert (line["limit"], line["step_id"], line["final_action"]) == ("idle", step, "fail")
@@ -39,7 +39,19 @@ def test_a_verdict_leaves_a_receipt_a_line_and_the_transcript_up_to_the_cut(comm
 def test_the_timeline_tells_the_whole_run(commands):
     """E5: what a report is drawn of."""
     resume = f"sh -c {json.dumps(says(RESULT))} x {{session_id}}"
-    words = ["--idle", "0.4", "--retries", "1", "--backoff", "0", "--resume-cmd", resume, "--"]
+    words = [
+        "--first",
+        "600",
+        "--idle",
+        "0.4",
+        "--retries",
+        "1",
+        "--backoff",
+        "0",
+        "--resume-cmd",
+        resume,
+        "--",
+    ]
     script = sh(f"{says(INIT, TOOL, TOOL_DONE)}; exec sleep 600")
     folder, step, done = recorded(commands, *words, *script)
     assert done.code == 0
@@ -80,6 +92,8 @@ def test_secrets_are_not_written_down(commands):
 
 def test_evidence_that_cannot_be_written_changes_nothing_else(commands):
     (commands.folder / "evidence").write_text("a file in the folder's place")
-    _, _, done = recorded(commands, "--idle", "0.4", "--", *sh("echo out; exec sleep 600"))
+    _, _, done = recorded(
+        commands, "--first", "600", "--idle", "0.4", "--", *sh("echo out; exec sleep 600")
+    )
     assert (done.code, done.out) == (124, b"out\n")
     assert done.err.count("--record ") == 1

@@ -36,7 +36,7 @@ WITHOUT = {
 @pytest.mark.parametrize("what", WITHOUT)
 def test_it_works_without(commands, what):
     """D4: what is missing is made up for."""
-    words = ["--idle", "0.4", "--kill-after", "0.3", "--", *sh(ESCAPED)]
+    words = ["--first", "600", "--idle", "0.4", "--kill-after", "0.3", "--", *sh(ESCAPED)]
     done = commands.run(*changed(WITHOUT[what], *words))
     assert (done.code, done.out) == (137, b"out\n")
     assert commands.living() == set()
@@ -60,7 +60,7 @@ def test_our_own_failure_is_125_and_leaves_nothing_behind(commands):
 def test_ctrl_c_in_a_verdicts_grace_kills_at_once(commands):
     script = "trap 'echo asked' TERM; echo out; while :; do sleep .01; done"
     process = commands.start(
-        *OURS, "run", "--total", "1", "--turn", "600", "--kill-after", "600", "--", *sh(script)
+        *OURS, "run", "--total", "3", "--turn", "600", "--kill-after", "600", "--", *sh(script)
     )
     assert process.stdout.readline() == b"out\n"
     assert process.stdout.readline() == b"asked\n"

@@ -116,6 +116,16 @@ def test_once_a_backend_is_known_half_a_line_is_nothing():
     assert judge.verdict(11.0).limit == "idle"
 
 
+def test_a_banner_is_a_first_output_and_ends_no_wait_for_json():
+    judge = judge_of(idle=None, exit_grace=None, first=10.0, first_json=10.0, speaks_json=True)
+    judge.output(b"Welcome", 1.0)
+    judge.waits(1.0)
+    assert judge.deadline() == 10.0
+    judge.output(b"\n" + json.dumps(INIT).encode() + b"\n", 2.0)
+    judge.waits(2.0)
+    assert judge.deadline() == math.inf
+
+
 def test_time_in_which_we_were_stopped_is_no_silence():
     judge = judge_of()
     judge.output(b"text\n", 1.0)

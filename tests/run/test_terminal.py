@@ -37,7 +37,7 @@ def test_its_input_and_its_errors_stay_what_they_were(commands):
 
 def test_limits_hold_in_a_terminal_too_and_nothing_is_left(commands):
     script = "echo out; (setsid sleep 600 &) ; sleep 600 & exec sleep 600"
-    done = commands.guarded("--pty", "--idle", "0.4", "--", *sh(script))
+    done = commands.guarded("--pty", "--first", LONG, "--idle", "0.4", "--", *sh(script))
     assert (done.code, done.out) == (124, b"out\n")
     assert commands.living() == set()
 
@@ -135,7 +135,17 @@ def test_a_terminal_that_was_changed_is_given_back_however_it_ends(at_terminal, 
     script = "stty raw -echo; echo ready; exec sleep 600"
     deaf = "trap '' TERM; " if end == "a kill" else ""
     limit = LONG if end == "SIGTERM" else "0.5"
-    words = ["--pty", "--idle", limit, "--kill-after", "0.2", "--", *sh(deaf + script)]
+    words = [
+        "--pty",
+        "--first",
+        LONG,
+        "--idle",
+        limit,
+        "--kill-after",
+        "0.2",
+        "--",
+        *sh(deaf + script),
+    ]
     typed = at_terminal(*OURS, "run", *words)
     assert typed.shows(b"ready")
     if end == "SIGTERM":
@@ -148,7 +158,7 @@ def test_a_terminal_that_was_changed_is_given_back_however_it_ends(at_terminal, 
 @pytest.mark.timeout(60)
 def test_in_the_foreground_a_command_has_the_terminal_itself(at_terminal):
     script = "test -t 0 && read line </dev/tty && echo got $line; stty raw; exec sleep 600"
-    typed = at_terminal(*OURS, "run", "--foreground", "--total", "2", "--", *sh(script))
+    typed = at_terminal(*OURS, "run", "--foreground", "--total", "4", "--", *sh(script))
     typed.type(b"hello\r")
     assert typed.shows(b"got hello\r\n")
     assert typed.process.wait(PATIENCE) == 124
@@ -226,12 +236,12 @@ def test_a_session_at_a_real_terminal(tmux):
     """A full-screen program, its keys, its size; a hang; then the shell, as it was."""
     ours = shlex.join(OURS)
     program = "stty size; read -p 'name? ' name; echo hello $name; stty -echo; exec sleep 600"
-    tmux.type(f"{ours} run --pty --idle 3 -- bash -c {shlex.quote(program)}; echo code $?")
+    tmux.type(f"{ours} run --pty --idle 6 -- bash -c {shlex.quote(program)}; echo code $?")
     assert tmux.shows("30 100")
     assert tmux.shows("name? ")
     tmux.type("you")
     assert tmux.shows("hello you")
-    assert tmux.shows("(limit idle=3)")
+    assert tmux.shows("(limit idle=6)")
     assert tmux.shows("code 124")
     tmux.type("echo still $((40 + 2)) here")
     assert tmux.shows("echo still $((40 + 2)) here")  # it echoes what is typed

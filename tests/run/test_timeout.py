@@ -131,7 +131,7 @@ def test_it_is_124_too_if_the_command_makes_the_signal_a_success(timeout):
 def test_preserve_status_gives_the_commands_own(timeout):
     assert timeout("--preserve-status", ".1", *ENDLESS).code == 143
     trapping = sh("trap 'exit 7' TERM; while :; do sleep .01; done")
-    assert timeout("--pres", "1", *trapping).code == 7
+    assert timeout("--pres", "3", *trapping).code == 7
     assert timeout("--preserve-status", "-s", "cOnT", ".1", "sleep", "0.3").code == 0
 
 
