@@ -86,9 +86,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _interval(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0.1 <= value <= 3600:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r}: use seconds, 0.1 to 3600")
     return value
 
 

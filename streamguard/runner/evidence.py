@@ -66,6 +66,7 @@ class Evidence:
         self._attempt = 0
         self._number = 0
         self._tools: set[str] = set()
+        self._latest: Timeout | None = None
         self._has_failed = False
 
     # -- what happens ----------------------------------------------------------------------
@@ -104,6 +105,7 @@ class Evidence:
         """An attempt was ended for a limit, and this is what follows."""
         at = verdict.at
         timeout = self._timeout(replace(verdict, when=_when(self._epoch + at)), outcome, action)
+        self._latest = timeout
         cut = {"limit": verdict.limit, "reason": short(verdict.reason), "timeout_id": timeout.id}
         self._append(at, cut=cut)
         self._tell(events.TimedOut, at, verdict=verdict, enforced=True)
@@ -120,10 +122,7 @@ class Evidence:
         )
         with self._reporting():
             timeout.git = git_state(Path.cwd(), run=self._run)
-            name = name_of(self._place.step)
-            Folder(self._run, _FLOW, "receipts").replace(
-                f"{name}-timeout.json", as_line(timeout.receipt())
-            )
+            self._write_receipt(timeout)
             Folder(self._run, _FLOW).append(
                 "timeouts.jsonl", [as_line(timeout.line())], cap=_CAP, sync=True
             )
@@ -135,8 +134,12 @@ class Evidence:
             events.RetryScheduled, at, error_class="idle", retry=attempt, delay=delay, why=limit
         )
 
-    def ended(self, error: BaseException | None, at: float) -> None:
-        """The run is over."""
+    def ended(self, error: BaseException | None, at: float, *, is_success: bool) -> None:
+        """The run is over; after a success nobody need deal with what an attempt was ended for."""
+        if is_success and self._latest is not None:
+            self._latest.recovered = True
+            with self._reporting():
+                self._write_receipt(self._latest)
         self._follow({}, at)
         self._append(at, ended="normally" if error is None else type(error).__name__)
         self._tell(events.StreamEnded, at, error=error)
@@ -164,6 +167,11 @@ class Evidence:
                 )
 
     # -- how it is written -----------------------------------------------------------------
+
+    def _write_receipt(self, timeout: Timeout) -> None:
+        Folder(self._run, _FLOW, "receipts").replace(
+            f"{name_of(self._place.step)}-timeout.json", as_line(timeout.receipt())
+        )
 
     def _timeout(self, verdict: Verdict, outcome: Outcome, action: FinalAction) -> Timeout:
         place = Folder(self._run, _FLOW)

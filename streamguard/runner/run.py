@@ -280,7 +280,7 @@ class Run:
         if self._terminal is not None:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
         if self.evidence is not None:
-            self._close_evidence(self.evidence, outcome)
+            self._close_evidence(self.evidence, outcome, is_success=code == 0)
         told = described(outcome, settings, self.attempt, code)
         if outcome.fired is not None and not settings.group_only:
             if settings.errors_as_json:
@@ -304,7 +304,7 @@ class Run:
         if self._published is not None:
             self._published.remove()
 
-    def _close_evidence(self, evidence: Evidence, outcome: Outcome) -> None:
+    def _close_evidence(self, evidence: Evidence, outcome: Outcome, *, is_success: bool) -> None:
         error: BaseException | None = None
         fired = outcome.fired
         if fired is not None and fired.verdict is not None and fired.limit != "exit_grace":
@@ -312,7 +312,7 @@ class Run:
 
             evidence.verdict(fired.verdict, outcome, "fail")
             error = ERRORS[fired.verdict.limit](verdict=fired.verdict)
-        evidence.ended(error, time.monotonic())
+        evidence.ended(error, time.monotonic(), is_success=is_success)
 
 
 def supervise(settings: Settings) -> Never:

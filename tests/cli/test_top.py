@@ -110,7 +110,7 @@ def test_for_a_program(published, capsys):
 def test_an_interval_out_of_range_is_refused(capsys):
     with pytest.raises(SystemExit):
         top.main(["--every", "0"])
-    assert "--every" in capsys.readouterr().err
+    assert "--every: '0': use seconds, 0.1 to 3600" in capsys.readouterr().err
 
 
 def test_without_rich_it_says_what_to_install(monkeypatch, capsys):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 
+import pytest
+
+from streamguard import plan_resume
 from streamguard.evidence.files import read_document, read_lines
 from tests.run.commands import INIT, OURS, RESULT, SESSION, TEXT, TOOL, TOOL_DONE, says, sh
 
@@ -69,6 +73,19 @@ def test_the_timeline_tells_the_whole_run(commands):
     assert marks.count("TimedOut") == marks.count("RetryScheduled") == 1
     (line,) = read_lines(folder / "run" / "timeouts.jsonl")
     assert line["final_action"] == "retry"
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_timeout_is_recovered_if_a_later_attempt_comes_through(commands, code):
+    """E4: `plan_resume` would have a run that is done begun anew."""
+    resume = shlex.join([*sh(f"{says(RESULT)}; exit {code}"), "{session_id}"])
+    words = ["--idle", "0.4", "--retries", "1", "--backoff", "0", "--resume-cmd", resume]
+    script = sh(f"{says(INIT, TOOL, TOOL_DONE)}; exec sleep 600")
+    folder, step, done = recorded(commands, "--first", "600", *words, "--", *script)
+    assert done.code == code
+    receipt = read_document(folder / "run" / "receipts" / f"{step}-timeout.json")
+    assert (receipt["final_action"], receipt["recovered"]) == ("retry", code == 0)
+    assert (plan_resume(folder, "run") is None) is (code == 0)
 
 
 def test_a_command_that_ends_well_leaves_a_transcript_and_no_timeout(commands):
