@@ -58,7 +58,7 @@ class Judge:
         self._lines = Splitter(MAX_LINE)
         self._is_certain = settings.speaks_json
         self._sniffed = 0
-        self.wants_lines = settings.watches_output
+        self.wants_lines = self._sees_output = settings.watches_output
         self.outcome: Outcome | None = None
         self.token: str | None = None  # the latest, also of a session that is over
 
@@ -182,6 +182,8 @@ class Judge:
                 f"stream {self._name!r} gave no JSON line in {now - due.since:.3g} s "
                 f"(limit first_json={due.window:g})"
             )
+        elif not self._sees_output:  # so nothing can be said of it
+            reason = reason.rpartition("; ")[0]
         return Fired(
             limit=limit,
             window=due.window,

@@ -264,6 +264,7 @@ def test_total_counts_whatever_happens_and_touches_no_output(commands):
         "--total", "0.4", "--", *sh("while :; do echo x; sleep .05; done")
     )
     assert (done.code, told["limit"]) == (124, "total")
+    assert told["reason"].endswith("(limit total=0.4)")  # and no word of messages: nobody looked
     ours = commands.guarded("--total", LONG, "--", "readlink", "/proc/self/fd/1").out
     assert ours.startswith(b"pipe:[")
 
