@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from streamguard.errors import Limit, NotASignalError, Teardown, Verdict, seconds
@@ -424,7 +425,7 @@ def _trouble(event: Event) -> tuple[int, object] | None:
             return logging.WARNING, f"interrupt raised {event.error!r}; tearing down"
         case ReaderFailed():
             return logging.WARNING, (
-                f"the reader raised {_named(event.error)} on a {event.type_name}, "
+                f"the reader raised {_named(event.error, first=1)} on a {event.type_name}, "
                 "which counts as progress"
             )
         case WindowCollides():
@@ -546,16 +547,20 @@ def _news(event: Event) -> tuple[int, object]:
             return logging.DEBUG, type(event).__name__
 
 
-def _named(error: BaseException) -> str:
-    """An error's type, and where it was raised: its text may quote a message (E3)."""
-    name, traceback = type(error).__name__, error.__traceback__
+def _named(error: BaseException, *, first: int | None = None) -> str:
+    """An error's type, and where it was raised: its text may quote a message (E3).
+
+    `first`: also where in that frame, counted from the one that caught it.
+    """
+    name = type(error).__name__
     if isinstance(error, NotASignalError):
         return f"{name}: {error}"  # our own words
-    if traceback is None:
+    places = [f"{frame.f_code.co_filename}:{line}" for frame, line in walk_tb(error.__traceback__)]
+    if not places:
         return name
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return f"{name} ({traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
+    if first is not None and first < len(places) - 1:
+        return f"{name} ({places[first]}, in {places[-1]})"
+    return f"{name} ({places[-1]})"
 
 
 def tell(observers: Iterable[Callable[[_E], None]], event: _E) -> None:

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -204,7 +205,8 @@ def _configuration(*, verbose: bool) -> Iterator[Finding]:
     yield Finding(where, "", "ok", head.removeprefix("# "))
     for line in lines:
         if verbose or not line.rstrip().endswith("  default"):
-            yield Finding(where, "", "ok", " ".join(line.split()))
+            name, _, value = line.partition(" ")
+            yield Finding(where, "", "ok", f"{name} = {re.sub('  +', '  ', value.strip())}")
     windows = config.windows
     if not any(windows.values()):
         yield Finding(where, "", "note", "no idle limit: `idle_guard()` needs one written in code")

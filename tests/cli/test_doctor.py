@@ -65,7 +65,7 @@ def test_a_backend_that_is_too_old_is_wrong(diagnosis, monkeypatch, version, cod
     assert version in found["claude"]["text"]
     assert ("upgrade it" in found["claude"]["text"]) == bool(code)
     assert any("query(session_id=...)" in text for text in found)  # its known limits
-    assert "retry.idle.delays 0, 5, 15 s default" in found
+    assert "retry.idle.delays = 0, 5, 15 s  default" in found
 
 
 def test_a_window_that_forestalls_a_backends_own_recovery_is_told(
@@ -78,7 +78,7 @@ def test_a_window_that_forestalls_a_backends_own_recovery_is_told(
     code, found = diagnosis()
     assert code == 0  # it may be wanted
     assert any(text.startswith("idle=180 fires before claude recovers") for text in found)
-    assert any(text.startswith("guard.idle 180 s") for text in found)
+    assert any(text.startswith("guard.idle = 180 s  /") for text in found)
 
 
 def test_a_configuration_that_cannot_be_used_is_wrong(diagnosis, tmp_path):

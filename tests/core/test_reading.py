@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import types
 
@@ -302,6 +304,25 @@ def test_what_stops_the_program_is_not_caught(report):
 
     with pytest.raises(KeyboardInterrupt):
         reading(read).signals("x", report)
+
+
+def test_the_log_says_which_line_of_a_reader_failed_and_where(loop, caplog):
+    """E3: most readers fail in somebody else's code, json's above all."""
+
+    def read(_message):
+        return json.loads("no json")
+
+    async def main():
+        await take(Script(say("x"), done()) | idle_guard(60, read=read))
+
+    loop.run(main)
+    line = read.__code__.co_firstlineno + 1
+    [told] = [
+        record.getMessage() for record in caplog.records if "reader raised" in record.message
+    ]
+    assert re.search(
+        rf"JSONDecodeError \(\S*test_reading\.py:{line}, in \S*decoder\.py:\d+\) on", told
+    )
 
 
 def test_a_failing_reader_does_not_end_the_stream(loop, form):
