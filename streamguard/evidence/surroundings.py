@@ -62,7 +62,7 @@ Artifacts: TypeAlias = "Iterable[StrPath | Artifact] | Callable[[], Iterable[Str
 def git_state(work_tree: Path, limit: float = GIT_LIMIT, *, run: Path | None = None) -> Git:
     """The state of a work tree, asked for at most `limit` seconds.
 
-    The evidence in the folder `run` is no change of anybody's, so it is left out.
+    The evidence in the folder `run`, and in others beside it, is no change of anybody's.
     """
     # No lock of the index, no program of the repository's own, no question to anybody.
     command = [
@@ -104,8 +104,10 @@ def _without_evidence(work_tree: Path, run: Path) -> list[str]:
         (each / ".git").exists() for each in between[: between.index(root)]
     ):
         return []
-    plain = re.sub(r"[*?\[\\]", r"\\\g<0>", os.fspath(home))
-    return [f":(exclude,glob){plain}/{name}" for name in _OF_THE_RUN]
+    is_among_runs = root not in between[:2]
+    plain = re.sub(r"[*?\[\\]", r"\\\g<0>", os.fspath(home.parent if is_among_runs else home))
+    runs = f"{plain}/*" if is_among_runs else plain
+    return [f":(exclude,glob){runs}/{name}" for name in _OF_THE_RUN]
 
 
 def _git_of(told: str) -> Git:

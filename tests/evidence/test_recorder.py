@@ -428,6 +428,11 @@ def test_the_evidence_itself_is_no_change(loop, run, name):
     loop.run(main)
     receipt = json.loads((folder / "build/receipts/step-3-timeout.json").read_text())
     assert receipt["git"]["state"] == "clean"
+    # That of an earlier run is none either.
+    assert plan_resume(folder, "build", work_dir=folder.parent).uncommitted_changes == ()
+    (folder.parent / "16").mkdir()
+    (folder.parent / "16" / "timeline.jsonl").write_text("{}")
+    assert plan_resume(folder, "build").uncommitted_changes == ()
     # What an agent writes there is one, and so is what lies beside it.
     (folder / "build" / "plan.md").write_text("1")
     (run.work / "auth.py").write_text("1")
