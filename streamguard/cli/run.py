@@ -75,6 +75,7 @@ The names of claude-print are understood too: --timeout (--total), --first-outpu
 """
 
 _A_DAY = 86400
+_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _ALIASES = {
     "timeout": "total",
     "first-output-timeout": "first",
@@ -129,6 +130,15 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return choose
 
 
+def _status_file(text: str) -> str:
+    if text in _STANDARD_OUTPUT:
+        raise WrongValueError(
+            "standard output is the command's, and closed with it; use /dev/stderr, or /dev/fd/3 "
+            "and 3>FILE"
+        )
+    return text
+
+
 def _template(text: str) -> str:
     if "{session_id}" not in text:
         raise WrongValueError("it does not say where the session's id goes: write {session_id}")
@@ -153,7 +163,7 @@ OPTIONS = (
         "retries": Option("retries", _count),
         "backoff": Option("backoff", _durations),
         "resume-cmd": Option("resume_command", _template),
-        "status-file": Option("status_file", str),
+        "status-file": Option("status_file", _status_file),
         "record": Option("record", str),
         "errors": Option("errors", _one_of("text", "json")),
         "verbose": Option("verbose"),

@@ -156,12 +156,17 @@ def explain(outcome: Outcome, settings: Settings) -> str:
 
 
 def write_status(path: str, told: dict[str, Any]) -> None:
-    """Whole or not at all, where that is a file; /dev/fd/3 and pipes are written to."""
+    """Whole or not at all, where that is a file; /dev/fd/3 and pipes are written to.
+
+    A link leads to the file that is meant: /dev/stderr would be one no more if it were replaced.
+    """
     import json
 
     text = (json.dumps(told) + "\n").encode()
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "wb") as file:
+    is_ours = os.path.abspath(path).startswith(("/dev/", "/proc/"))
+    path = path if is_ours else os.path.realpath(path)
+    if is_ours or (os.path.exists(path) and not os.path.isfile(path)):
+        with open(path, "ab", buffering=0) as file:
             file.write(text)
         return
     beside = f"{path}.{os.getpid()}"

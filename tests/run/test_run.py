@@ -106,6 +106,7 @@ def test_what_cannot_be_run_is_told_from_what_is_not_found(commands, command, co
         ["--retries", "1", "--resume-cmd", "resume", "true"],
         ["--retries", "1", "--resume-cmd", "resume '{session_id}", "true"],
         ["--pty", "--foreground", "true"],
+        ["--status-file", "/dev/stdout", "true"],
         ["--verbose=yes", "true"],
     ],
 )
@@ -601,6 +602,29 @@ def test_a_status_file_may_be_a_descriptor(commands):
         told = json.loads(pipe.read())
     assert commands.wait(process).code == 0
     assert (told["limit"], told["command_exit"]) == (None, 0)
+
+
+def test_a_descriptor_of_a_status_file_keeps_what_was_written_before(commands, tmp_path):
+    """Standard error in a log, above all."""
+    with (tmp_path / "log").open("w+") as log:
+        log.write("before\n")
+        log.flush()
+        words = ["--status-file", f"/dev/fd/{log.fileno()}", "--idle", LONG, "--", "true"]
+        process = commands.start(*OURS, "run", *words, pass_fds=(log.fileno(),))
+        assert commands.wait(process) == (0, b"", "")
+        log.seek(0)
+        assert log.readline() == "before\n"
+        assert json.loads(log.readline())["command_exit"] == 0
+
+
+def test_a_link_to_a_status_file_stays_one(commands, tmp_path):
+    """As root, /dev/stderr would be replaced."""
+    (tmp_path / "link").symlink_to("status.json")
+    for code in (3, 0):
+        words = ["--status-file", str(tmp_path / "link"), "--idle", LONG]
+        assert commands.guarded(*words, "--", *sh(f"exit {code}")).code == code
+        assert (tmp_path / "link").is_symlink()
+        assert json.loads((tmp_path / "status.json").read_text())["command_exit"] == code
 
 
 def test_a_status_file_that_cannot_be_written_does_not_change_the_code(commands):
