@@ -8,6 +8,7 @@ runs: a page in each of them, and an index.
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +43,17 @@ def _report(run: Path, asked: argparse.Namespace) -> int:
     if asked.output == "-":
         sys.stdout.buffer.write(text.encode())
         return EXIT_OK
-    file = Path(asked.output or run / ("report.svg" if asked.svg else "report.html"))
+    if asked.output is None:
+        _write(run / ("report.svg" if asked.svg else "report.html"), text)
+        return EXIT_OK
+    file = Path(asked.output).absolute()
+    if str(file).startswith(("/dev/", "/proc/")):  # as root they could be replaced
+        with file.open("ab") as opened:
+            opened.write(text.encode())
+        return EXIT_OK
+    file = file.resolve() if file.is_symlink() else Path(asked.output)
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder, and no file", str(file))
     if not file.parent.is_dir():
         return _fail(
             f"{file.parent} is no folder: make it, or choose another -o FILE", EXIT_FAILED

@@ -458,12 +458,29 @@ def test_the_command_writes_an_svg_elsewhere_or_to_stdout(tape, tmp_path, capsys
     assert capsysbinary.readouterr().out == (tmp_path / "x.svg").read_bytes()
 
 
+def test_what_is_no_file_of_its_own_is_not_replaced(tape, tmp_path, capsys):
+    """As root, `-o /dev/stdout` would take it away from everybody."""
+    finished(tape)
+    tape.run()
+    with (tmp_path / "log").open("w+") as log:
+        log.write("before\n")
+        log.flush()
+        assert main(["report", str(tape.folder), "-o", f"/dev/fd/{log.fileno()}"]) == 0
+        log.seek(0)
+        assert log.read().startswith("before\n<!DOCTYPE html>")
+    assert capsys.readouterr().out == ""
+    (tmp_path / "link").symlink_to("page.html")
+    assert main(["report", str(tape.folder), "-o", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["{run}/nowhere"], 2, "is no folder"),
         (["{run}", "-o", "{run}/nowhere/x.html"], 1, "make it, or choose another -o FILE"),
-        (["{run}", "-o", "{run}/taken"], 1, "another place may do: -o FILE"),
+        (["{run}", "-o", "{run}/taken"], 1, "taken: a folder, and no file; another place may do"),
         (["{run}/..", "--svg"], 2, "holds 1 run (run-17): give one of them"),
     ],
 )
