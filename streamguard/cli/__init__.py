@@ -43,7 +43,7 @@ In a program it is one `|` away from any async iterator:
 """
 # Each in its own module of this package, which has a `main(words)` that gives the exit code.
 COMMANDS = ("run", "timeout", "report", "top", "demo", "doctor")
-ANSWERS = {"-h": HELP, "--help": HELP, "-V": VERSION, "--version": VERSION}
+ANSWERS = {"-h": HELP, "--help": HELP, "help": HELP, "-V": VERSION, "--version": VERSION}
 
 EXIT_OK = 0
 EXIT_USAGE = 2

@@ -39,7 +39,10 @@ def configured() -> dict[str, Any]:
 
 
 def _may_have_a_file() -> bool:
-    folder = os.path.abspath("")
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was removed, and nothing lies above it
+        return False
     while True:
         if os.path.exists(os.path.join(folder, _OURS)) or _names_us(os.path.join(folder, _SHARED)):
             return True

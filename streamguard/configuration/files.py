@@ -66,7 +66,10 @@ def find(start: Path | None = None) -> Source | None:
     named = os.environ.get(CONFIG)
     if named is not None:
         return None if named.strip().lower() in _NOWHERE else read(Path(named), said_by=CONFIG)
-    folder = (start or Path()).absolute()
+    try:
+        folder = (start or Path()).absolute()
+    except OSError:  # the working directory was removed, and nothing lies above it
+        return None
     for place in (folder, *folder.parents):
         if (own := place / OWN).is_file():
             return read(own)

@@ -33,7 +33,9 @@ class CannotRunError(Exception):
     """The command could not be executed; `code` is what a shell would say."""
 
     def __init__(self, command: str, number: int) -> None:
-        super().__init__(f"cannot run {command!r}: {os.strerror(number)}")
+        is_a_line = number == errno.ENOENT and " " in command
+        hint = "; it is one word: leave out the quotes, or say sh -c '...'" if is_a_line else ""
+        super().__init__(f"cannot run {command!r}: {os.strerror(number)}{hint}")
         self.code = _NOT_FOUND if number == errno.ENOENT else _CANNOT_RUN
 
 

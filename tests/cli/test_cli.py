@@ -34,8 +34,9 @@ def test_help_goes_to_stdout_and_is_success(arguments, capsys):
     assert err == ""
 
 
-def test_help_says_which_commands_there_are(capsys):
-    main(["--help"])
+@pytest.mark.parametrize("asked", ["--help", "help"])
+def test_help_says_which_commands_there_are(asked, capsys):
+    main([asked])
     told = capsys.readouterr().out
     assert [name for name in COMMANDS if f"\n  {name} " not in told] == []
 

@@ -85,6 +85,13 @@ def test_a_file_that_is_named_and_missing_is_an_error(monkeypatch):
         from_config()
 
 
+def test_a_working_directory_that_is_gone_has_none(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert from_config().path is None
+
+
 def test_nothing_written_is_a_configuration_too():
     config = from_config()
     assert config.path is None

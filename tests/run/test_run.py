@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 
@@ -86,6 +87,19 @@ def test_what_cannot_be_run_is_told_from_what_is_not_found(commands, command, co
     done = commands.guarded("--idle", LONG, "--", *command)
     assert done.code == code
     assert done.err.startswith("streamguard run: cannot run ")
+
+
+def test_a_whole_line_in_quotes_is_told_from_a_command(commands):
+    done = commands.guarded("--idle", LONG, "--", "sleep 5")
+    assert done.code == 127
+    assert "it is one word: leave out the quotes" in done.err
+
+
+def test_a_working_directory_that_is_gone_is_the_commands_affair(commands, tmp_path):
+    (tmp_path / "gone").mkdir()
+    line = shlex.join([*OURS, "run", "--idle", LONG, "--", "echo", "out"])
+    done = commands.run(*sh(f"rmdir ../gone; exec {line}"), cwd=tmp_path / "gone")
+    assert done == (0, b"out\n", "")
 
 
 @pytest.mark.parametrize(
@@ -382,7 +396,7 @@ def test_who_forks_on_and_on_is_caught_up_with(commands):
 def test_a_normal_end_leaves_the_background_alone_and_does_not_wait_for_it(commands):
     script = "sleep 600 2>/dev/null & echo out; exit 3"  # it holds its output, as a daemon would
     done = commands.guarded("--idle", LONG, "--", *sh(script))
-    assert done == (3, b"out\n", "")
+    assert done == (0, b"out\n", "")
     assert len(commands.living()) == 1
 
 
