@@ -396,7 +396,7 @@ def test_who_forks_on_and_on_is_caught_up_with(commands):
 def test_a_normal_end_leaves_the_background_alone_and_does_not_wait_for_it(commands):
     script = "sleep 600 2>/dev/null & echo out; exit 3"  # it holds its output, as a daemon would
     done = commands.guarded("--idle", LONG, "--", *sh(script))
-    assert done == (0, b"out\n", "")
+    assert done == (3, b"out\n", "")
     assert len(commands.living()) == 1
 
 
