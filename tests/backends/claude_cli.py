@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import fields
 from functools import partial
 
 import anyio
@@ -21,6 +22,8 @@ from streamguard.backends.claude import taps
 from streamguard.testing import Script, call, message
 
 SESSION = "sess-1"
+# Whether the SDK says which prompt a result answers, and keeps what is for its host alone.
+IS_RECENT = "user_message_uuid" in {field.name for field in fields(sdk.ResultMessage)}
 HOME = "claude_agent_sdk._internal.transport.subprocess_cli.SubprocessCLITransport"
 
 

@@ -15,6 +15,7 @@ from tests.support import take
 
 sdk = pytest.importorskip("claude_agent_sdk")
 from tests.backends.claude_cli import (  # noqa: E402 - it needs the SDK
+    IS_RECENT,
     Clis,
     init,
     line,
@@ -110,6 +111,8 @@ WAITS = {
 @pytest.mark.parametrize("is_tapped", [True, False])
 def test_what_keeps_the_cli_waiting(loop, turn, wait, is_tapped):
     """S4, T6: both ends are on the wire, of what the messages show half or not at all."""
+    if wait == "requires_action" and not (is_tapped or IS_RECENT):
+        pytest.skip("this SDK shows it among its messages")
     begins, ends = WAITS[wait]
 
     async def main():
