@@ -368,7 +368,7 @@ def tell_of_scope(event: ScopeEvent) -> None:
 
 def _log_scope(event: ScopeEvent) -> None:
     if logger.isEnabledFor(logging.WARNING):
-        from streamguard.observers.fields import fields_of
+        from streamguard.event_fields import fields_of
 
         told = {"streamguard": fields_of(event)}
         logger.warning("%s", event.verdict.reason, extra=told)
@@ -382,7 +382,7 @@ def log(event: Event) -> None:
     """
     level, text = described(event)
     if logger.isEnabledFor(level):
-        from streamguard.observers.fields import fields_of
+        from streamguard.event_fields import fields_of
 
         told = {"streamguard": fields_of(event)}
         logger.log(level, "%s: %s", event.activity.name or "stream", text, extra=told)

@@ -272,7 +272,7 @@ def _operator(name: str, written: dict[str, Any]) -> Operator:
 
 
 def _as_written(knobs: Mapping[str, Any]) -> str:
-    shown = {k: v for k, v in knobs.items() if not isinstance(v, Default) and v is not CONFIGURED}
+    shown = {k: v for k, v in knobs.items() if not isinstance(v, Default)}
     return ", ".join(f"{k}={v!r}" if k != "idle" else repr(v) for k, v in shown.items())
 
 

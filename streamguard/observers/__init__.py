@@ -1,13 +1,12 @@
-"""Observers: events as log lines, structlog entries, Prometheus metrics, OpenTelemetry spans.
+"""Observers: events as structlog entries, Prometheus metrics, OpenTelemetry spans.
 
-fields          an event as flat, payload-free fields, for all of them
 structlogs      `StructlogObserver`, needs `streamguard[structlog]`
 prometheus      `PrometheusObserver`, needs `streamguard[prometheus]`
 opentelemetry   `OpenTelemetryObserver`, needs `streamguard[opentelemetry]`
 
 The log of the standard library needs none: it is told by itself (`events.log`). Each observer takes
-the events of streams, time scopes and circuit breakers alike. They know events, and each its
-package, which is imported when the observer is made; nothing of streamguard knows them.
+the events of streams, time scopes and circuit breakers alike. They know events and their fields, and
+each its package; nothing of streamguard knows them.
 """
 
 from __future__ import annotations

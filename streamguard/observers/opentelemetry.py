@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary, finalize
 
 from streamguard import events
 from streamguard.errors import ConfigError
-from streamguard.observers.fields import fields_of, name_of
+from streamguard.event_fields import fields_of, name_of
 
 try:
     from opentelemetry import trace
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from streamguard.activity import Activity
-    from streamguard.observers.fields import AnyEvent
+    from streamguard.event_fields import AnyEvent
 
 __all__ = ["OpenTelemetryObserver"]
 
@@ -107,7 +107,7 @@ class OpenTelemetryObserver:
         spans = self._of(event.activity)
         spans.end_attempt()
         if spans.session is None:
-            spans.session = self._start(f"session {_name(event)}".rstrip(), event)
+            spans.session = self._start(f"session {event.activity.name}".rstrip(), event)
             spans.session.set_attribute("gen_ai.operation.name", "invoke_agent")
         spans.attempt = self._start(f"attempt {event.attempt}", event, within=spans.session)
         spans.attempt.set_attribute("streamguard.attempt", event.attempt)
@@ -138,7 +138,7 @@ class OpenTelemetryObserver:
         if spans.session is not None:
             return  # the attempt has its span
         spans.end()
-        spans.attempt = self._start(f"invoke_agent {_name(event)}".rstrip(), event)
+        spans.attempt = self._start(f"invoke_agent {event.activity.name}".rstrip(), event)
         spans.attempt.set_attribute("gen_ai.operation.name", "invoke_agent")
 
     @_on.register
@@ -197,10 +197,6 @@ class OpenTelemetryObserver:
             kind = type(error).__name__  # its text may quote the conversation (E3)
             span.set_attribute("error.type", kind)
             span.set_status(trace.StatusCode.ERROR, kind)
-
-
-def _name(event: events.Event) -> str:
-    return event.activity.name
 
 
 def _add(span: Span, event: AnyEvent) -> None:

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, finalize
 from streamguard import events
 from streamguard.breaker import circuit
 from streamguard.breaker import events as circuits
-from streamguard.errors import ConfigError, DisconnectOutcome, Limit, StreamTimeoutError, Verdict
+from streamguard.errors import ConfigError, DisconnectOutcome, Limit, StreamTimeoutError
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.decision import GaveUp
 from streamguard.signals import WaitReason
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from streamguard.activity import Activity
-    from streamguard.observers.fields import AnyEvent
+    from streamguard.event_fields import AnyEvent
 
 __all__ = ["PrometheusObserver"]
 
@@ -288,7 +288,7 @@ class PrometheusObserver:
 
     @_on.register
     def _(self, event: events.ScopeTimedOut) -> None:
-        self._scopes.labels(_kind(event.verdict)).inc()
+        self._scopes.labels(_known(event.verdict.limit, _LIMITS)).inc()
 
     @_on.register
     def _(self, _event: events.CleanupCut) -> None:
@@ -309,10 +309,6 @@ def _outcome(error: BaseException | None) -> str:
     if error is None:
         return "completed"
     return "timeout" if isinstance(error, StreamTimeoutError) else "failed"
-
-
-def _kind(verdict: Verdict) -> str:
-    return _known(verdict.limit, _LIMITS)
 
 
 def _known(value: str, values: frozenset[str]) -> str:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamguard.breaker.events import CircuitChanged, CircuitEvent, CircuitRefused
 from streamguard.errors import ConfigError
+from streamguard.event_fields import fields_of
 from streamguard.events import Event, ScopeEvent, described
-from streamguard.observers.fields import fields_of
 
 if TYPE_CHECKING:
-    from streamguard.observers.fields import AnyEvent
+    from streamguard.event_fields import AnyEvent
 
 __all__ = ["StructlogObserver"]
 

@@ -11,7 +11,7 @@ import pytest
 from streamguard import Activity, IdleTimeoutError, Teardown, events, idle_guard, scope
 from streamguard.breaker import events as circuits
 from streamguard.errors import DeadlineExceededError, ScopeName, Verdict
-from streamguard.observers.fields import fields_of, name_of
+from streamguard.event_fields import fields_of, name_of
 from streamguard.testing import Script, hang, say
 from tests.support import Events
 
@@ -112,7 +112,7 @@ def test_what_no_handler_wants_is_not_prepared(loop, caplog, monkeypatch):
     def fail(event):
         raise AssertionError(event)
 
-    monkeypatch.setattr("streamguard.observers.fields.fields_of", fail)
+    monkeypatch.setattr("streamguard.event_fields.fields_of", fail)
 
     async def main():
         with pytest.raises(IdleTimeoutError):

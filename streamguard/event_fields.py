@@ -1,4 +1,4 @@
-"""An event as a name and flat fields: what structured logs, metrics and spans are made of.
+"""An event as a name and flat fields: what log records and observers are made of.
 
 Values are texts, numbers, booleans, or tuples of texts and numbers. No payloads (E3): of an error its
 type, of a verdict its numbers and names. Knows events, errors and nothing that must be installed.
