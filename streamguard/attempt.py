@@ -1,13 +1,13 @@
 """`Attempt`: one attempt at a stream, where the watch's time meets the loop's.
 
-The way of a verdict, each step in one method:
+What can happen to it, and what is done then, is the table in `way`; here each event is noticed and
+each step is done. A verdict's steps, in their order:
 
     on_time        the deadline has come: the watch judges (T2, T4)
     on_confirmed   the loop has made its passes, and it still holds
-    (interrupting) where the user gave an interrupt: the turn may yet end well by itself (D1)
+    _interrupt     where the user gave an interrupt: the turn may yet end well by itself (D1)
     _cut           what is parked is cancelled (T9)
-    (unwinding)    the verdict is a candidate; a message that comes after all withdraws it (T3)
-    decide         it is final and told; teardown starts, by the consumer or, if its pull
+    _decide        it is final and told; teardown starts, by the consumer or, if its pull
                    stays deaf, by the timekeeper (O6)
     conclude       the consumer waits for the teardown and gets the error, or the normal end
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextvars
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -36,10 +36,12 @@ from streamguard.signals import Signal, TurnEnded
 from streamguard.supervision import Supervision
 from streamguard.teardown import INTERRUPTING, UNWINDING, Interrupting, Spawn, TearingDown
 from streamguard.watch import DRAIN, Due, Half, Limits, Stalled, Watch
+from streamguard.way import AFTER_INTERRUPT, CUT, FINAL, WAY, Do, Event, State, Way
 
 if TYPE_CHECKING:
     from streamguard.config import Mode
     from streamguard.errors import Limit
+    from streamguard.events import StreamOutcome
     from streamguard.loops.timekeeper import Entry
     from streamguard.plan import Plan
     from streamguard.process import ProcessTree, Termination
@@ -49,6 +51,8 @@ NO_LIMITS: Final = Limits()
 # Between looks at a pull that is not parked: short at first, since most are a pass away.
 _FIRST_LOOK: Final = 2**-10
 _LAST_LOOK: Final = 0.5
+# Between the cancels of what has swallowed one, when nothing that it could bring counts any more.
+_AGAIN: Final = 1.0
 # A process that ends closes its pipes, and is dead a moment later.
 _LAST_WORDS: Final = 0.1
 
@@ -65,32 +69,49 @@ class Cuttable(Protocol):
 _holders: weakref.WeakValueDictionary[int, Attempt] = weakref.WeakValueDictionary()
 
 
+class _Case:
+    """A limit that is due, from when it was noticed; then the verdict that comes of it.
+
+    The record is made when somebody is to be told: of 10,000 limits that are reached at one
+    instant, the last must not wait for the others' records. `due`: None if the watch is to be
+    asked again.
+    """
+
+    __slots__ = ("decided_at", "due", "first_seen", "lateness", "look", "noticed_at", "verdict")
+
+    def __init__(
+        self, due: Due | None, noticed_at: float = 0.0, verdict: Verdict | None = None
+    ) -> None:
+        self.due = due
+        self.noticed_at = noticed_at
+        self.verdict = verdict
+        self.look = _FIRST_LOOK
+        self.decided_at = self.lateness = 0.0
+        self.first_seen = False
+
+
 class Attempt:
     """Watch, verdict and teardown of one attempt."""
 
     __slots__ = (
         "__weakref__",
-        "_candidate",
+        "_case",
         "_context",
         "_cut_at",
-        "_decided_at",
         "_error",
-        "_first_seen",
         "_interrupting",
-        "_lateness",
-        "_look",
+        "_is_shown",
         "_news",
-        "_noticed",
-        "_noticed_at",
-        "_sentence",
         "_stamps",
         "_supervision",
         "_tap",
         "_tearing_down",
+        "_way",
+        "_withdrawn",
         "activity",
         "block",
         "entry",
-        "is_over",
+        "exit",
         "is_spared",
         "loop",
         "mode",
@@ -99,8 +120,6 @@ class Attempt:
         "pull",
         "reading",
         "spawn",
-        "struck_block",
-        "verdict",
         "watch",
     )
 
@@ -116,20 +135,14 @@ class Attempt:
         self.block: Cuttable | None = None
         self.spawn: Spawn | None = None
         self.entry: Entry | None = None
-        # The record is made when somebody is to be told: of 10,000 limits that are reached at one
-        # instant, the last must not wait for the others' records.
-        self._candidate: Verdict | Due | None = None
-        self._decided_at = self._lateness = 0.0
-        self._first_seen = False
-        self.verdict: Verdict | None = None
-        self.struck_block = False
-        self.is_over = False
-        self._noticed: Due | None = None
-        self._noticed_at: float | None = None
-        self._look = _FIRST_LOOK
+        self.exit: BaseException | None = None  # what ends the program, on its way to the consumer
+        self.is_spared = False
+        self._way: Way = Way(WAY, State.UNBEGUN)
+        self._case: _Case | None = None
+        # What our cancel had been sent for when a message came all the same: the source may still
+        # let that cancel go on.
+        self._withdrawn: _Case | None = None
         self._cut_at = 0.0
-        # The verdict while, and after, an interrupt was tried: only a turn's good end withdraws it.
-        self._sentence: Verdict | None = None
         self._interrupting: Interrupting | None = None
         self._supervision: Supervision | None = None
         self._tearing_down: TearingDown | None = None
@@ -137,20 +150,89 @@ class Attempt:
         self._stamps: list[float] | None = None
         self._news: News | None = None
         self._tap: recording.Tap | None = None
-        self.is_spared = False
+        self._is_shown = False  # its activity is live
+
+    # -- the state -----------------------------------------------------------------------
+
+    def _on(self, event: Event) -> None:
+        """What `event` asks for, done."""
+        step = _STEPS.get(self._way.on(event))
+        if step is not None:
+            step(self)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict, once it is final."""
+        if self._tearing_down is None or self._case is None:
+            return None
+        return self._case.verdict
+
+    @property
+    def candidate(self) -> Verdict | None:
+        """What the pull or the block was cut for, as long as that can be taken back."""
+        state = self._way.state
+        return self._recorded() if state in CUT or state is State.STRUCK else None
+
+    def _recorded(self) -> Verdict:
+        """The case's verdict."""
+        case = self._case
+        assert case is not None
+        if case.verdict is None:
+            assert case.due is not None
+            case.verdict = self._record(
+                case.due, case.decided_at, case.lateness, first_seen=case.first_seen
+            )
+        return case.verdict
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it was begun and is not over."""
+        return self._way.state not in {State.UNBEGUN, State.OVER}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left to be done."""
+        return self._way.state is State.OVER
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes messages: it has begun, and its consumer has not left."""
+        state = self._way.state
+        return self.is_begun and state not in FINAL and state is not State.LEAVING
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its consumer has left, so that nothing is judged any more."""
+        return self._way.state in {State.LEAVING, State.OVER}
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether a pull that comes back now has nothing to ask."""
+        return self._way.state is State.WATCHING and self.exit is None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a cancellation that comes out of the pull now is ours."""
+        return self._way.state in CUT or self._way.state in FINAL
+
+    @property
+    def is_condemned(self) -> bool:
+        """Whether a pull that ends now has come to the verdict, however it ends."""
+        return self.is_cut or self._way.state in AFTER_INTERRUPT
 
     # -- facts ---------------------------------------------------------------------------
 
     def begin(self) -> None:
         """The first pull, the block's entry, or a pull after an error of the source's."""
         self.lease()
-        self.is_over = False
+        self._way.on(Event.BEGIN)
         # What the timekeeper wakes us for happens in the context of who uses the stream.
         self._context = contextvars.copy_context()
         self.loop = loops.current()
         now = self.loop.clock()
         self.watch.begin(now)
         self.activity.bind(self, now)
+        self._is_shown = True
         self._be_recorded()
         if self.block is not None:
             self.reconsider()
@@ -199,9 +281,16 @@ class Attempt:
     def answered(self) -> None:
         """The pull is over."""
         assert self.loop is not None
-        if self._sentence is None:
-            self._noticed_at = None
         self.watch.answered(self.loop.clock())
+        if self._way.state is not State.WATCHING:
+            self._on(self._unless_total(Event.ANSWERED))
+
+    def _unless_total(self, event: Event) -> Event:
+        """`event`, by which nothing is due any more; but a block's `total` nothing puts off."""
+        assert self.loop is not None
+        is_of_block = self._way.state is State.DUE and self.block is not None
+        is_spent = is_of_block and self.watch.overdue_total(self.loop.clock()) is not None
+        return Event.ASIDE if is_spent else event
 
     def abandoned(self) -> None:
         """The pull's coroutine is being closed: nobody waits, and nothing may be awaited."""
@@ -209,8 +298,11 @@ class Attempt:
             self.watch.waiting_since = None
             return  # collected after the run, or in another thread: there is no time to keep
         self.answered()
-        if self.verdict is None and not self.struck_block:
-            self.withdraw()
+        self._on(Event.FOREIGN)
+
+    def outranked(self) -> None:
+        """Somebody else's cancellation came out of the pull."""
+        self._on(Event.FOREIGN)
 
     def received(self, message: object) -> None:
         """A message came, and is about to be delivered."""
@@ -225,13 +317,11 @@ class Attempt:
                 watch.mark = self.loop.clock()
             return
         now = self.loop.clock()
-        if self._sentence is not None or self._candidate is not None:
-            self._weigh(signals)
-        if self._sentence is None:
-            self._noticed_at = None
         if watch.messages == 0:
             self._is_known_now()
         watch.answered(now)
+        if self._way.state is not State.WATCHING:
+            self._on(self._unless_total(_meaning_of(signals)))
         watch.see(signals, now, time.time())
         if self._news is not None:
             self._news.look(now, signals)
@@ -268,7 +358,7 @@ class Attempt:
         Only then may the watch stay steady, in which nobody looks at the alarm. So it is set as
         for a wait that begins now. Stamps want each message to be seen.
         """
-        if self.plan.stamps or self._sentence is not None:
+        if self.plan.stamps or self._way.state is not State.WATCHING:
             return False
         watch = self.watch
         if watch.work or self.entry is None or self.entry[0] > now + watch.limits.horizon:
@@ -279,16 +369,13 @@ class Attempt:
 
     def heard(self) -> None:
         """The watch was told something by hand (T6)."""
-        self.reconsider()
+        self._on(Event.ASIDE)
         if self._news is not None and self.loop is not None:
             self._news.look(self.loop.clock())
 
     def reconsider(self) -> None:
         """See that the timekeeper wakes us in time for the next deadline."""
-        self._noticed = None  # something was said: it has to be judged anew
-        if self.loop is None or self._noticed_at is not None:
-            return
-        if self._candidate is not None or self._sentence is not None:
+        if self.loop is None or self._way.state is not State.WATCHING:
             return
         when = self.watch.deadline()
         if self.block is not None:
@@ -296,55 +383,109 @@ class Attempt:
         if when != float("inf") and (self.entry is None or when < self.entry[0]):
             self.loop.timekeeper.put(self, when)
 
-    def end(self, error: BaseException | None = None) -> None:
+    def leave(self, *, is_cancelled: bool = False) -> bool:
+        """The consumer leaves; True if the block's verdict is what surfaces.
+
+        `is_cancelled`: by a cancellation, or by an error that came of one.
+        """
+        self._on(Event.LEFT_CUT if is_cancelled else Event.LEFT)
+        return self._way.state is State.SURFACING
+
+    def end(
+        self, error: BaseException | None = None, *, outcome: StreamOutcome | None = None
+    ) -> None:
         """The attempt is over: nothing of it stays behind."""
-        if self.loop is None or self.is_over:
+        if self._way.on(Event.END) is Do.NOTHING:
             return
-        self.is_over = True
+        assert self.loop is not None
         if self.watch.waiting_since is not None:  # a monitor's block may wait to its very end
             self.watch.answered(self.loop.clock())
         self.loop.timekeeper.drop(self)
         self._stop_interrupting()
+        if self._tearing_down is None:
+            self._case = None
         if self._supervision is not None:
             if self._tearing_down is None:
                 self._supervision.release()
                 self._supervision = None  # if all begins anew, it may be with another process
             else:  # it may have been left, and go on by itself (D6)
                 self._tearing_down.when_over(self._supervision.release)
+        self.let_go(outcome or ("completed" if error is None else "failed"), error)
+
+    def let_go(self, outcome: StreamOutcome, error: BaseException | None = None) -> None:
+        """The stream has ended, which is told once; a block may still be open around it."""
+        if not self._is_shown:
+            return
+        self._is_shown = False
+        assert self.loop is not None
+        now = self.loop.clock()
         self.activity.unbind(self)
         if self._news is not None:
-            self._news.end(self.loop.clock())
-        self.tell(events.StreamEnded(activity=self.activity, at=self.loop.clock(), error=error))
+            self._news.end(now)
+        self.tell(events.StreamEnded(activity=self.activity, at=now, error=error, outcome=outcome))
+
+    def forgotten(self) -> None:
+        """The consumer has let go of the stream without a word: a bare `break`."""
+        if not self.is_begun or self.loop is None:
+            return
+        if self.loop.is_running_here():
+            self.end(outcome="left")
+        else:  # collected after the run, or in another thread: there is nobody to be told
+            self.activity.unbind(self)
 
     # -- the way of a verdict ------------------------------------------------------------
 
     def on_time(self, now: float) -> bool:
         """The timekeeper's call: True asks for `on_confirmed` after the passes."""
-        if self.verdict is not None:
-            self._strike_block()
-            return False
-        if self._candidate is not None or self._interrupting is not None:
-            self._context.run(self._lose_patience, now)
-            return False
-        if self._noticed_at is not None:
-            return True
-        judgement = self._judge(now)
-        if isinstance(judgement, Due):
-            self._noticed, self._noticed_at, self._look = judgement, now, _FIRST_LOOK
-            self.watch.leave_steady()  # whoever answers now must say so
-            return True
-        if judgement is not None:
-            self._context.run(self._tell_of, judgement, now)
-        self.reconsider()
-        if self.entry is None:
-            self.watch.leave_steady()  # nobody waits: the next pull must set the alarm
+        match self._way.state:
+            case State.WATCHING:
+                return self._judges(now)
+            case State.DUE | State.INTERRUPTED:
+                return True
+            case State.INTERRUPTING:
+                self._in_context(self._interrupt_is_over)
+            case State.CUT | State.LAST_CUT:
+                self._in_context(self._on, Event.DEAF)
+            case State.STRUCK:
+                self._in_context(self._on, Event.BLOCK_DEAF)
+            case State.DECIDED if self.block is not None and self.watch.waiting_since is None:
+                self._strike_block()
+            case State.DECIDED | State.SURFACING:
+                self._on(Event.DEAF)
+            case _:
+                pass
         return False
 
-    def _lose_patience(self, now: float) -> None:
-        if self._candidate is not None:
-            self._go_deaf(now)
-        else:
-            self._interrupt_is_over()
+    def _in_context(self, function: Callable[..., object], *args: object) -> None:
+        """Call what may reach observers, as if the stream's user did.
+
+        What ends the program is the user's, too, where a timer cannot raise it.
+        """
+        assert self.loop is not None
+        try:
+            self._context.run(function, *args)
+        except BaseException as error:
+            if isinstance(error, Exception) or self.loop.timers_may_exit:
+                raise
+            self.exit = error
+            self.watch.leave_steady()
+            target = self.pull if self.watch.waiting_since is not None else self.block
+            if target is not None:
+                target.cut(force=True)
+
+    def _judges(self, now: float) -> bool:
+        """Ask the watch: True if a limit is due."""
+        judgement = self._judge(now)
+        if isinstance(judgement, Due):
+            self._case = _Case(judgement, now)
+            self._on(Event.REACHED)
+            return True
+        if judgement is not None:
+            self._in_context(self._tell_of, judgement, now)
+        if self.watch.waiting_since is None:
+            self.watch.leave_steady()  # that alarm covers no wait any more: the next one sets its own
+        self.reconsider()
+        return False
 
     def _tell_of(self, judgement: Half | Stalled, now: float) -> None:
         match judgement:
@@ -367,54 +508,164 @@ class Attempt:
 
     def on_confirmed(self, now: float) -> None:
         """Whatever had arrived by the deadline has been handed over; it may not hold any more."""
-        if self._noticed_at is None:
-            # Answered in the meantime. A pull may be out again that nobody set an alarm for.
-            self.reconsider()
-            return
-        if self._sentence is not None:
-            self._cut(self._sentence, now)
-            return
-        due = self._noticed or self._due(now)
-        if due is None:
-            self._noticed_at = None
-            self.reconsider()
-        elif self.mode == "warn":
-            self._context.run(self._warn, due, now)
-        elif self._is_interruptible(due):
-            self._context.run(self._interrupt, due, now)
-        else:
-            self._cut(due, now)
+        case = self._case
+        assert case is not None
+        if self._way.state is State.DUE:
+            if case.due is None:
+                case.due = self._due(now)
+            if case.due is None:
+                self._on(Event.GONE)
+                return
+            if self.mode == "warn":
+                self._in_context(self._on, Event.TOLD)
+                return
+            if self._is_interruptible(case.due):
+                self._in_context(self._on, Event.INTERRUPT)
+                return
+        self._cut(case, now)
 
-    def _warn(self, due: Due, now: float) -> None:
-        self._noticed_at = None
+    def _cut(self, case: _Case, now: float) -> None:
+        # `total` binds the whole block; every other limit surfaces at the pull (O5).
+        limit = (case.verdict or case.due).limit  # type: ignore[union-attr]
+        of_block = limit == "total" or self.watch.waiting_since is None
+        target = self.block if of_block and self.block is not None else self.pull
+        assert target is not None
+        sent = target.cut()
+        if sent is Cut.NOBODY:
+            self._on(Event.GONE)
+            return
+        is_late = now - case.noticed_at >= UNWINDING
+        if sent is not Cut.SENT and not is_late:
+            self._on(Event.BUSY)
+            return
+        if case.due is not None:
+            case.decided_at, case.lateness = now, self.watch.lateness(case.due, now)
+            case.first_seen = self.watch.first_seen
+        if sent is Cut.SENT:
+            self._on(Event.BLOCK_CUT if target is self.block else Event.PULL_CUT)
+        else:
+            is_block = target is self.block
+            self._in_context(self._on, Event.BLOCK_DEAF if is_block else Event.DEAF)
+            target.cut(force=True)  # what comes now is too late anyway (T3)
+
+    # The steps of the table, by name.
+
+    def _pass(self) -> None:
+        self.watch.leave_steady()  # whoever answers now must say so
+
+    def _rest(self) -> None:
+        self._case = None
+        assert self.loop is not None
+        self.loop.timekeeper.drop(self)
+        self.reconsider()
+
+    def _judge_again(self) -> None:
+        assert self._case is not None
+        self._case.due = None
+
+    def _look_again(self) -> None:
+        case = self._case
+        assert self.loop is not None
+        assert case is not None
+        self.loop.timekeeper.put(self, self.loop.clock() + case.look)
+        case.look = min(case.look * 2, _LAST_LOOK)
+
+    def _warn(self) -> None:
+        assert self.loop is not None
+        assert self._case is not None
+        assert self._case.due is not None
+        due, now = self._case.due, self.loop.clock()
+        self._case = None
         verdict = self._record(due, now)
         self.watch.mute(due)  # before an observer can begin a new silence
         self.tell(events.TimedOut(activity=self.activity, at=now, verdict=verdict, enforced=False))
         self.reconsider()
 
-    def _cut(self, candidate: Verdict | Due, now: float) -> None:
+    def _await_unwinding(self) -> None:
         assert self.loop is not None
-        assert self._noticed_at is not None
-        # `total` binds the whole block; every other limit surfaces at the pull (O5).
-        of_block = candidate.limit == "total" or self.watch.waiting_since is None
-        target = self.block if of_block and self.block is not None else self.pull
-        assert target is not None
-        if target.cut() is Cut.SENT:
-            self._charge(candidate, target, now)
-            self.loop.timekeeper.put(self, now + UNWINDING)
-        elif now - self._noticed_at >= UNWINDING:
-            self._charge(candidate, target, now)
-            self._context.run(self._go_deaf, now)
-            target.cut(force=True)  # what comes now is too late anyway (T3)
-        else:
-            self.loop.timekeeper.put(self, now + self._look)
-            self._look = min(self._look * 2, _LAST_LOOK)
+        self.loop.timekeeper.put(self, self.loop.clock() + UNWINDING)
 
-    def _charge(self, candidate: Verdict | Due, target: Cuttable, now: float) -> None:
-        self._candidate, self.struck_block = candidate, target is self.block
-        if isinstance(candidate, Due):
-            self._decided_at, self._lateness = now, self.watch.lateness(candidate, now)
-            self._first_seen = self.watch.first_seen
+    def _withdraw(self) -> None:
+        """Something outranked the verdict: a message, a finished body, another's cancel."""
+        assert self.loop is not None
+        verdict = self._recorded()
+        self._stop_interrupting()
+        self._rest()
+        self.tell(
+            events.CutWithdrawn(activity=self.activity, at=self.loop.clock(), verdict=verdict)
+        )
+
+    def _withdraw_cut(self) -> None:
+        self._withdrawn = self._case
+        self._withdraw()
+
+    def _stop_watching(self) -> None:
+        assert self.loop is not None
+        self._case = None
+        self.loop.timekeeper.drop(self)
+
+    def _decide(self) -> None:
+        """Make the case's verdict final; start the teardown (D1)."""
+        assert self.loop is not None
+        verdict = self._recorded()
+        self._cut_at = self.loop.clock()
+        self.loop.timekeeper.drop(self)
+        self._tearing_down = tearing_down = TearingDown(
+            self,
+            self.loop,
+            disconnects=self.plan.disconnects,
+            disconnect_timeout=self.plan.disconnect_timeout,
+            supervision=self._supervision,
+            kill_grace=self.plan.kill_grace,
+            evidence=tuple(r.written for r in recording.among(self.plan.observers)),
+        )
+        try:
+            self.tell(
+                events.TimedOut(
+                    activity=self.activity, at=self._cut_at, verdict=verdict, enforced=True
+                )
+            )
+        finally:  # also if an observer ends the program
+            self._stop_interrupting()
+            tearing_down.start(self.spawn or self.loop.spawn)
+            tearing_down.when_over(self._is_torn_down)
+
+    def _is_torn_down(self) -> None:
+        if self.is_begun:
+            self._on(Event.TORN_DOWN)
+
+    def _decide_unasked(self) -> None:
+        """It is final while no pull waits: the next one raises it."""
+        self._decide()
+        assert self.loop is not None
+        if self.pull is self.block:
+            self._strike_block()  # a monitor has no pulls
+        elif self.block is not None and (when := self.watch.total_deadline()) != float("inf"):
+            self.loop.timekeeper.put(self, when)  # nor may the consumer work on beyond that
+
+    def _decide_deaf(self) -> None:
+        assert self.loop is not None
+        verdict = self._recorded()
+        self.tell(events.PullDeaf(activity=self.activity, at=self.loop.clock(), verdict=verdict))
+        self._decide()
+
+    def _strike_block(self) -> None:
+        """Let the block learn of a verdict that is final."""
+        if self.block is not None and self._way.state is State.DECIDED:
+            is_sent = self.block.cut() is Cut.SENT
+            self._on(Event.BLOCK_CUT if is_sent else Event.BUSY)
+
+    def _cancel_again(self) -> None:
+        """Nothing that the pull could bring counts any more, and it still waits (O6)."""
+        assert self.pull is not None
+        self.pull.cut(force=True)
+        self._await_end()
+
+    def _await_end(self) -> None:
+        """What has just been done may end the pull; if not, it is cancelled again."""
+        assert self.loop is not None
+        if self.watch.waiting_since is not None and self.pull is not self.block:
+            self.loop.timekeeper.put(self, self.loop.clock() + _AGAIN)
 
     # -- the interrupt -------------------------------------------------------------------
 
@@ -423,10 +674,13 @@ class Attempt:
         waits = self.watch.turn_open and self.watch.waiting_since is not None
         return bool(self.plan.interrupts) and waits and due.limit != "exited"
 
-    def _interrupt(self, due: Due, now: float) -> None:
+    def _interrupt(self) -> None:
         assert self.loop is not None
-        self._sentence = verdict = self._record(due, now)
-        self._noticed_at = None
+        case = self._case
+        assert case is not None
+        assert case.due is not None
+        now = self.loop.clock()
+        case.verdict = verdict = self._record(case.due, now)
         self.tell(
             events.Interrupting(
                 activity=self.activity, at=now, verdict=verdict, bound=INTERRUPTING
@@ -442,44 +696,22 @@ class Attempt:
             self._interrupting = None
 
     def _interrupt_is_over(self) -> None:
-        """It did not bring the turn's end: go on with the sentence."""
+        """It did not bring the turn's end: go on with the verdict."""
+        is_asked = self.watch.waiting_since is not None
+        self._on(Event.FRUITLESS if is_asked else Event.UNATTENDED)
+
+    def _give_up_interrupt(self) -> None:
         assert self.loop is not None
+        assert self._case is not None
         self._stop_interrupting()
-        if self.watch.waiting_since is None:
-            self._decide_unasked()
-        else:
-            self._noticed_at, self._look = self.loop.clock(), _FIRST_LOOK
-            self.loop.timekeeper.put(self, self._noticed_at)
+        self._case.noticed_at, self._case.look = self.loop.clock(), _FIRST_LOOK
+        self.loop.timekeeper.put(self, self._case.noticed_at)
 
-    def _weigh(self, signals: tuple[Signal, ...]) -> None:
-        """A message came although its pull was to be cut: whether it takes the verdict back."""
-        if self._sentence is None:
-            if not self.struck_block:
-                self.withdraw()
-            return
-        ended = next((signal for signal in signals if isinstance(signal, TurnEnded)), None)
-        if ended is not None and ended.outcome == "success":
-            self.withdraw()
-        elif ended is not None or self._interrupting is None:
-            self._stop_interrupting()
-            if ended is not None and self.plan.outlives_interrupt:
-                self._spare()
-            self._decide_unasked()  # but the message is delivered
-        # Else it is what the turn still had to say: its end may follow.
-
-    def _decide_unasked(self) -> None:
-        """The sentence is final while no pull waits: the next one raises it."""
-        self.decide(self._sentence)
-        assert self.loop is not None
-        if self.pull is self.block:
-            self._strike_block()  # a monitor has no pulls
-        elif self.block is not None and (when := self.watch.total_deadline()) != float("inf"):
-            self.loop.timekeeper.put(self, when)  # nor may the consumer work on beyond that
-
-    def _strike_block(self) -> None:
-        """Let the block learn of a verdict that is final."""
-        if self.block is not None and self.block.cut() is Cut.SENT:
-            self.struck_block = True
+    def _end_badly(self) -> None:
+        """The turn is over, but not well: the verdict stands, and that message is delivered."""
+        if self.plan.outlives_interrupt:
+            self._spare()
+        self._decide_unasked()
 
     def _spare(self) -> None:
         """The interrupt has ended the turn, and the same client can go on: nothing is torn down."""
@@ -489,70 +721,31 @@ class Attempt:
             self._supervision.release()
             self._supervision = None
 
-    def _go_deaf(self, now: float) -> None:
-        assert self.candidate is not None
-        self.tell(events.PullDeaf(activity=self.activity, at=now, verdict=self.candidate))
-        self.decide()
-
-    def withdraw(self) -> None:
-        """Something outranked the candidate: a message, a finished body, another's cancel."""
-        assert self.loop is not None
-        withdrawn = self.candidate or self._sentence
-        if withdrawn is None:
-            return
-        self._stop_interrupting()
-        self._candidate = self._sentence = self._noticed_at = None
-        self.tell(
-            events.CutWithdrawn(activity=self.activity, at=self.loop.clock(), verdict=withdrawn)
-        )
-        self.loop.timekeeper.drop(self)
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether something was cancelled, which nothing has taken back yet."""
-        return self._candidate is not None
-
-    @property
-    def candidate(self) -> Verdict | None:
-        """What the pull or the block was cut for."""
-        if isinstance(self._candidate, Due):
-            self._candidate = self._record(
-                self._candidate, self._decided_at, self._lateness, first_seen=self._first_seen
-            )
-        return self._candidate
-
-    @property
-    def is_sentenced(self) -> bool:
-        """Whether an interrupt was tried: how the pull ends now does not matter any more."""
-        return self._sentence is not None
+    # -- the end of a verdict's way --------------------------------------------------------
 
     def decide(self, verdict: Verdict | None = None) -> None:
-        """Make the candidate, or `verdict`, final; start the teardown (D1)."""
-        if self.verdict is not None:
+        """Make `verdict` final, or, of a pull that has raised, what it was cut for."""
+        if self._tearing_down is not None:
             return
-        assert self.loop is not None
-        self.verdict = verdict or self.candidate or self._sentence
-        assert self.verdict is not None
-        self._cut_at = self.loop.clock()
-        self.loop.timekeeper.drop(self)
-        self._tearing_down = TearingDown(
-            self,
-            self.loop,
-            disconnects=self.plan.disconnects,
-            disconnect_timeout=self.plan.disconnect_timeout,
-            supervision=self._supervision,
-            kill_grace=self.plan.kill_grace,
-            evidence=tuple(r.written for r in recording.among(self.plan.observers)),
-        )
-        try:
-            self.tell(
-                events.TimedOut(
-                    activity=self.activity, at=self._cut_at, verdict=self.verdict, enforced=True
-                )
-            )
-        finally:  # also if an observer ends the program
-            self._stop_interrupting()
-            self._tearing_down.start(self.spawn or self.loop.spawn)
+        if verdict is None:
+            self._on(Event.UNWOUND)
+            return
+        if not self.is_over:
+            self._case = _Case(None, verdict=verdict)
+        self._on(Event.VERDICT)
+
+    def is_our_cut(self, error: BaseException) -> bool:
+        """Whether `error` is our own cancel, of a source that had let a message go before it (T3).
+
+        For a cancellation that nobody else has sent. If it is, the verdict that was withdrawn holds.
+        """
+        if self._withdrawn is None or not loops.consists_of(error, self.cancelled):
+            return False
+        if self._way.state not in {State.WATCHING, State.DUE} | AFTER_INTERRUPT - CUT:
+            return False
+        self._case, self._withdrawn = self._withdrawn, None
+        self._on(Event.LATE)
+        return True
 
     async def torn_down(self, cancellation: BaseException | None = None) -> None:
         """Wait for the teardown's end, through one cancellation: this one, or the next (D6)."""
@@ -561,19 +754,17 @@ class Attempt:
 
     def conclude(self, *, closed: bool, cause: BaseException | None) -> StreamGuardError | None:
         """What the consumer gets for the final verdict; None is a normal end. Decided once."""
-        if self.is_over:
+        verdict = self.verdict
+        if self.is_over or verdict is None:
             return self._error
         assert self.loop is not None
-        assert self.verdict is not None
         now = self.loop.clock()
         teardown = self._teardown(now, closed=closed)
         self.tell(
-            events.TornDown(
-                activity=self.activity, at=now, verdict=self.verdict, teardown=teardown
-            )
+            events.TornDown(activity=self.activity, at=now, verdict=verdict, teardown=teardown)
         )
-        if (kind := self._kind_of(self.verdict)) is not None:
-            self._error = kind(verdict=self.verdict, activity=self.activity)
+        if (kind := self._kind_of(verdict)) is not None:
+            self._error = kind(verdict=verdict, activity=self.activity)
             self._error.teardown = teardown
             tail = getattr(self.origin, "tail", None)
             self._error.tail = tail if isinstance(tail, Tail) else None
@@ -797,13 +988,23 @@ class Attempt:
         """Take what is bound to the operator, unless another stream has it now (O1)."""
         for thing in self.plan.bound:
             holder = _holders.get(id(thing))
-            if holder is not None and holder is not self and holder.in_use:
+            if holder is not None and holder is not self and holder.keeps(thing):
                 raise RuntimeError(
                     f"{thing!r} is bound to an operator that is guarding another stream right now "
                     f"({holder.activity!r}). One client, disconnect, process or activity serves one "
-                    "stream at a time: make an operator for each, next to the stream it guards"
+                    "stream at a time: make an operator for each, next to the stream it guards, or "
+                    "close the other stream first (`await guarded.aclose()`)"
                 )
             _holders[id(thing)] = self
+
+    def keeps(self, thing: object) -> bool:
+        """Whether no other stream may have `thing` now.
+
+        What ends a backend is kept through a turn, also between two pulls: a verdict on either
+        stream would end the other's.
+        """
+        is_in_turn = self.is_begun and not self.watch.completed
+        return self.in_use or (is_in_turn and thing is not self.plan.activity)
 
     @property
     def cancelled(self) -> type[BaseException]:
@@ -815,3 +1016,34 @@ class Attempt:
     def in_use(self) -> bool:
         """Whether a pull is outstanding or the block is open."""
         return self.watch.waiting_since is not None or self.block is not None
+
+
+def _meaning_of(signals: tuple[Signal, ...]) -> Event:
+    """What a message that said `signals` is on the way of a verdict."""
+    ended = next((signal for signal in signals if isinstance(signal, TurnEnded)), None)
+    if ended is None:
+        return Event.MESSAGE
+    return Event.GOOD_END if ended.outcome == "success" else Event.BAD_END
+
+
+_STEPS: Final[Mapping[Do, Callable[[Attempt], None]]] = {
+    Do.REARM: Attempt.reconsider,
+    Do.REST: Attempt._rest,
+    Do.JUDGE_AGAIN: Attempt._judge_again,
+    Do.PASS: Attempt._pass,
+    Do.LOOK_AGAIN: Attempt._look_again,
+    Do.WARN: Attempt._warn,
+    Do.INTERRUPT: Attempt._interrupt,
+    Do.AWAIT_UNWINDING: Attempt._await_unwinding,
+    Do.GIVE_UP_INTERRUPT: Attempt._give_up_interrupt,
+    Do.DECIDE: Attempt._decide,
+    Do.DECIDE_UNASKED: Attempt._decide_unasked,
+    Do.DECIDE_DEAF: Attempt._decide_deaf,
+    Do.END_BADLY: Attempt._end_badly,
+    Do.AWAIT_END: Attempt._await_end,
+    Do.CANCEL_AGAIN: Attempt._cancel_again,
+    Do.WITHDRAW: Attempt._withdraw,
+    Do.WITHDRAW_CUT: Attempt._withdraw_cut,
+    Do.STOP_WATCHING: Attempt._stop_watching,
+    Do.WITHDRAW_AND_STOP: Attempt._withdraw,
+}

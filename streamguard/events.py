@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("streamguard")
 
 AttemptOutcome: TypeAlias = Literal["completed", "failed", "left"]
+# `cancelled`: by somebody else, around the consumer; `left`: by a break, or an error of its own.
+StreamOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "left"]
 WorkOutcome: TypeAlias = Literal["finished", "failed", "dropped"]
 
 
@@ -42,9 +44,13 @@ class StreamStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamEnded(Event):
-    """The attempt is over; `error` is what the consumer sees, None for a normal end."""
+    """The attempt is over; `error` is what the consumer sees, None for a normal end.
+
+    A stream that its consumer was cancelled out of has ended, too; asked again, it starts again.
+    """
 
     error: BaseException | None
+    outcome: StreamOutcome = "completed"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,14 +19,17 @@ from streamguard.attempt import NO_LIMITS, Attempt
 from streamguard.backends import adapted
 from streamguard.config import mode_in_force
 from streamguard.errors import StreamInterruptedError, Verdict
+from streamguard.events import logger
+from streamguard.knobs import Default
 from streamguard.loops import Suspended, by_hand, stepped, suspend
 from streamguard.monitor import Block
 from streamguard.operators import Operator
 from streamguard.sources import Source
-from streamguard.teardown import close_bounded
+from streamguard.teardown import LEAVING, close_bounded
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
+    from streamguard.events import StreamOutcome
     from streamguard.loops import Loop, Parking, Steps
     from streamguard.resume.operators import HostingOperator
     from streamguard.resume.sessions import Session
@@ -81,7 +84,7 @@ class Guarded(Generic[T]):
     ) -> bool:
         assert self._block is not None
         block, self._block = self._block, None
-        return await block.leave(exc, self._latest().close)
+        return await block.leave(exc, self._latest())
 
     async def aclose(self) -> None:
         """Close the source. Bounded, as a disconnect is."""
@@ -100,8 +103,15 @@ class Guarded(Generic[T]):
 
     def _hand_out(self) -> GuardedIterator[T]:
         """An iteration of its own, if the source gives one."""
-        if self._is_handed_out and self._latest().is_repeatable:
-            self._messages = None
+        if self._is_handed_out:
+            if self._latest().is_repeatable:
+                self._messages = None
+            elif self._latest().is_finished:
+                logger.warning(
+                    "%r was iterated to its end already and gives nothing more: its source cannot "
+                    "begin anew, so pipe a new stream",
+                    self,
+                )
         self._is_handed_out = True
         return self._latest()
 
@@ -130,6 +140,7 @@ class GuardedIterator(AsyncIterator[T]):
         "_broken",
         "_clock",
         "_interrupted",
+        "_is_hosted",
         "_over",
         "_parking",
         "_pulling",
@@ -146,8 +157,11 @@ class GuardedIterator(AsyncIterator[T]):
     _clock: Callable[[], float]
     _parking: Parking
 
-    def __init__(self, origin: AsyncIterable[T], attempt: Attempt) -> None:
+    def __init__(
+        self, origin: AsyncIterable[T], attempt: Attempt, *, is_hosted: bool = False
+    ) -> None:
         self.attempt = attempt
+        self._is_hosted = is_hosted  # somebody else ends the attempt: an owner
         source = adapted(origin) if attempt.mode == "enforce" else origin
         self._source = Source(source, aiter(source))
         self._watch = attempt.watch
@@ -164,6 +178,14 @@ class GuardedIterator(AsyncIterator[T]):
     def is_repeatable(self) -> bool:
         """Whether the source gives a new iteration each time it is asked for one."""
         return self._source.is_repeatable
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the stream came to its end by itself."""
+        return isinstance(self._over, StopAsyncIteration)
+
+    def __del__(self) -> None:
+        self.attempt.forgotten()  # after a bare `break`, Python tells nobody else
 
     @property
     def activity(self) -> Activity:
@@ -228,7 +250,7 @@ class GuardedIterator(AsyncIterator[T]):
                 "two pulls at once on one guarded stream: a message would go to either. "
                 "Give each consumer a stream of its own, or let one task pull and hand on"
             )
-        if not self._ready or self.attempt.verdict is not None:
+        if not self._ready or not self.attempt.is_undisturbed:
             self._pulling = True
             try:
                 await self._prepare()
@@ -243,23 +265,39 @@ class GuardedIterator(AsyncIterator[T]):
         return self._pulling or self._watch.waiting_since is not None
 
     async def aclose(self) -> None:
-        """Close the source. Bounded, as a disconnect is; a pull still under way is an error."""
+        """Close the source. Bounded: see `close`; a pull still under way is an error."""
         if self.ag_running:
             raise RuntimeError(
                 "aclose() while a pull is under way: cancel the task that pulls, or let it end"
             )
+        attempt = self.attempt
+        attempt.leave()
+        closed = False
         try:
-            await self.close()
+            closed = await self.close()
         finally:
-            self.attempt.end()
+            if attempt.verdict is None:
+                attempt.end(outcome="completed" if self.is_finished else "left")
+        if attempt.verdict is not None and not attempt.is_over:
+            await attempt.torn_down()
+            attempt.conclude(closed=closed, cause=None)  # nobody asked any more (T3)
 
     async def close(self) -> bool:
-        """Close the source, in the task that iterated it; False if it did not close."""
-        self._stop(self._over or StopAsyncIteration())
-        loop = self.attempt.loop or loops.current()
-        return await close_bounded(
-            self._source.closers(), loop, self.attempt.plan.disconnect_timeout
-        )
+        """Close the source, in the task that iterated it; False if it did not close in time.
+
+        Who leaves a stream in its midst does not wait as long as for a disconnect, unless a
+        `disconnect_timeout` was written.
+        """
+        attempt = self.attempt
+        bound = attempt.plan.disconnect_timeout
+        is_left = self._over is None
+        if is_left and attempt.verdict is None and isinstance(bound, Default):
+            bound = min(bound, LEAVING)
+        if is_left:
+            self._stop(StopAsyncIteration())
+        loop = attempt.loop or loops.current()
+        closers = self._source.closers(is_finished=not is_left and attempt.verdict is None)
+        return await close_bounded(closers, loop, bound)
 
     def _stop(self, over: BaseException) -> None:
         """Every pull from here on gets `over`."""
@@ -267,16 +305,25 @@ class GuardedIterator(AsyncIterator[T]):
         self._ready = False
         self._watch.leave_steady()
 
+    def _end_of_all(self) -> BaseException:
+        """What a pull gets when all is over."""
+        assert self._over is not None
+        if isinstance(self._over, StopAsyncIteration):
+            return StopAsyncIteration()  # one that is raised again grows with each pull
+        return self._over.with_traceback(None)
+
     # -- one pull ------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         """What the first pull does, and every one while a bare `total` runs or all is over."""
         attempt = self.attempt
         if self._over is not None:
-            raise self._over
+            raise self._end_of_all()
+        if attempt.exit is not None:
+            raise attempt.exit
         if attempt.verdict is not None:
             raise await self._conclude(None)  # decided while nobody asked
-        if attempt.loop is None or attempt.is_over:
+        if not attempt.is_begun:
             attempt.begin()
         assert attempt.loop is not None
         if attempt.pull is None:
@@ -308,7 +355,7 @@ class GuardedIterator(AsyncIterator[T]):
     async def _came(self, message: T) -> None:
         """A message came, and is more than plain progress or came where something is new."""
         attempt = self.attempt
-        if attempt.is_cut:
+        if not attempt.is_undisturbed:
             self._parking.release()
             if attempt.verdict is not None:
                 raise await self._conclude(None)  # too late: disconnect has begun (T3)
@@ -329,24 +376,27 @@ class GuardedIterator(AsyncIterator[T]):
     async def _outcome(self, error: BaseException) -> BaseException:
         """What the consumer gets for a pull that ended with `error` (T7, T8)."""
         attempt = self.attempt
-        if error is self._over or attempt.pull is None:
+        if self._over is not None or attempt.pull is None or not attempt.is_begun:
             return error
         if isinstance(error, GeneratorExit):
             # The pull itself is being closed, and with it any generator that it had reached:
             # from here on nothing may be awaited.
             self._interrupted = True
             attempt.abandoned()
+            self._end_if_bare("left")
             return error
         self._parking.release()
         attempt.answered()
         attempt.activity.count_vain_pull()
-        is_cut = self._is_cut
-        if loops.is_exit(error, attempt.cancelled):
-            return await self._interrupted_by(error)
+        if attempt.exit is not None:
+            error = attempt.exit
         is_cancel = loops.consists_of(error, attempt.cancelled)
-        if is_cancel and (not is_cut or self._parking.is_overruled):
+        is_ours = attempt.is_cut and not self._parking.is_overruled
+        if is_cancel and not is_ours and not self._parking.is_cancelled:
+            is_ours = attempt.is_our_cut(error)
+        if loops.is_exit(error, attempt.cancelled) or (is_cancel and not is_ours):
             return await self._interrupted_by(error)
-        if is_cut or attempt.is_sentenced:
+        if attempt.is_condemned:
             return await self._conclude(error)
         if isinstance(error, StopAsyncIteration):
             return await self._ended(error)
@@ -357,26 +407,34 @@ class GuardedIterator(AsyncIterator[T]):
         attempt.end(error)
         return error
 
-    @property
-    def _is_cut(self) -> bool:
-        attempt = self.attempt
-        return attempt.verdict is not None or (attempt.is_cut and not attempt.struck_block)
-
     async def _interrupted_by(self, error: BaseException) -> BaseException:
         """Somebody else's cancellation goes on, whatever we had decided."""
         self._interrupted = True
-        if self.attempt.is_over:
-            pass  # it came while the teardown was waited for
-        elif self.attempt.verdict is not None:
+        attempt = self.attempt
+        attempt.outranked()
+        if attempt.verdict is not None:
             await self._conclude(None, interruption=error)  # see what has begun to its end (D6)
-        elif not self.attempt.struck_block:
-            self.attempt.withdraw()
+        else:
+            is_exit = loops.is_exit(error, attempt.cancelled)
+            self._end_if_bare("failed" if is_exit else "cancelled", error)
         return error
+
+    def _end_if_bare(self, outcome: StreamOutcome, error: BaseException | None = None) -> None:
+        """Where nobody else would: whoever looks sees at once that this stream is not pulled.
+
+        The source may go on: then the next pull begins the attempt again, with what its watch
+        has added up so far.
+        """
+        if self.attempt.block is None and not self._is_hosted:
+            self._ready = False
+            self._watch.leave_steady()
+            self.attempt.end(error, outcome=outcome)
 
     async def _ended(self, end: BaseException) -> BaseException:
         """The stream ended by itself, which need not be an end."""
         attempt = self.attempt
-        enforced = attempt.mode == "enforce" and not self._broken and self._watch.turn_open
+        judged = attempt.mode == "enforce" and not attempt.is_leaving
+        enforced = judged and not self._broken and self._watch.turn_open
         backend = self._reading.backend
         if enforced and self._interrupted:
             # T8: the consumer's cancel finished the source, which only looks complete.
@@ -398,12 +456,15 @@ class GuardedIterator(AsyncIterator[T]):
     async def _finish(self, end: BaseException) -> None:
         is_normal = isinstance(end, StopAsyncIteration)
         self._stop(StopAsyncIteration() if is_normal else end)  # its traceback leads back to us
+        error = None if is_normal else end
+        outcome: StreamOutcome = "completed" if is_normal else "cancelled"
         if self.attempt.block is not None:
+            self.attempt.let_go(outcome, error)
             return  # leaving the block does the rest
         try:
             await self.close()
         finally:
-            self.attempt.end(None if is_normal else end)
+            self.attempt.end(error, outcome=outcome)
 
     async def _conclude(
         self,

@@ -8,8 +8,9 @@ the scope (O10). Verdicts surface at the `async with`, as themselves and never i
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import anyio
 
@@ -19,14 +20,28 @@ from streamguard.config import mode_in_force
 from streamguard.loops import Cut, Host, Parking
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
     from anyio.abc import TaskGroup
 
     from streamguard.activity import Activity
+    from streamguard.events import StreamOutcome
     from streamguard.plan import Plan
     from streamguard.watch import Limits
+
+
+class Closable(Protocol):
+    """The source of a block, as far as leaving it goes."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it came to its end by itself."""
+        ...
+
+    async def close(self) -> bool:
+        """Close it; False if it did not close in time."""
+        ...
 
 
 class Block:
@@ -49,7 +64,7 @@ class Block:
         await self._group.__aenter__()
         attempt.block, attempt.spawn = self, self._spawn
         try:
-            if attempt.loop is None:
+            if not attempt.is_begun:
                 attempt.begin()
         except BaseException as error:
             attempt.block = attempt.spawn = None
@@ -83,20 +98,22 @@ class Block:
             self._host.pulled(cast("Parking", pull))
         return self._host
 
-    async def leave(self, exc: BaseException | None, close: Callable[[], Awaitable[bool]]) -> bool:
+    async def leave(self, exc: BaseException | None, source: Closable) -> bool:
         """Close the source, wait for the teardown, leave the group; raise the block's verdict.
 
         The source goes first: it may hold scopes open, and they lie within the group's.
         """
         attempt = self._attempt
         if self._group is None:
-            await close()
+            await source.close()
             return False
-        attempt.block = None  # nothing strikes it any more
-        stands = self._stands(exc)
+        host = self._known_host()
+        is_cancelled = exc is not None and _stems_from(exc, self._cancelled)
+        surfaces = attempt.leave(is_cancelled=is_cancelled)
+        is_finished = source.is_finished
         closed, outcome = False, exc
         try:
-            closed = await close()
+            closed = await source.close()
         except BaseException as error:  # noqa: BLE001 - it is raised when all is left
             outcome = error if exc is None or not isinstance(error, Exception) else exc
         if attempt.verdict is not None and not attempt.is_over:
@@ -104,37 +121,27 @@ class Block:
                 await attempt.torn_down()
             except BaseException as error:  # noqa: BLE001 - it is raised when all is left
                 outcome = error
-        attempt.spawn = None
+        attempt.block = attempt.spawn = None
         swallowed = await self._leave_group(outcome)
-        if stands:
-            return self._raise_verdict(exc, outcome, closed=closed)
+        if attempt.exit is not None:
+            attempt.end(attempt.exit)
+            raise attempt.exit
+        if surfaces:
+            return self._raise_verdict(exc, outcome, host, closed=closed)
         if attempt.verdict is None:
-            attempt.end(exc)
+            attempt.end(exc, outcome=_outcome_of(exc, is_finished, self._cancelled))
         else:
             attempt.conclude(closed=closed, cause=exc)  # nobody asked any more (T3)
         if outcome is not None and outcome is not exc and not swallowed:
             raise outcome
         return swallowed
 
-    def _stands(self, exc: BaseException | None) -> bool:
-        """Whether the block's verdict is what surfaces of a body that ended with `exc`."""
-        attempt = self._attempt
-        if not attempt.struck_block:
-            return False
-        if attempt.verdict is not None:
-            return True
-        if exc is not None and _stems_from(exc, self._cancelled):
-            attempt.decide()
-            return True
-        attempt.withdraw()  # the body was done before the cancel reached it (T3)
-        return False
-
     def _raise_verdict(
-        self, exc: BaseException | None, outcome: BaseException | None, *, closed: bool
+        self, exc: BaseException | None, outcome: BaseException | None, host: Host, *, closed: bool
     ) -> bool:
         attempt = self._attempt
         verdict_error = attempt.conclude(closed=closed, cause=exc)
-        if self._known_host().is_overruled or loops.is_exit(outcome, self._cancelled):
+        if host.is_overruled or loops.is_exit(outcome, self._cancelled):
             # A native cancel, and the end of the program, outrank the verdict (T9).
             if outcome is exc:
                 return False
@@ -163,6 +170,15 @@ class Block:
             if was_cancelled and loops.consists_of(raised, self._cancelled):
                 return False
             raise
+
+
+def _outcome_of(
+    exc: BaseException | None, is_finished: bool, cancelled: type[BaseException]
+) -> StreamOutcome:
+    """How a stream has ended whose block was left with `exc`, and without a verdict."""
+    if is_finished:
+        return "completed"
+    return "cancelled" if loops.consists_of(exc, cancelled) and exc is not None else "left"
 
 
 def _only_one_of(error: BaseException) -> BaseException | None:
@@ -220,7 +236,7 @@ class Monitor:
         traceback: TracebackType | None,
         /,
     ) -> bool:
-        return await self._block.leave(exc, _nothing_to_close)
+        return await self._block.leave(exc, _Monitored(is_finished=exc is None))
 
     def saw(self, message: object) -> None:
         """A message came."""
@@ -248,9 +264,14 @@ class Monitor:
 
     @property
     def _is_on(self) -> bool:
-        attempt = self._attempt
-        return attempt.loop is not None and attempt.verdict is None and not attempt.is_over
+        return self._attempt.is_open
 
 
-async def _nothing_to_close() -> bool:
-    return True
+@dataclass(frozen=True)
+class _Monitored:
+    """What a monitor is told of, which it cannot close. Its block's end is the stream's."""
+
+    is_finished: bool
+
+    async def close(self) -> bool:
+        return True

@@ -44,17 +44,19 @@ class Source:
         """Whether `ask` will stay what it is."""
         return self.ask != self._enter_and_ask
 
-    def closers(self) -> list[Close]:
+    def closers(self, *, is_finished: bool = False) -> list[Close]:
         """What ends this iteration: to be called, and awaited if it gives something to await.
 
-        Nothing the second time: the verdict, the block and `aclose()` may all want it closed.
+        Nothing the second time: the verdict, the block and `aclose()` may all want it closed. One
+        that `is_finished`, by its own end, leaves its owner open if that can be iterated anew.
         """
         if self._closed:
             return []
         self._closed = True
         closers = [_leaving(self.iterator) if self._entered else _closer(self.iterator)]
         # An SDK's stream keeps the connection itself and iterates through a generator.
-        if self.is_repeatable:
+        is_one_stream = hasattr(self._origin, "__anext__")
+        if self.is_repeatable and (is_one_stream or not is_finished):
             closers.append(_closer(self._origin))
         return [closer for closer in closers if closer is not None]
 

@@ -8,7 +8,7 @@ callbacks, a process to be ended, bounds and the loop; nothing of limits, stream
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 UNWINDING: Final = 5.0
 # How long an interrupt may take to bring the turn's end.
 INTERRUPTING: Final = 5.0
+# How long a source may take to close when its consumer leaves early.
+LEAVING: Final = 5.0
+# Between the cancels of a close that is past its bound and has swallowed one (O6).
+_AGAIN: Final = 1.0
 # How long an abandoned disconnect may take to return once the process is dead.
 _LATE_RETURN: Final = 1.0
 _LOOKS: Final = 100
@@ -123,7 +127,7 @@ class TearingDown:
         self._host: anyio.CancelScope | None = None
         self._deadline: float | None = None
         self._tree_ended: anyio.Event | None = None
-        self._then: Callable[[], object] | None = None
+        self._then: list[Callable[[], object]] = []
         self._all_returned = False
         self._is_abandoned = False
         if self._disconnects or supervision is not None or evidence:
@@ -158,7 +162,7 @@ class TearingDown:
         if self._over is None or self._over.is_set():
             then()
         else:
-            self._then = then
+            self._then.append(then)
 
     @property
     def outcome(self) -> DisconnectOutcome:
@@ -195,8 +199,8 @@ class TearingDown:
     def _end(self) -> None:
         assert self._over is not None
         self._over.set()
-        if self._then is not None:
-            self._then()
+        for then in self._then:
+            then()
 
     def _let_go(self) -> None:
         """Leave the caller's task group, if we are in one, and go on detached (D6)."""
@@ -304,7 +308,8 @@ class Bounded:
     """A step of the caller's own task that is cut when it takes too long.
 
     For a source's close, which must run in the task that iterated. A scope or a timeout around
-    it would nest inside scopes that the source still has open (O4).
+    it would nest inside scopes that the source still has open (O4). What swallows the cut is cut
+    again, each second, for nothing that it could still do counts (O6).
     """
 
     def __init__(self, loop: Loop, bound: float) -> None:
@@ -341,16 +346,17 @@ class Bounded:
     def on_confirmed(self, now: float) -> None:
         assert self._parking is not None
         self._looks += 1
-        if self._parking.cut() is Cut.SENT:
-            self.was_cut = True
-        elif self._looks < _LOOKS:
-            self._loop.timekeeper.put(self, now + UNWINDING / _LOOKS)
+        # What is never found parked awaits too often to be caught waiting.
+        is_cut = self._parking.cut(force=self.was_cut or self._looks > _LOOKS) is Cut.SENT
+        self.was_cut = self.was_cut or is_cut
+        pause = _AGAIN if self.was_cut else UNWINDING / _LOOKS
+        self._loop.timekeeper.put(self, now + pause)
 
 
 async def close_bounded(
-    closers: Iterable[Callable[[], Awaitable[object] | object]], loop: Loop, bound: float
+    closers: Sequence[Callable[[], Awaitable[object] | object]], loop: Loop, bound: float
 ) -> bool:
-    """Close a source in the caller's task; False if a close hung past its bound.
+    """Close a source in the caller's task; False if a close hung past its share of the bound.
 
     What a close raises comes out, but for the GeneratorExit that a task group held open by a
     generator wraps and raises again: that is how such a generator closes (D6).
@@ -358,7 +364,7 @@ async def close_bounded(
     is_closed = True
     failure: Exception | None = None
     for closer in closers:
-        close = Bounded(loop, bound)
+        close = Bounded(loop, bound / len(closers))
         try:
             result = closer()
             if inspect.isawaitable(result):

@@ -21,6 +21,7 @@ class Cut(Enum):
     SENT = "sent"
     NOT_PARKED = "something it awaits is done: its message would be lost (T9)"
     FOREIGN = "somebody else is cancelling it already"
+    NOBODY = "nobody waits there"
 
 
 class Parking(Protocol):
@@ -41,16 +42,24 @@ class Parking(Protocol):
         ...
 
     def cut(self, *, force: bool = False) -> Cut:
-        """Cancel what waits here, unless that could lose a message. `force`: even then."""
+        """Cancel what waits here, unless that could lose a message. `force`: even then.
+
+        May be sent again to what has swallowed an earlier one.
+        """
         ...
 
     def release(self) -> None:
-        """Undo our cancel, if one was sent."""
+        """Undo our cancels, as many as were sent."""
         ...
 
     @property
     def is_overruled(self) -> bool:
         """After `release`, in the task that waited: whether a native cancel must go on (T9)."""
+        ...
+
+    @property
+    def is_cancelled(self) -> bool:
+        """The same of any cancel, a scope's included: whether somebody else cancels the task."""
         ...
 
 
@@ -97,6 +106,8 @@ class Loop(Protocol):
 
     timekeeper: Timekeeper
     cancelled: type[BaseException]
+    # Whether what a timer raises to end the program does so; on trio it would be a crash.
+    timers_may_exit: bool
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -102,11 +102,12 @@ class AsyncioTimekeeper(Timekeeper):
 class AsyncioParking:
     """The task that waits, and its cancel count when it began to (T9)."""
 
-    __slots__ = ("_cut", "_loop", "cancels", "task")
+    __slots__ = ("_cuts", "_loop", "_waits", "cancels", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._cut = False
+        self._waits = False
+        self._cuts = 0
         # Both are read at each wait: an aiostream operator steps us in fresh tasks.
         self.task: Any = _NO_TASK
         self.cancels = 0
@@ -121,40 +122,52 @@ class AsyncioParking:
         return True
 
     def carry_on(self, steps: Steps, trap: Any) -> Steps:
-        while True:
-            try:
-                yield trap
-            except GeneratorExit:
-                steps.close()
-                raise
-            except BaseException as error:  # noqa: BLE001 - the steps' to handle, not ours
+        self._waits = True
+        try:
+            while True:
                 try:
-                    trap = steps.throw(error)
-                except StopIteration as stop:
-                    return stop.value
-            else:
-                return (yield from steps)
+                    yield trap
+                except GeneratorExit:
+                    steps.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - the steps' to handle, not ours
+                    try:
+                        trap = steps.throw(error)
+                    except StopIteration as stop:
+                        return stop.value
+                else:
+                    return (yield from steps)
+        finally:
+            self._waits = False
 
     def cut(self, *, force: bool = False) -> Cut:
         task = self.task
+        if not self._waits:
+            return Cut.NOBODY
         if task is _NO_TASK:
             return Cut.NOT_PARKED
-        if task.cancelling() > self.cancels:
+        if task.cancelling() > self.cancels + self._cuts:
             return Cut.FOREIGN
         if not force and not _is_parked(task):
             return Cut.NOT_PARKED
-        self._cut = True
+        self._cuts += 1
         task.cancel("streamguard: a limit was reached")
         return Cut.SENT
 
     def release(self) -> None:
-        if self._cut:
-            self._cut = False
+        while self._cuts:
+            self._cuts -= 1
             self.task.uncancel()
 
     @property
     def is_overruled(self) -> bool:
         return self.task is _NO_TASK or _is_overruled(self.task, self.cancels)
+
+    @property
+    def is_cancelled(self) -> bool:
+        if self.task is _NO_TASK or self.task.cancelling() > self.cancels:
+            return True
+        return anyio.current_effective_deadline() == -math.inf
 
 
 class AsyncioBell:
@@ -236,6 +249,7 @@ class AsyncioLoop:
     """The interface of `streamguard.loops.Loop` over one asyncio loop."""
 
     cancelled: type[BaseException] = asyncio.CancelledError
+    timers_may_exit = True
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -134,7 +135,7 @@ class TrioParking:
 
     def cut(self, *, force: bool = False) -> Cut:
         if self._scope is None:
-            return Cut.NOT_PARKED
+            return Cut.NOBODY
         if _is_being_cancelled(self._scope._cancel_status):
             return Cut.FOREIGN
         if not force and self.task._abort_func is None:
@@ -149,6 +150,10 @@ class TrioParking:
     def is_overruled(self) -> bool:
         # Against an outer scope the first one wins: had it been first, there was no cut.
         return False
+
+    @property
+    def is_cancelled(self) -> bool:
+        return trio.current_effective_deadline() == -math.inf
 
 
 class TrioBell:
@@ -208,6 +213,7 @@ class TrioLoop:
     """The interface of `streamguard.loops.Loop` over one trio run."""
 
     cancelled: type[BaseException] = trio.Cancelled
+    timers_may_exit = False
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()

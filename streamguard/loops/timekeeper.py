@@ -1,9 +1,11 @@
 """Wakes sleepers when their time has come: one alarm per loop, however many streams.
 
 A sleeper is woken once for each `put`, is told the time, and may ask to be heard again after
-the loop has made its passes, by when whatever had arrived has been handed over (T4, T9). Sleepers
-are held weakly: an abandoned stream costs nothing but its entry, until that entry's time (O7).
-One that fails is logged and woken again later; the others, and the run, go on.
+the loop has made its passes, by when whatever had arrived has been handed over (T4, T9). Who was
+dropped, or put off, is not called any more, at whichever of these steps that happens: `entry` says
+what a sleeper is still owed. Sleepers are held weakly: an abandoned stream costs nothing but its
+entry, until that entry's time (O7). One that fails is logged and woken again later; the others,
+and the run, go on, also when one of them ends the program.
 Knows neither asyncio nor trio: a loop's own module says how an alarm is set and passes are made.
 """
 
@@ -14,6 +16,7 @@ import logging
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol, TypeAlias
 
@@ -30,7 +33,8 @@ logger = logging.getLogger("streamguard")
 class Sleeper(Protocol):
     """Who can be woken. `entry` belongs to the timekeeper.
 
-    It is called in nobody's context: an alarm is everybody's, and what follows from it is not.
+    It is called in nobody's context: an alarm is everybody's, and what follows from it is not. What
+    it raises to end the program (SystemExit, KeyboardInterrupt) is the loop's own business.
     """
 
     entry: Entry | None
@@ -85,12 +89,22 @@ class Timekeeper(ABC):
     def ring(self) -> None:
         """The alarm went off: wake all whose time has come."""
         now = self._clock()
-        curious = [sleeper for sleeper in self._due(now) if self._wakes(sleeper, now)]
-        if curious:
-            self.after_passes(lambda: self._confirm(curious))
-        self.set_alarm(self._heap[0][0] if self._heap else None)
+        due = iter(self._due(now))
+        curious: list[tuple[Sleeper, Entry]] = []
+        try:
+            for sleeper, entry in due:
+                if sleeper.entry is entry and self._wakes(sleeper, now):
+                    sleeper.entry = owed = (now, -1, entry[2])
+                    curious.append((sleeper, owed))
+        finally:  # whoever ends the program ends it for nobody else
+            for sleeper, entry in due:
+                if sleeper.entry is entry:
+                    self.put(sleeper, now)
+            if curious:
+                self.after_passes(partial(self._confirm, curious))
+            self.set_alarm(self._heap[0][0] if self._heap else None)
 
-    def _due(self, now: float) -> list[Sleeper]:
+    def _due(self, now: float) -> list[tuple[Sleeper, Entry]]:
         """Take those off the heap whose time has come, in the order of their times."""
         heap, entries = self._heap, list[Entry]()
         while heap and heap[0][0] <= now:
@@ -101,26 +115,33 @@ class Timekeeper(ABC):
                 heapify(self._heap)
                 break
             entries.append(heappop(heap))
-        sleepers = [sleeper for entry in entries if (sleeper := _sleeper_of(entry)) is not None]
-        self._forgotten = max(0, self._forgotten - len(entries) + len(sleepers))
-        for sleeper in sleepers:
-            sleeper.entry = None
-        return sleepers
+        due = [(who, entry) for entry in entries if (who := _sleeper_of(entry)) is not None]
+        self._forgotten = max(0, self._forgotten - len(entries) + len(due))
+        return due
 
     def _wakes(self, sleeper: Sleeper, now: float) -> bool:
+        sleeper.entry = None
         try:
             return sleeper.on_time(now)
         except Exception as error:  # noqa: BLE001 - the others are waiting
             self._failed(sleeper, error, now)
             return False
 
-    def _confirm(self, sleepers: Iterable[Sleeper]) -> None:
-        for sleeper in sleepers:
-            now = self._clock()
-            try:
-                sleeper.on_confirmed(now)
-            except Exception as error:  # noqa: BLE001 - the others are waiting
-                self._failed(sleeper, error, now)
+    def _confirm(self, curious: Iterable[tuple[Sleeper, Entry]]) -> None:
+        rest = iter(curious)
+        try:
+            for sleeper, owed in rest:
+                if sleeper.entry is not owed:
+                    continue
+                sleeper.entry = None
+                now = self._clock()
+                try:
+                    sleeper.on_confirmed(now)
+                except Exception as error:  # noqa: BLE001 - the others are waiting
+                    self._failed(sleeper, error, now)
+        finally:
+            if left := list(rest):
+                self.after_passes(partial(self._confirm, left))
 
     def _failed(self, sleeper: Sleeper, error: Exception, now: float) -> None:
         logger.error(

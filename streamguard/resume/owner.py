@@ -105,7 +105,7 @@ class Owner(Generic[T]):
         is_first = self.attempt is None
         self.failure = None
         self.attempt = attempt
-        self._messages = GuardedIterator(_Feed(self, prompt), attempt)
+        self._messages = GuardedIterator(_Feed(self, prompt), attempt, is_hosted=True)
         self._has_turn_ended = False
         self.unwound = anyio.Event()
         if is_first:

@@ -132,6 +132,9 @@ class LikeAnSdk(Upstream):
         finally:
             self.log.append("generator closed")
 
+    async def __anext__(self):
+        raise AssertionError("SDKs have it; `async for` asks the generator")
+
     async def close(self):
         await checkpoint()
         self.log.append("close")

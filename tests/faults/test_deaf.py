@@ -94,7 +94,7 @@ def test_swallowed_and_then_a_finished_turn(loop: Loop, form: str) -> None:
 
 @pytest.mark.parametrize("shielded", [False, True], ids=["open", "shielded"])
 def test_ten_seconds_of_cleanup(loop: Loop, form: str, shielded: bool) -> None:
-    """O6: slow cleanup is waited for; after 5 s the teardown runs beside it."""
+    """O6: slow cleanup is waited for; after 5 s the teardown runs beside it, and then it is cut."""
 
     async def main() -> None:
         source = slow_cleanup(Script(say("a"), hang()), 2 * UNWINDING, shielded=shielded)
@@ -103,7 +103,7 @@ def test_ten_seconds_of_cleanup(loop: Loop, form: str, shielded: bool) -> None:
         taken = await take(source | idle_guard(60, disconnect=disconnect), form)
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(disconnect.calls[0] - started, 60 + UNWINDING)
-        assert loop.took(taken.elapsed, 60 + 2 * UNWINDING)
+        assert loop.took(taken.elapsed, 60 + UNWINDING + 1)
         assert taken.error.teardown is not None
         assert taken.error.teardown.confirmed
 
