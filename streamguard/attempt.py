@@ -1003,8 +1003,10 @@ class Attempt:
         What ends a backend is kept through a turn, also between two pulls: a verdict on either
         stream would end the other's.
         """
+        if self.in_use or self.loop is None or not self.loop.is_running_here():
+            return self.in_use  # of a loop that has ended, nothing is left to be ended
         is_in_turn = self.is_begun and not self.watch.completed
-        return self.in_use or (is_in_turn and thing is not self.plan.activity)
+        return is_in_turn and thing is not self.plan.activity
 
     @property
     def cancelled(self) -> type[BaseException]:

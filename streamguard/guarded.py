@@ -278,9 +278,9 @@ class GuardedIterator(AsyncIterator[T]):
         finally:
             if attempt.verdict is None:
                 attempt.end(outcome="completed" if self.is_finished else "left")
-        if attempt.verdict is not None and not attempt.is_over:
-            await attempt.torn_down()
-            attempt.conclude(closed=closed, cause=None)  # nobody asked any more (T3)
+            elif not attempt.is_over:
+                await attempt.torn_down()
+                attempt.conclude(closed=closed, cause=None)  # nobody asked any more (T3)
 
     async def close(self) -> bool:
         """Close the source, in the task that iterated it; False if it did not close in time.
