@@ -213,7 +213,7 @@ class Attempt:
     @property
     def is_cut(self) -> bool:
         """Whether a cancellation that comes out of the pull now is ours."""
-        return self._way.state in CUT or self._way.state in FINAL
+        return self._way.state in CUT or self._tearing_down is not None
 
     @property
     def is_condemned(self) -> bool:

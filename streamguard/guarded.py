@@ -376,7 +376,7 @@ class GuardedIterator(AsyncIterator[T]):
     async def _outcome(self, error: BaseException) -> BaseException:
         """What the consumer gets for a pull that ended with `error` (T7, T8)."""
         attempt = self.attempt
-        if self._over is not None or attempt.pull is None or not attempt.is_begun:
+        if error is self._over or attempt.pull is None:
             return error
         if isinstance(error, GeneratorExit):
             # The pull itself is being closed, and with it any generator that it had reached:

@@ -1,0 +1,671 @@
+"""What two things at once may do: each of these was missed by tests of single rules."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+import trio
+
+from streamguard import (
+    Activity,
+    DeadlineExceededError,
+    IdleTimeoutError,
+    StreamGuardWarning,
+    idle_guard,
+    live,
+    loops,
+)
+from streamguard.events import HalfTime, StreamEnded, StreamStarted, TimedOut
+from streamguard.testing import Script, hang
+from tests.conftest import Loop
+from tests.support import Disconnect, Events, take
+
+NEVER = 3600.0
+
+
+# trio says so of a generator that nobody closes, and here nobody does, on purpose.
+unclosed = pytest.mark.filterwarnings(
+    "ignore:Async generator", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
+async def said(*messages: Any, then: float = NEVER):
+    for message in messages:
+        yield message
+    await anyio.sleep(then)
+
+
+async def unharmed(seconds: float = 3.0) -> None:
+    """What comes after a guarded stream: nothing of it may reach here."""
+    await anyio.sleep(seconds)
+    if not trio.lowlevel.in_trio_task():
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+
+# -- an alarm that goes off while nobody waits -------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["bare", "hosted"])
+@pytest.mark.parametrize("work", [0.5, 1.0, 1.2, 3.0])
+def test_silence_is_seen_after_an_alarm_in_the_consumers_time(loop: Loop, form: str, work: float):
+    """T1, T2: also beside a `total`, whose alarm is far away and stays set."""
+
+    async def main() -> None:
+        slow = Disconnect(seconds=work)
+        taken = await take(said(1) | idle_guard(1, total=60), form, lambda _: slow())
+        assert isinstance(taken.error, IdleTimeoutError)
+        assert loop.took(taken.elapsed, work + 1)
+
+    loop.run(main)
+
+
+def test_a_message_that_withdraws_a_verdict_leaves_the_block_its_total(loop: Loop):
+    """T1, T3: the consumer may work on for ever, but not beyond `total`."""
+
+    async def source():
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class():
+            yield "after all"
+
+    async def main() -> None:
+        with pytest.raises(DeadlineExceededError):
+            async with source() | idle_guard(1, total=5) as messages:
+                async for _ in messages:
+                    await anyio.sleep(NEVER)
+        assert loop.took(anyio.current_time() - began, 5)
+
+    async def timed() -> None:
+        nonlocal began
+        began = anyio.current_time()
+        await main()
+
+    began = 0.0
+    loop.run(timed)
+
+
+def test_total_of_a_block_ends_a_flood(loop: Loop):
+    """T1: a message in each pass of the loop puts nothing off."""
+
+    async def flood():
+        while True:
+            await anyio.lowlevel.checkpoint()
+            yield "more"
+
+    async def main() -> None:
+        count = 0
+        with pytest.raises(DeadlineExceededError):
+            async with flood() | idle_guard(None, total=1) as messages:
+                async for _ in messages:
+                    count += 1
+                    if count > 100:
+                        await anyio.sleep(0.01 if count < 300 else 0)
+                    assert count < 10_000
+
+    loop.run(main)
+
+
+# -- who was dropped is not called any more ----------------------------------------------------
+
+
+def test_a_close_that_ends_with_its_bound_cancels_nothing_after_it(loop: Loop):
+    """T9, O7: the bound's timer and the close's own go off at one instant."""
+
+    class Source:
+        count = 0
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            self.count += 1
+            if self.count > 1:
+                raise StopAsyncIteration
+            return 1
+
+        async def aclose(self):
+            with anyio.move_on_after(0.5):
+                await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        for _ in range(20):
+            async for _ in Source() | idle_guard(180, disconnect_timeout=0.5):
+                pass
+            await unharmed(0.3)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("order", ["timeout first", "total first"])
+def test_a_block_that_is_left_at_totals_instant(loop: Loop, order: str):
+    """O5, O7: leaving it, the consumer is beyond our reach."""
+
+    async def main() -> None:
+        for number in range(20):
+            outer = anyio.move_on_after(0.5 - (order == "timeout first") * 1e-9 * (number % 2))
+            with pytest.warns(StreamGuardWarning):
+                operator = idle_guard(180, total=0.5)
+            with suppress(DeadlineExceededError):
+                async with said(1) | operator as messages:
+                    async for _ in messages:
+                        with outer:
+                            await anyio.sleep(NEVER)
+                        break
+            await unharmed(0.2)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("passes", range(6))
+@pytest.mark.parametrize("how", ["raises", "hangs"])
+def test_a_message_just_after_the_interrupts_end(native: Loop, passes: int, how: str):
+    """D1, T3, T9: it is delivered, and the verdict comes with the next pull, not into the body."""
+    worked: list[int] = []
+
+    async def main() -> None:
+        running, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+        def arrive(left: int = passes) -> None:
+            if left:
+                running.call_soon(arrive, left - 1)
+            else:
+                arrived.set()
+
+        async def source():
+            yield 1
+            await arrived.wait()
+            yield 2
+            await anyio.sleep(NEVER)
+
+        async def interrupt() -> None:
+            if how == "raises":
+                arrive()
+                raise ConnectionError("the pipe is gone")
+            running.call_at(running.time() + 5, arrive)
+            await anyio.sleep(NEVER)
+
+        with pytest.raises(IdleTimeoutError):
+            async for message in source() | idle_guard(0.2, interrupt=interrupt):
+                if message == 2:
+                    await unharmed(1)
+                    worked.append(2)
+        await unharmed()
+
+    native.run(main)
+    assert worked in ([2], [])  # a message that is later than the cut comes too late
+
+
+# -- sources that do not take a cancel as one --------------------------------------------------
+
+
+async def flushes(how: str):
+    yield "a"
+    if how == "except":
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class():
+            yield "partial"
+            raise
+    elif how == "finally":
+        try:
+            await anyio.sleep(NEVER)
+        finally:
+            yield "partial"
+    else:
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class():
+            for number in range(3):
+                yield number
+            raise
+
+
+@pytest.mark.parametrize("how", ["except", "finally", "several"])
+def test_a_source_that_flushes_when_it_is_cancelled(loop: Loop, form: str, how: str):
+    """T3, T7, O6: what it flushes is delivered, and the cancel that follows is the verdict."""
+    disconnect = Disconnect()
+
+    async def child() -> None:
+        taken = await take(flushes(how) | idle_guard(0.2, disconnect=disconnect), form)
+        assert taken.messages == ["a", *(range(3) if how == "several" else ["partial"])]
+        assert isinstance(taken.error, IdleTimeoutError)
+        await unharmed()
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(child)
+
+    loop.run(main)
+    assert disconnect.finished == 1
+
+
+def test_a_cancellation_of_somebody_elses_after_a_flush_stays_theirs(loop: Loop, form: str):
+    """T7: our own is only what nobody else has sent."""
+
+    async def source():
+        yield "a"
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class():
+            yield "partial"
+        await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        with anyio.move_on_after(1.5) as outer:
+            await take(source() | idle_guard(1, disconnect=disconnect), form)
+        assert outer.cancelled_caught
+        assert disconnect.calls == []
+        await unharmed()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_pull_that_swallows_cancels_comes_free(loop: Loop, form: str, count: int):
+    """O6: after the teardown it is cancelled again each second; the count is undone."""
+
+    async def source():
+        yield 1
+        for _ in range(count):
+            try:
+                await anyio.sleep(NEVER)
+            except anyio.get_cancelled_exc_class():
+                pass
+        await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        taken = await take(source() | idle_guard(1, disconnect=disconnect), form)
+        assert isinstance(taken.error, IdleTimeoutError)
+        assert loop.took(taken.elapsed, 1 + 5 + count)
+        assert disconnect.finished == 1
+        await unharmed()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("end", ["normal", "verdict", "left"])
+def test_a_close_that_swallows_cancels_comes_free(loop: Loop, form: str, count: int, end: str):
+    """D1, O6: past its bound it is cancelled again each second, also on a normal end."""
+
+    class Source:
+        pulls = 0
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            self.pulls += 1
+            if self.pulls == 1:
+                return 1
+            if end == "normal":
+                raise StopAsyncIteration
+            return await anyio.sleep(NEVER)
+
+        async def aclose(self):
+            for _ in range(count):
+                try:
+                    await anyio.sleep(NEVER)
+                except anyio.get_cancelled_exc_class():
+                    pass
+            await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        guarded = Source() | idle_guard(1, disconnect_timeout=2)
+        began = anyio.current_time()
+        if end != "left":
+            taken = await take(guarded, form)
+            assert isinstance(taken.error, IdleTimeoutError if end == "verdict" else type(None))
+        elif form == "bare":
+            async for _ in guarded:
+                break
+            await guarded.aclose()
+        else:
+            async with guarded as messages:
+                async for _ in messages:
+                    break
+        assert loop.took(anyio.current_time() - began, (end == "verdict") + 2 + count)
+        await unharmed()
+
+    loop.run(main)
+
+
+# -- who ends the program ----------------------------------------------------------------------
+
+
+def exits_at(kind: type) -> Any:
+    def observer(event: object) -> None:
+        if isinstance(event, kind):
+            raise SystemExit(3)
+
+    return observer
+
+
+@pytest.mark.parametrize("kind", [HalfTime, TimedOut])
+def test_an_observer_that_ends_the_program_from_a_timer(loop: Loop, form: str, kind: type):
+    """O7: the program ends with its SystemExit, on trio without an internal error."""
+
+    async def main() -> None:
+        await take(said(1) | idle_guard(10, observer=exits_at(kind), mode="enforce"), form)
+
+    with pytest.raises(SystemExit):
+        try:
+            loop.run(main)
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+
+def test_the_other_guards_of_the_loop_stay_on_watch(native: Loop):
+    """O7: whoever ends the program from a timer ends it for nobody else's timer."""
+    found: list[BaseException | None] = []
+
+    async def other() -> None:
+        found.append((await take(said(1) | idle_guard(20))).error)
+
+    async def main() -> None:
+        task = asyncio.create_task(other())
+        running = asyncio.get_running_loop()
+        guarded = asyncio.create_task(take(said(1) | idle_guard(20, observer=exits_at(HalfTime))))
+        await asyncio.sleep(0)
+        keeper = loops.current().timekeeper
+        assert len(keeper._heap) == 2
+        await asyncio.sleep(9)
+        ring, rang = keeper.ring, []
+
+        def caught() -> None:
+            try:
+                ring()
+            except SystemExit:
+                rang.append(running.time())
+
+        keeper.ring = caught
+        await task
+        guarded.cancel()
+        assert len(rang) == 1
+
+    native.run(main)
+    assert [type(error) for error in found] == [IdleTimeoutError]
+
+
+# -- one thing, two streams ----------------------------------------------------------------------
+
+
+def test_a_disconnect_on_two_streams_at_once_is_noticed(loop: Loop):
+    """O1: also if the first is between two pulls."""
+
+    async def main() -> None:
+        guard = idle_guard(60, disconnect=Disconnect())
+        first, second = said(1, 2) | guard, said(1, 2) | guard
+        first_messages, second_messages = aiter(first), aiter(second)
+        assert await anext(first_messages) == 1
+        with pytest.raises(RuntimeError, match="guarding another stream right now"):
+            await anext(second_messages)
+        assert await anext(first_messages) == 2
+        await first.aclose()
+        third = said(1) | guard
+        assert await anext(aiter(third)) == 1
+        await third.aclose()
+
+    loop.run(main)
+
+
+@unclosed
+def test_turn_after_turn_is_no_use_at_once(loop: Loop):
+    """O1: a stream that was broken out of, ended, failed or cancelled has let go."""
+
+    async def main() -> None:
+        guard = idle_guard(60, disconnect=Disconnect())
+        async for _ in said(1) | guard:
+            break
+        await take(said(1, then=0) | guard)
+        with anyio.move_on_after(1):
+            await take(said(1) | guard)
+        stream = said(1) | guard
+        with anyio.move_on_after(1):
+            await take(stream)
+        assert isinstance((await take(said(1) | guard)).error, IdleTimeoutError)
+
+    loop.run(main)
+
+
+# -- what is told of an end ------------------------------------------------------------------------
+
+
+async def _left(stream: Any, form: str, how: str) -> None:
+    """Consume `stream` and leave it, one way or another."""
+
+    async def consume(messages: Any) -> None:
+        async for _ in messages:
+            if how == "broken out of":
+                break
+            if how == "left by an error":
+                raise KeyError("the consumer's own")
+
+    async def all_of_it() -> None:
+        if form == "bare":
+            await consume(stream)
+        else:
+            async with stream as messages:
+                await consume(messages)
+
+    if how == "cancelled":
+        with anyio.move_on_after(1):
+            await all_of_it()
+    else:
+        with suppress(KeyError, OSError, IdleTimeoutError):
+            await all_of_it()
+
+
+@unclosed
+@pytest.mark.parametrize(
+    ("how", "outcome"),
+    [
+        ("broken out of", "left"),
+        ("left by an error", "left"),
+        ("cancelled", "cancelled"),
+        ("completed", "completed"),
+        ("failed", "failed"),
+        ("timed out", "failed"),
+    ],
+)
+def test_what_a_stream_came_to_is_told_at_once(loop: Loop, form: str, how: str, outcome: str):
+    """O7, O8: the event, `live()` and the status, without the collector's help."""
+
+    async def source():
+        yield 1
+        if how == "failed":
+            raise OSError("the stream's own")
+        if how != "completed":
+            await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        activity, events = Activity("it"), Events()
+        stream = source() | idle_guard(10, activity=activity, observer=events)
+        gc.disable()
+        try:
+            if how in ("broken out of", "left by an error") and form == "bare":
+                holder = [stream]
+                del stream
+                await _left(holder.pop(), form, how)
+            else:
+                await _left(stream, form, how)
+            assert [event.outcome for event in events.of(StreamEnded)] == [outcome]
+            assert activity not in live()
+            assert activity.status == "ended"
+        finally:
+            gc.enable()
+
+    loop.run(main)
+
+
+def test_a_channel_goes_on_after_its_consumer_was_cancelled(loop: Loop):
+    """T1, T8, O8: it has ended and begins again, and its silence is added up all the same."""
+
+    async def main() -> None:
+        activity, events = Activity(), Events()
+        send, receive = anyio.create_memory_object_stream[int](1)
+        messages = aiter(receive | idle_guard(10, activity=activity, observer=events))
+        for _ in range(3):
+            with anyio.move_on_after(2):
+                await anext(messages)
+            assert activity not in live()
+        await send.send(1)
+        assert await anext(messages) == 1
+        began = anyio.current_time()
+        with anyio.move_on_after(4):
+            await anext(messages)
+        with pytest.raises(IdleTimeoutError):
+            await anext(messages)
+        assert loop.took(anyio.current_time() - began, 10)
+        assert len(events.of(StreamStarted)) == len(events.of(StreamEnded)) == 5
+        send.close()
+
+    loop.run(main)
+
+
+def test_a_stream_that_has_ended_in_its_block_is_live_no_more(loop: Loop):
+    """O8: the block may be open for long after it; `total` still binds it."""
+
+    async def main() -> None:
+        activity, events = Activity("it"), Events()
+        guard = idle_guard(10, activity=activity, observer=events, total=100)
+        async with said(1, then=0) | guard as messages:
+            async for _ in messages:
+                pass
+            assert activity not in live()
+            assert [event.outcome for event in events.of(StreamEnded)] == ["completed"]
+            await anyio.sleep(20)
+        assert len(events.of(StreamEnded)) == 1
+
+    loop.run(main)
+
+
+# -- what is kept, and what is closed ------------------------------------------------------------
+
+
+def test_pulls_after_the_end_keep_nothing(loop: Loop):
+    """O7: what is raised again does not grow."""
+
+    async def main() -> None:
+        messages = aiter(said(1, then=0) | idle_guard(10))
+        assert await anext(messages) == 1
+
+        class Local:
+            pass
+
+        async def ask() -> weakref.ref[Any]:
+            local = Local()
+            with pytest.raises(StopAsyncIteration):
+                await anext(messages)
+            return weakref.ref(local)
+
+        asked = [await ask() for _ in range(5)]
+        gc.collect()
+        assert [each() for each in asked] == [None] * 5
+
+    loop.run(main)
+
+
+def test_a_verdict_that_is_raised_again_does_not_grow(loop: Loop):
+    """O7: each pull after it raises the same error, as it was."""
+
+    async def main() -> None:
+        messages = aiter(Script(hang()) | idle_guard(10))
+        depths = []
+        for _ in range(5):
+            with pytest.raises(IdleTimeoutError) as caught:
+                await anext(messages)
+            traceback, depth = caught.value.__traceback__, 0
+            while traceback is not None:
+                traceback, depth = traceback.tb_next, depth + 1
+            depths.append(depth)
+        assert len(set(depths[1:])) == 1
+
+    loop.run(main)
+
+
+class Repeatable:
+    """An owner that can be iterated as often as one likes, until it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def __aiter__(self):
+        yield 1
+        yield 2
+
+    async def aclose(self):
+        self.closed += 1
+
+
+def test_who_can_be_iterated_anew_stays_open_after_an_iteration(loop: Loop, form: str):
+    """D1, O3: a normal end closes the iteration; its owner is closed when it is left early."""
+
+    async def main() -> None:
+        owner = Repeatable()
+        guarded = owner | idle_guard(10)
+        assert (await take(guarded, form)).messages == [1, 2]
+        assert owner.closed == 0
+        guarded = owner | idle_guard(10)
+        async for _ in guarded:
+            break
+        await guarded.aclose()
+        assert owner.closed == 1
+
+    loop.run(main)
+
+
+def test_an_end_that_is_iterated_again_says_so(loop: Loop, caplog: pytest.LogCaptureFixture):
+    """It gives nothing more, as Python has it, but not in silence."""
+
+    async def main() -> None:
+        guarded = said("a", then=0) | idle_guard(10)
+        assert (await take(guarded)).messages == ["a"]
+        with caplog.at_level(logging.WARNING, "streamguard"):
+            assert (await take(guarded)).messages == []
+        assert "was iterated to its end already" in caplog.text
+
+    loop.run(main)
+
+
+def test_a_block_is_left_while_another_task_pulls(loop: Loop):
+    """T9, O5: its pull was cut for a verdict, and takes that for no cancellation of its own."""
+
+    async def source():
+        yield 1
+        try:
+            await anyio.sleep(NEVER)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(1)
+
+    async def main() -> None:
+        outcomes: list[BaseException | None] = []
+
+        async def pull(messages: Any) -> None:
+            try:
+                await anext(messages)
+            except BaseException as error:
+                outcomes.append(error)
+            await unharmed()
+
+        async with anyio.create_task_group() as group:
+            with suppress(RuntimeError):  # Python's own: the generator is running
+                async with source() | idle_guard(1) as messages:
+                    await anext(messages)
+                    group.start_soon(pull, messages)
+                    await anyio.sleep(1.5)
+        assert [type(error) for error in outcomes] == [IdleTimeoutError]
+
+    loop.run(main)
