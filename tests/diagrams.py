@@ -16,20 +16,20 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 def mermaid(table: Table, start: Enum, ends: tuple[Enum, ...] = ()) -> str:
-    """The table as a diagram: one arrow for each pair of states, with all that leads along it.
+    """The table as a diagram: an arrow for all that leads from one state to the next and does the same.
 
     Rows that stay where they are, and do nothing, are left out. What is done is what its enum's
-    value says; an empty one does nothing.
+    value says, behind a slash; an empty one does nothing.
     """
-    ways: dict[tuple[Enum, Enum], dict[str, list[str]]] = {}
+    ways: dict[tuple[Enum, Enum, Enum], list[str]] = {}
     for state, event, then, does in arrows(table):
-        done = _words(does.value) if does.value else ""
-        if then is not state or done:
-            ways.setdefault((state, then), {}).setdefault(done, []).append(_words(event.name))
+        if then is not state or does.value:
+            ways.setdefault((state, then, does), []).append(_words(event.name))
     lines = ["stateDiagram-v2", f"    [*] --> {_id(start)}"]
     lines += [
-        f"    {_id(state)} --> {_id(then)}: {_label(labels)}"
-        for (state, then), labels in ways.items()
+        f"    {_id(state)} --> {_id(then)}: {' or '.join(on)}"
+        + (f" / {does.value}" if does.value else "")
+        for (state, then, does), on in ways.items()
     ]
     lines += [f"    {_id(state)} --> [*]" for state in ends]
     return "\n".join(lines)
@@ -47,11 +47,5 @@ def _id(state: Enum) -> str:
     return state.name.lower()
 
 
-def _label(labels: dict[str, list[str]]) -> str:
-    return "; ".join(
-        " or ".join(events) + (f", {done}" if done else "") for done, events in labels.items()
-    )
-
-
-def _words(name: object) -> str:
-    return str(name).lower().replace("_", " ")
+def _words(name: str) -> str:
+    return name.lower().replace("_", " ")

@@ -26,6 +26,7 @@ from streamguard.signals import TurnEnded
 from streamguard.watch import Limits
 from streamguard.way import WAY, Do, Event, State
 from tests.core.test_timekeeper import Clockwork
+from tests.diagrams import DOCS, mermaid, shown_in
 from tests.support import Events
 
 IDLE, TOTAL = 60.0, 600.0
@@ -462,3 +463,13 @@ def test_what_is_impossible_is_said(state: State, event: Event) -> None:
     with pytest.raises(ImpossibleError, match=f"{event.name} while {state.name}"):
         way.on(event)
     assert way.state is state
+
+
+def test_the_docs_show_the_table() -> None:
+    """docs/verdict.md draws it, and names each state as it is."""
+    assert shown_in("verdict.md", "## All that can happen") == mermaid(
+        WAY, State.UNBEGUN, (State.OVER,)
+    )
+    page = (DOCS / "verdict.md").read_text()
+    for state in State:
+        assert f"| {state.name.lower().replace('_', ' ')} | {state.value} |" in page
