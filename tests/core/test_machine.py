@@ -62,7 +62,8 @@ def test_how_it_is_drawn():
     assert mermaid(TABLE, Door.OPEN, (Door.SHUT,)).splitlines() == [
         "stateDiagram-v2",
         "    [*] --> open",
-        "    open --> shut: push, it creaks",
-        "    shut --> open: push, it creaks; look at",
+        "    open --> shut: push / it creaks",
+        "    shut --> open: push / it creaks",
+        "    shut --> open: look at",
         "    shut --> [*]",
     ]
