@@ -526,8 +526,9 @@ class Attempt:
 
     def _cut(self, case: _Case, now: float) -> None:
         # `total` binds the whole block; every other limit surfaces at the pull (O5).
-        limit = (case.verdict or case.due).limit  # type: ignore[union-attr]
-        of_block = limit == "total" or self.watch.waiting_since is None
+        due = case.verdict or case.due
+        assert due is not None
+        of_block = due.limit == "total" or self.watch.waiting_since is None
         target = self.block if of_block and self.block is not None else self.pull
         assert target is not None
         sent = target.cut()

@@ -350,14 +350,19 @@ class Recorder(Recording):
         if event.error is not None:
             if deferred is not None:
                 self._record(stream, deferred)
-        elif (timeout := stream.timeout) is not None and timeout.final_action == "retry":
+        is_well = event.outcome == "completed"
+        timeout = stream.timeout
+        if is_well and timeout is not None and timeout.final_action == "retry":
             timeout.recovered = True
             self._rewrite(stream, timeout)
-        if event.error is None:
+        if is_well:
             stream.timeout, stream.retries = None, 0
             if self._scribe.is_first(stream.place):
                 writer.now(partial(self._scribe.close_receipt, stream))
-        how = type(event.error).__name__ if event.error is not None else "normally"
+        if event.error is not None:
+            how = type(event.error).__name__
+        else:
+            how = "normally" if is_well else event.outcome
         if self.reads_all:
             writer.now(partial(self._scribe.end_transcript, stream, how, event.at))
 

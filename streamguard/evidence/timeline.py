@@ -106,6 +106,8 @@ class Timeline:
                 lane.begin("stream", "", "stream", at)
             case events.StreamEnded():
                 how = "ended" if event.error is None else type(event.error).__name__
+                if event.outcome in {"cancelled", "left"}:
+                    how = event.outcome
                 lane.end_all(at, but=("attempt", "backoff"), how=how)
                 lane.settle()
             case events.WorkBegan():

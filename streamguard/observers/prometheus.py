@@ -198,7 +198,7 @@ class PrometheusObserver:
             end = self._open.pop(event.activity, None)
         if end is not None:
             end()
-        self._ended.labels(self._stream(event), _outcome(event.error)).inc()
+        self._ended.labels(self._stream(event), _outcome(event)).inc()
 
     @_on.register
     def _(self, event: events.TimedOut) -> None:
@@ -305,10 +305,8 @@ class PrometheusObserver:
         self._refused.labels(_known(event.key, self._circuits), event.status).inc()
 
 
-def _outcome(error: BaseException | None) -> str:
-    if error is None:
-        return "completed"
-    return "timeout" if isinstance(error, StreamTimeoutError) else "failed"
+def _outcome(event: events.StreamEnded) -> str:
+    return "timeout" if isinstance(event.error, StreamTimeoutError) else event.outcome
 
 
 def _known(value: str, values: frozenset[str]) -> str:
