@@ -347,9 +347,8 @@ class Recorder(Recording):
 
     def _ended(self, stream: Stream, event: events.StreamEnded) -> None:
         deferred, stream.deferred = stream.deferred, None
-        if event.error is not None:
-            if deferred is not None:
-                self._record(stream, deferred)
+        if event.error is not None and deferred is not None:
+            self._record(stream, deferred)
         is_well = event.outcome == "completed"
         timeout = stream.timeout
         if is_well and timeout is not None and timeout.final_action == "retry":
