@@ -812,7 +812,8 @@ class Attempt:
 
     def overdue_total(self) -> Verdict | None:
         """The verdict on `total`, if it is spent before anything is asked for (T1)."""
-        assert self.loop is not None
+        if self.loop is None:
+            return None  # nothing was asked for yet
         now = self.loop.clock()
         due = self.watch.overdue_total(now)
         return self._record(due, now) if due is not None else None
