@@ -38,6 +38,7 @@ Imports errors and checks.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -334,7 +335,7 @@ def _read_leases(told: object) -> tuple[tuple[str, float], ...]:
 
 def _check_time(name: str, value: object) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(cast("float", value)):
+    if not is_number or not abs(cast("float", value)) <= sys.float_info.max:
         raise ConfigError(f"{name}={value!r}: use a time in seconds")
 
 
