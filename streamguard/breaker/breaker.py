@@ -24,7 +24,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
@@ -301,8 +301,19 @@ class CircuitBreaker:
             return None
 
     async def _ask_from_coroutine(self) -> _Answer:
-        answer = await self._records.ask(self._ask, forget=_Answer.give_back)
+        answer = await self._records.ask(
+            self._ask, share=self._also_for_the_next, forget=_Answer.give_back
+        )
         return answer or self._let_through()
+
+    def _also_for_the_next(self, answer: _Answer) -> _Answer | None:
+        """What the store would say to who asked in the same instant; None where a probe began."""
+        if (permit := answer.permit) is None:
+            return answer
+        if permit.is_probe:
+            return None
+        admitted = Admitted(permit.generation, is_probe=False)
+        return replace(answer, permit=Permit(self, uuid.uuid4().hex, admitted))
 
     def _ask(self) -> _Answer:
         holder = uuid.uuid4().hex

@@ -70,6 +70,7 @@ class Records:
         self._settling = threading.RLock()
         self._is_settling = False
         self._worker = Worker()
+        self._asked: deque[_Job[Any]] = deque()
 
     @property
     def blocks(self) -> bool:
@@ -115,6 +116,7 @@ class Records:
             return after, Step(before, after, now, answer)
 
         step = self._store.update(self.key, tracked)
+        self._worker.moved()
         # Of two threads, the one that comes last may bring what is older.
         if step.after.generation >= self._known.generation or step.now > self.now:
             self._known, self._known_at = step.after, (step.now, time.monotonic())
@@ -172,27 +174,45 @@ class Records:
 
     # -- asking from a coroutine -------------------------------------------------------------
 
-    async def ask(self, question: Callable[[], T], *, forget: Callable[[T], None]) -> T | None:
-        """What `question` answers, asked where it may block; None if that takes too long.
+    async def ask(
+        self,
+        question: Callable[[], T],
+        *,
+        share: Callable[[T], T | None],
+        forget: Callable[[T], None],
+    ) -> T | None:
+        """What `question` answers, asked where it may block; None if the store hangs.
 
-        `forget` is given an answer that nobody waits for any more.
+        `share` makes an answer for the next who waits from that of the one before, where one
+        question is enough for both. `forget` is given an answer that nobody waits for any more.
         """
         if not self._store.blocks:
             return question()
         from anyio import to_thread
 
-        job = _Job(question, forget)
+        job = _Job(question, share, forget)
         if not self._worker.is_stuck:
-            self._worker.do(job)
+            self._asked.append(job)
+            self._worker.do(self._answer_all)
             try:
-                # Real seconds: a clock of tests does not pass while a thread works.
-                await to_thread.run_sync(job.over.wait, PATIENCE, abandon_on_cancel=True)
+                await to_thread.run_sync(self._wait_for, job, abandon_on_cancel=True)
             except BaseException:
                 job.abandon()
                 raise
         if (answer := job.take()) is None:
             self.failed("ask", TimeoutError(f"no answer within {PATIENCE:g} s"))
         return answer
+
+    def _wait_for(self, job: _Job[Any]) -> None:
+        # Real seconds: a clock of tests does not pass while a thread works. A queue is no hang.
+        while not job.over.wait(self._worker.patience_left) and not self._worker.is_stuck:
+            pass
+
+    def _answer_all(self) -> None:
+        """Answer all who ask by now, with as few questions as that takes."""
+        answer: Any = None
+        for _ in range(len(self._asked)):
+            answer = self._asked.popleft().answer(answer)
 
     def flush(self, within: float) -> bool:
         """Wait until what was reported is written; False if that takes longer."""
@@ -205,18 +225,26 @@ class Records:
 class _Job(Generic[T]):
     """A question to be asked by another thread, whose answer may come too late."""
 
-    def __init__(self, question: Callable[[], T], forget: Callable[[T], None]) -> None:
+    def __init__(
+        self,
+        question: Callable[[], T],
+        share: Callable[[T], T | None],
+        forget: Callable[[T], None],
+    ) -> None:
         self._question = question
+        self._share = share
         self._forget = forget
         self._lock = threading.Lock()
         self._is_abandoned = False
         self._answer: T | None = None
         self.over = threading.Event()
 
-    def __call__(self) -> None:
+    def answer(self, before: T | None) -> T | None:
+        """Answer it, with the help of the answer before; the answer there is now."""
         if self._is_abandoned:
-            return
-        answer = self._question()
+            return before
+        shared = self._share(before) if before is not None else None
+        answer = shared if shared is not None else self._question()
         with self._lock:
             is_wanted = not self._is_abandoned
             if is_wanted:
@@ -224,6 +252,7 @@ class _Job(Generic[T]):
         self.over.set()
         if not is_wanted:
             self._forget(answer)
+        return answer
 
     def take(self) -> T | None:
         """The answer, if there is one by now; later it is not wanted any more."""
@@ -234,6 +263,7 @@ class _Job(Generic[T]):
 
     def abandon(self) -> None:
         """Whoever asked is gone."""
+        self.over.set()
         if (answer := self.take()) is not None:
             self._forget(answer)
 
@@ -250,7 +280,16 @@ class Worker:
     @property
     def is_stuck(self) -> bool:
         """Whether what it does now takes longer than anybody would wait."""
-        return self._thread is not None and time.monotonic() - self._begun > PATIENCE
+        return self._thread is not None and self.patience_left == 0
+
+    @property
+    def patience_left(self) -> float:
+        """Seconds until what it does now takes too long."""
+        return max(0.0, self._begun + PATIENCE - time.monotonic())
+
+    def moved(self) -> None:
+        """What is done now goes on: it is slow, perhaps, and does not hang."""
+        self._begun = time.monotonic()
 
     def do(self, job: Callable[[], Any]) -> None:
         """Have `job` done, after all that was to be done before."""

@@ -228,6 +228,36 @@ def test_a_store_that_hangs_is_waited_for_so_long_and_no_longer(monkeypatch, bac
     assert breaker.try_acquire().is_probe
 
 
+@pytest.mark.parametrize("status", ["closed", "open"])
+def test_many_that_ask_a_slow_store_are_no_outage_of_it(monkeypatch, status):
+    """P3: one question for all who wait at a time, and still one probe; a queue is no hang."""
+    monkeypatch.setattr(records, "PATIENCE", 1.0)
+    store, events = Remote(), []
+    breaker = CircuitBreaker("k", store=store, open_after=1, pause=0.3, observer=events.append)
+    if status == "open":
+        breaker.try_acquire().failed()
+    store.takes = 0.1
+    store.threads.clear()
+    permits = []
+
+    async def attempt():
+        permits.append(await breaker.acquire(on_open="wait"))
+        if permits[0].is_probe:
+            permits[0].progressed()
+
+    async def main():
+        async with anyio.create_task_group() as tasks:
+            for _ in range(200):
+                tasks.start_soon(attempt)
+
+    anyio.run(main)
+    assert breaker.flush()
+    assert len(permits) == 200
+    assert [permit.is_probe for permit in permits].count(True) == (status == "open")
+    assert not any(isinstance(event, CircuitStoreFailed) for event in events)
+    assert len(store.threads) < 40
+
+
 @pytest.mark.parametrize("way", ["scope", "native"])
 @pytest.mark.parametrize("passes", range(12))
 @pytest.mark.parametrize("blocks", [False, True])
