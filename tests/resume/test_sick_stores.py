@@ -141,11 +141,11 @@ def test_a_store_that_blocks_is_never_called_on_the_loop(backend_name):
     breaker = CircuitBreaker("k", store=store, on_open="wait")
 
     async def main():
-        for script in (GOOD, BAD, BAD, BAD, GOOD):
+        for script, within in ((GOOD, 60), (BAD, 60), (BAD, 60), (BAD, 60), (GOOD, 0.5)):
             resume = reconnecting_resume(breaker=breaker, policy=RetryPolicy(network=Backoff(0)))
             repr(resume)
             chat_source = Backend([script])
-            with anyio.move_on_after(1):
+            with anyio.move_on_after(within):
                 async with session(chat_source.open, prompt="go") | resume as chat:
                     with suppress(type(LOST), CircuitOpenError):
                         await texts(chat)
