@@ -2,6 +2,7 @@
 
 circuit    the rules, as a state machine without clock, lock or wait
 store      where circuits are kept: the interface, and the memory of this process
+records    one circuit in a store that may fail, hang or be slow, and what is known of it here
 breaker    `CircuitBreaker` and its permits: what the rules need of the world
 events     what an observer is told
 """
@@ -14,6 +15,7 @@ from streamguard.breaker.events import (
     CircuitObserver,
     CircuitRefused,
     CircuitReported,
+    CircuitStoreFailed,
     CircuitThrottled,
 )
 from streamguard.breaker.store import CircuitStore, MemoryStore
@@ -27,6 +29,7 @@ __all__ = [
     "CircuitRefused",
     "CircuitReported",
     "CircuitStore",
+    "CircuitStoreFailed",
     "CircuitThrottled",
     "MemoryStore",
     "OnOpen",

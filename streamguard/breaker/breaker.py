@@ -8,11 +8,11 @@ One breaker for each backend *key* (a provider and an account), shared by all it
         async for message in stream:
             permit.progressed()
 
-The rules are `circuit.Rules`, which see. Here is what they need of the world: a store that keeps
-the circuit, a lock around what is decided once, observers, and waiting. Every method but
-`acquire` is synchronous and may be called from any task, loop or thread.
+The rules are `circuit.Rules`, which see. Here is what they need of the world: records of the
+circuit (`records.Records`), a lock around what is decided once, observers, and waiting. Every method
+but `acquire` is synchronous and may be called from any task, loop or thread.
 
-Imports errors, events, circuit and retry; anyio and loops where somebody waits.
+Imports errors, events, circuit, records and retry; anyio and loops where somebody waits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from streamguard.breaker.circuit import (
     Admitted,
@@ -44,8 +44,10 @@ from streamguard.breaker.events import (
     CircuitObserver,
     CircuitRefused,
     CircuitReported,
+    CircuitStoreFailed,
     CircuitThrottled,
 )
+from streamguard.breaker.records import PATIENCE, Change, Operation, Records, Step
 from streamguard.breaker.store import CircuitStore, MemoryStore
 from streamguard.checks import check_number
 from streamguard.errors import CircuitEscalatedError, CircuitOpenError, ConfigError, seconds
@@ -65,6 +67,8 @@ OnOpen: TypeAlias = Literal["raise", "wait"]
 SHORTEST_WAIT: Final = 0.001
 # Seconds. How often who waits looks again at a store that other machines change, too.
 LOOK_AGAIN: Final = 5.0
+# That of no circuit: what is reported in it changes nothing.
+NO_GENERATION: Final = -1
 
 
 # --- permits ------------------------------------------------------------------------------
@@ -75,7 +79,8 @@ class Permit:
 
     As a context manager it reports by how the block is left: an end without an error is a
     success, an error counts as its class does, a cancellation says nothing about the backend.
-    What is reported after the first outcome is ignored.
+    What is reported after the first outcome is ignored. A store that fails harms no report, and
+    no report raises what a store raises: it is made when the store works again.
     """
 
     def __init__(self, breaker: CircuitBreaker, holder: str, admitted: Admitted) -> None:
@@ -149,18 +154,15 @@ class Permit:
         with self._lock:
             if self._progress_counts and not self._reported:
                 self._progress_counts = False
-                self._generation = self._breaker._progressed(self._generation)
+                self._breaker._progressed(self)
 
     def _end(self, outcome: Outcome, throttle: float = 0.0) -> None:
+        check_number("retry_after", throttle)
         with self._lock:
             if self._reported:
                 return
             self._reported = True
-            try:
-                self._breaker._ended(self, outcome, throttle)
-            except BaseException:  # the store is down, say: the outcome is not known yet
-                self._reported = False
-                raise
+            self._breaker._ended(self, outcome, throttle)
 
 
 _OUTCOMES = {
@@ -179,11 +181,14 @@ class CircuitBreaker:
     """Lets attempts through while the backend works, and spares it while it does not.
 
     `open_after` failures in a row open it for `pause` seconds, then one probe at a time (`probes`)
-    may try; `reset_after` success closes it, `escalate_after` failures shut it until `reset()`
-    (None = never). A probe that does not report holds its place for `probe_lease` seconds: as
-    long as a first message may take, and at least as long as `pause`.
+    may try; `reset_after` success closes it. A probe that fails opens it again, for
+    `pause_growth` times as long as before, at most for `longest_pause`. Opened `escalate_after`
+    times in a row it is shut until `reset()` (None = never). A probe that does not report holds
+    its place for `probe_lease` seconds: as long as a first message may take, and at least as long
+    as `pause`.
 
-    `on_open="wait"` makes `acquire` wait where it would raise `CircuitOpenError`. `store` keeps
+    `on_open="wait"` makes `acquire` wait where it would raise `CircuitOpenError`. A session that
+    retries waits in any case: what is raised is for who has not begun. `store` keeps
     the circuit, by default in this object, on `clock` (in virtual time give the loop's,
     `clock=anyio.current_time`). `observer` is told each `CircuitEvent`.
     """
@@ -198,6 +203,8 @@ class CircuitBreaker:
         reset_after: int = 1,
         probes: int = 1,
         probe_lease: float = 300.0,
+        pause_growth: float = 2.0,
+        longest_pause: float = 300.0,
         on_open: OnOpen = "raise",
         clock: Callable[[], float] | None = None,
         store: CircuitStore | None = None,
@@ -216,33 +223,42 @@ class CircuitBreaker:
             reset_after=reset_after,
             probes=probes,
             probe_lease=probe_lease,
+            pause_growth=pause_growth,
+            longest_pause=longest_pause,
         )
         self._store: CircuitStore = store or MemoryStore(clock or time.monotonic)
+        self._records = Records(key, self._store, self._store_failed)
         self._observers = () if observer is None else (observer,)
 
     def __repr__(self) -> str:
-        circuit = self.circuit
+        circuit = self._records.known
         return f"<CircuitBreaker {self.key!r} {circuit.status}, {circuit.failures} failures>"
 
     # -- permits ---------------------------------------------------------------------------
 
     def try_acquire(self) -> Permit:
-        """A permit, or a `CircuitOpenError` that says when to ask again."""
+        """A permit, or a `CircuitOpenError` that says when to ask again.
+
+        Calls the store where it is called: on an event loop, prefer `acquire`.
+        """
         return self._granted(self._ask())
 
-    async def acquire(self, *, within: float = math.inf) -> Permit:
+    async def acquire(self, *, within: float = math.inf, on_open: OnOpen | None = None) -> Permit:
         """A permit; with `on_open="wait"`, as soon as there is one.
 
         Raises a `CircuitOpenError` where `try_acquire` does, or where waiting is no use: only
         `reset()` would help, or the wait would not end `within` so many seconds, or not before
-        the deadline of a scope around it.
+        the deadline of a scope around it. `on_open` says otherwise than the breaker, this once.
+
+        A store that fails, or that does not answer within 5 s, stops nobody: the permit is then
+        one that counts for nothing.
         """
         import anyio
         from anyio import lowlevel
 
         check_number("within", within, infinite=True)
         await lowlevel.checkpoint()
-        if self.on_open == "raise":
+        if (on_open or self.on_open) == "raise":
             return self._granted(await self._ask_from_coroutine())
         until = min(anyio.current_time() + within, anyio.current_effective_deadline())
         return await self._wait_for_permit(until)
@@ -256,24 +272,48 @@ class CircuitBreaker:
         while True:
             changed = anyio.Event()
             # Listening before asking: no change may fall between the answer and the wait.
-            unlisten = self._store.listen(self.key, partial(_submit, loop, changed.set))
+            unlisten = self._listen(partial(_submit, loop, changed.set))
             try:
                 answer = await self._ask_from_coroutine()
-                wait = answer.wait
-                if answer.permit is not None or wait >= until - anyio.current_time():
+                left = until - anyio.current_time()
+                if answer.permit is not None or answer.at_least >= left or left <= 0:
                     return self._granted(answer)
-                nap = min(wait, LOOK_AGAIN) if self._store.blocks else wait
+                nap = min(answer.wait, left)
+                nap = min(nap, LOOK_AGAIN) if self._store.blocks else nap
                 with anyio.move_on_after(max(nap, SHORTEST_WAIT)):
                     await changed.wait()
             finally:
                 unlisten()
 
-    async def _ask_from_coroutine(self) -> _Answer:
-        if not self._store.blocks:
-            return self._ask()
-        from anyio import to_thread
+    def _listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Hear of changes, as far as the store can tell of them."""
+        unlisten = self._unharmed(lambda: self._store.listen(self.key, changed))
+        return lambda: self._unharmed(unlisten) if unlisten is not None else None
 
-        return await to_thread.run_sync(self._ask)
+    def _unharmed(self, function: Callable[[], T]) -> T | None:
+        """Call it; None if it raises, which is reported."""
+        try:
+            return function()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is reported
+            self._records.failed("ask", error)
+            return None
+
+    async def _ask_from_coroutine(self) -> _Answer:
+        answer = await self._records.ask(
+            self._ask, share=self._also_for_the_next, forget=_Answer.give_back
+        )
+        return answer or self._let_through()
+
+    def _also_for_the_next(self, answer: _Answer) -> _Answer | None:
+        """What the store would say to who asked in the same instant; None where a probe began."""
+        if (permit := answer.permit) is None:
+            return answer
+        if permit.is_probe:
+            return None
+        admitted = Admitted(permit.generation, is_probe=False)
+        return replace(answer, permit=Permit(self, uuid.uuid4().hex, admitted))
 
     def _ask(self) -> _Answer:
         holder = uuid.uuid4().hex
@@ -281,10 +321,25 @@ class CircuitBreaker:
         def change(circuit: Circuit, now: float) -> tuple[Circuit, Admitted | Refused]:
             return self._rules.admit(circuit, now, holder)
 
-        admitted, circuit, now = self._update(change)
-        if isinstance(admitted, Refused):
-            return _Answer(None, admitted.retry_after, circuit, now)
-        return _Answer(Permit(self, holder, admitted), 0.0, circuit, now)
+        self._records.settle()
+        step = self._unharmed(lambda: self._records.update(change))
+        if step is None:
+            return self._let_through()
+        answer = step.answer
+        if isinstance(answer, Refused):
+            return _Answer(None, answer.retry_after, answer.at_least, step.after, step.now)
+        permit = Permit(self, holder, answer)
+        try:
+            self._tell_of_change(step)
+        except BaseException:  # an observer that ends the program
+            permit.released()
+            raise
+        return _Answer(permit, 0.0, 0.0, step.after, step.now)
+
+    def _let_through(self) -> _Answer:
+        """The store is no reason not to try. Its circuit does not know of this attempt."""
+        permit = Permit(self, uuid.uuid4().hex, Admitted(NO_GENERATION, is_probe=False))
+        return _Answer(permit, 0.0, 0.0, self._records.known, self._records.now)
 
     def _granted(self, answer: _Answer) -> Permit:
         if answer.permit is not None:
@@ -294,54 +349,64 @@ class CircuitBreaker:
         kind = CircuitEscalatedError if status == "escalated" else CircuitOpenError
         raise kind(_why(self.key, answer.circuit, wait), key=self.key, retry_after=wait)
 
-    def _progressed(self, generation: int) -> int:
+    def _progressed(self, permit: Permit) -> None:
         def change(circuit: Circuit, _now: float) -> tuple[Circuit, int]:
-            return self._rules.progressed(circuit, generation)
+            return self._rules.progressed(circuit, permit.generation)
 
-        return self._update(change)[0]
+        def then(step: Step[int]) -> None:
+            permit._generation = step.answer
+            self._tell_of_change(step)
+
+        self._records.report(change, then)
 
     def _ended(self, permit: Permit, outcome: Outcome, throttle: float) -> None:
-        check_number("retry_after", throttle)
-
         # In one step: between two of them somebody might slip in.
         def change(circuit: Circuit, now: float) -> tuple[Circuit, bool]:
             if throttle:
                 circuit = self._rules.throttled(circuit, now, throttle)
             return self._rules.ended(circuit, now, permit._holder, permit.generation, outcome)
 
-        counted, _, now = self._update(change)
-        self._tell(
-            CircuitReported(
-                key=self.key, at=now, outcome=outcome, counted=counted, is_probe=permit.is_probe
+        def then(step: Step[bool]) -> None:
+            self._tell_of_change(step)
+            key, at, counted = self.key, step.now, step.answer
+            self._tell(
+                CircuitReported(
+                    key=key, at=at, outcome=outcome, counted=counted, is_probe=permit.is_probe
+                )
             )
-        )
-        if throttle:
-            self._tell(CircuitThrottled(key=self.key, at=now, retry_after=throttle))
+            if throttle:
+                self._tell(CircuitThrottled(key=key, at=at, retry_after=throttle))
 
-    # -- orders ----------------------------------------------------------------------------
+        self._records.report(change, then)
+
+    # -- orders: a person hears if the store does not take them --------------------------------
 
     def throttle(self, retry_after: float) -> None:
         """Nobody may try for so many seconds: the backend has asked for it (429)."""
         check_number("retry_after", retry_after)
-        _, _, now = self._update(
+        step = self._order(
             lambda circuit, now: (self._rules.throttled(circuit, now, retry_after), None)
         )
-        self._tell(CircuitThrottled(key=self.key, at=now, retry_after=retry_after))
+        self._tell(CircuitThrottled(key=self.key, at=step.now, retry_after=retry_after))
 
     def isolate(self) -> None:
         """Let nobody try, until `reset()`: the backend is known to be out of service."""
-        self._update(lambda circuit, _now: (self._rules.isolated(circuit), None))
+        self._order(lambda circuit, _now: (self._rules.isolated(circuit), None))
 
     def reset(self) -> None:
         """Begin anew, whatever the state: a person has seen to it."""
-        self._update(lambda circuit, _now: (self._rules.reset(circuit), None))
+        self._order(lambda circuit, _now: (self._rules.reset(circuit), None))
 
     # -- what others read ------------------------------------------------------------------
 
     @property
     def circuit(self) -> Circuit:
-        """The circuit as it is now. An open one half opens when somebody asks for a permit."""
-        return self._update(lambda circuit, _now: (circuit, circuit))[0]
+        """The circuit as it is now. An open one half opens when somebody asks for a permit.
+
+        On an event loop, a store that blocks is not asked: it is the circuit as it was when the
+        store was last heard of. So it is, anywhere, if the store fails.
+        """
+        return self._records.read()[0]
 
     @property
     def status(self) -> Status:
@@ -355,38 +420,56 @@ class CircuitBreaker:
 
     @property
     def retry_after(self) -> float:
-        """The seconds until somebody may try: 0 for now, infinite if only `reset()` helps."""
-        return self._update(lambda circuit, now: (circuit, self._rules.wait(circuit, now)))[0]
+        """The seconds until somebody may try: 0 for now, infinite if only `reset()` helps.
+
+        While a probe is under way, as long as it may hold its place.
+        """
+        return self._rules.wait(*self._records.read())
+
+    @property
+    def pause_left(self) -> float:
+        """The seconds in which certainly nobody may try; a probe may end at any time."""
+        return self._rules.pause_left(*self._records.read())
 
     def snapshot(self) -> Snapshot:
         """The circuit, to be kept as JSON over a restart. Times are kept as what is left."""
-        return self._update(lambda circuit, now: (circuit, self._rules.snapshot(circuit, now)))[0]
+        return self._order(
+            lambda circuit, now: (circuit, self._rules.snapshot(circuit, now))
+        ).answer
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on where `snapshot` was taken; permits given before report in vain."""
         known = checked(snapshot)
-        self._update(lambda circuit, now: (self._rules.restored(circuit, now, known), None))
+        self._order(lambda circuit, now: (self._rules.restored(circuit, now, known), None))
+
+    def flush(self, within: float = PATIENCE) -> bool:
+        """Wait until what was reported is in the store; False if it is not `within` seconds.
+
+        For who is about to close a store that blocks. Nothing else has to wait for it.
+        """
+        check_number("within", within)
+        return self._records.flush(within)
 
     # -- the store and the observer ----------------------------------------------------------
 
-    def _update(
-        self, change: Callable[[Circuit, float], tuple[Circuit, T]]
-    ) -> tuple[T, Circuit, float]:
-        """Apply `change`, and tell of the transition it made. Also the circuit, and the time."""
+    def _order(self, change: Change[T]) -> Step[T]:
+        """Apply `change` here and now, after what was reported before."""
+        self._records.settle()
+        step = self._records.update(change)
+        self._tell_of_change(step)
+        return step
 
-        def tracked(before: Circuit, now: float) -> tuple[Circuit, _Step[T]]:
-            after, answer = change(before, now)
-            return after, _Step(before, after, now, answer)
+    def _store_failed(self, operation: Operation, error: BaseException) -> None:
+        at = self._records.now
+        self._tell(CircuitStoreFailed(key=self.key, at=at, operation=operation, error=error))
 
-        step = self._store.update(self.key, tracked)
-        if step.after.generation != step.before.generation:
-            self._tell_of_change(step.before, step.after, step.now)
-        return step.answer, step.after, step.now
-
-    def _tell_of_change(self, before: Circuit, after: Circuit, now: float) -> None:
+    def _tell_of_change(self, step: Step[Any]) -> None:
+        before, after = step.before, step.after
+        if after.generation == before.generation:
+            return
         event = CircuitChanged(
             key=self.key,
-            at=now,
+            at=step.now,
             before=before.status,
             after=after.status,
             cause=after.cause,
@@ -403,22 +486,18 @@ class CircuitBreaker:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What somebody who asks gets: a permit, or how long to wait for one."""
+    """What somebody who asks gets: a permit, or how long to wait for one, and for sure."""
 
     permit: Permit | None
     wait: float
+    at_least: float
     circuit: Circuit
     at: float
 
-
-@dataclass(frozen=True, slots=True)
-class _Step(Generic[T]):
-    """One update, as the store made it."""
-
-    before: Circuit
-    after: Circuit
-    now: float
-    answer: T
+    def give_back(self) -> None:
+        """Nobody wants it any more."""
+        if self.permit is not None:
+            self.permit.released()
 
 
 _LEVELS: Final[dict[Status, int]] = {"open": logging.WARNING, "escalated": logging.ERROR}

@@ -8,7 +8,7 @@
             │                                        └── `pause` is over ───┘
          reset()
             │
-        escalated (failures reached `escalate_after`, or the credentials are refused), isolated
+        escalated (opened `escalate_after` times in a row, or the credentials are refused), isolated
 
 A *circuit* is an immutable value, and each method of `Rules` makes the next one from it, given
 the time. Whoever keeps circuits (`store.CircuitStore`) has only to replace one value by another
@@ -22,6 +22,12 @@ it. A generation never comes back, so it can be handed on as a fencing token.
 **Probation.** The first progress of a probe closes the circuit for others too, but keeps the
 count of failures: the next one opens it again. A turn that was completed zeroes the count.
 
+**Pauses.** The first pause is `pause`, and each opening that follows without a completed turn in
+between is `pause_growth` times as long as the one before, up to `longest_pause`. How often the
+circuit has opened in a row is told from the count of failures: it opens at `open_after`, and each
+failure that counts after that opens it once more. So it takes a lasting outage to escalate, and
+never the many streams that die of a short one.
+
 **Leases.** A probe that never reports holds its place for `probe_lease` seconds and no longer, so
 that no circuit stays half open for ever. Late is not too late: while the generation is the same,
 its report counts.
@@ -32,9 +38,11 @@ Imports errors and checks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+from typing import Any, Final, Literal, TypeAlias, TypedDict, cast, get_args
 
 from streamguard.checks import check_count, check_number
 from streamguard.errors import ConfigError
@@ -66,6 +74,18 @@ class Circuit:
     # Why the status is what it is, for people.
     cause: str = ""
 
+    def as_json(self) -> dict[str, Any]:
+        """All of it as JSON has it, for a store that keeps circuits in a database."""
+        told: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        told["not_before"] = None if self.not_before == -math.inf else self.not_before
+        told["leases"] = [[holder, until] for holder, until in self.leases]
+        return told
+
+    @classmethod
+    def from_json(cls, told: object) -> Circuit:
+        """What `as_json` gave. A ConfigError for what cannot have come from it."""
+        return _read_circuit(told)
+
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
@@ -77,9 +97,13 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No attempt may be made for `retry_after` seconds; infinite if only `reset()` helps."""
+    """No attempt may be made for `retry_after` seconds; infinite if only `reset()` helps.
+
+    `at_least`: the part of it that nothing shortens. A probe that is under way may end sooner.
+    """
 
     retry_after: float
+    at_least: float
 
 
 class Snapshot(TypedDict):
@@ -101,19 +125,37 @@ class Rules:
     reset_after: int
     probes: int
     probe_lease: float
+    pause_growth: float = 2.0
+    longest_pause: float = 300.0
 
     def __post_init__(self) -> None:
         for name in ("open_after", "reset_after", "probes"):
             check_count(name, getattr(self, name), least=1)
         if self.escalate_after is not None:
-            check_count("escalate_after", self.escalate_after)
-            if self.escalate_after < self.open_after:
-                raise ConfigError(
-                    f"escalate_after={self.escalate_after} comes before "
-                    f"open_after={self.open_after}: use a larger number (None = never)"
-                )
-        check_number("pause", self.pause, positive=True)
-        check_number("probe_lease", self.probe_lease, positive=True)
+            check_count("escalate_after", self.escalate_after, least=1)
+        for name in ("pause", "probe_lease", "pause_growth", "longest_pause"):
+            check_number(name, getattr(self, name), positive=True)
+        if self.pause_growth < 1:
+            raise ConfigError(
+                f"pause_growth={self.pause_growth!r}: use 1 or more (1 = all pauses alike)"
+            )
+
+    # -- openings in a row -----------------------------------------------------------------
+
+    def openings(self, failures: int) -> int:
+        """How often the circuit has opened in a row, with so many failures counted."""
+        return max(0, failures - self.open_after + 1)
+
+    def pause_after(self, failures: int) -> float:
+        """How long it stays open with so many failures counted."""
+        longest = max(self.pause, self.longest_pause)
+        pause = self.pause
+        # Step by step: a power of so many openings would overflow.
+        for _ in range(self.openings(failures) - 1):
+            if pause >= longest or self.pause_growth == 1:
+                break
+            pause *= self.pause_growth
+        return min(pause, longest)
 
     # -- permits ---------------------------------------------------------------------------
 
@@ -123,7 +165,7 @@ class Rules:
         """Let `holder` make an attempt, or say how long it has to wait."""
         wait = self.wait(circuit, now)
         if wait > 0:
-            return circuit, Refused(wait)
+            return circuit, Refused(wait, self.pause_left(circuit, now))
         if circuit.status == "closed":
             return circuit, Admitted(circuit.generation, is_probe=False)
         if circuit.status == "open":
@@ -134,14 +176,17 @@ class Rules:
 
     def wait(self, circuit: Circuit, now: float) -> float:
         """The seconds until an attempt may be made: 0 for now, infinite for not by itself."""
+        ends = [end for _, end in _alive(circuit, now)]
+        lease_left = min(ends) - now if len(ends) >= self.probes else 0.0
+        return max(self.pause_left(circuit, now), lease_left)
+
+    def pause_left(self, circuit: Circuit, now: float) -> float:
+        """As `wait`, but without the leases of probes: those may end at any time."""
         if circuit.status in {"escalated", "isolated"}:
             return math.inf
         until = circuit.not_before
         if circuit.status == "open":
-            until = max(until, circuit.opened_at + self.pause)
-        ends = [end for _, end in _alive(circuit, now)]
-        if len(ends) >= self.probes:
-            until = max(until, min(ends))
+            until = max(until, circuit.opened_at + self.pause_after(circuit.failures))
         return max(0.0, until - now)
 
     # -- reports ---------------------------------------------------------------------------
@@ -188,9 +233,10 @@ class Rules:
     def _failed(self, circuit: Circuit, now: float) -> Circuit:
         circuit = replace(circuit, failures=circuit.failures + 1)
         cause = f"{circuit.failures} failure{'s' * (circuit.failures != 1)} in a row"
-        if self.escalate_after is not None and circuit.failures >= self.escalate_after:
+        openings = self.openings(circuit.failures)
+        if self.escalate_after is not None and openings >= self.escalate_after:
             return _moved(circuit, "escalated", cause)
-        if circuit.failures >= self.open_after or circuit.status == "half_open":
+        if openings or circuit.status == "half_open":
             return replace(_moved(circuit, "open", cause), opened_at=now)
         return circuit
 
@@ -213,7 +259,8 @@ class Rules:
     def snapshot(self, circuit: Circuit, now: float) -> Snapshot:
         """The circuit as it would be after a restart: without permits, a probe's included."""
         is_half_open = circuit.status == "half_open"
-        pause_left = circuit.opened_at + self.pause - now if circuit.status == "open" else 0.0
+        opened_until = circuit.opened_at + self.pause_after(circuit.failures)
+        pause_left = opened_until - now if circuit.status == "open" else 0.0
         return {
             "status": "open" if is_half_open else circuit.status,
             "failures": circuit.failures,
@@ -227,7 +274,7 @@ class Rules:
             status=snapshot["status"],
             failures=snapshot["failures"],
             generation=circuit.generation + 1,
-            opened_at=now - self.pause + snapshot["pause_left"],
+            opened_at=now - self.pause_after(snapshot["failures"]) + snapshot["pause_left"],
             not_before=now + snapshot["throttle_left"],
             cause="restored from a snapshot",
         )
@@ -250,6 +297,46 @@ def checked(snapshot: Any) -> Snapshot:
     check_number("pause_left", read["pause_left"])
     check_number("throttle_left", read["throttle_left"])
     return read
+
+
+def _read_circuit(told: object) -> Circuit:
+    names = [field.name for field in fields(Circuit)]
+    if not isinstance(told, Mapping) or set(cast("Mapping[object, object]", told)) != set(names):
+        raise ConfigError(f"{told!r} is no circuit: it has {', '.join(names)}, and nothing else")
+    read = dict(cast("Mapping[str, Any]", told))
+    if read["status"] not in get_args(Status):
+        raise ConfigError(f"status={read['status']!r}: use one of {', '.join(get_args(Status))}")
+    for name in ("failures", "generation", "successes"):
+        check_count(name, read[name])
+    _check_time("opened_at", read["opened_at"])
+    if read["not_before"] is None:
+        read["not_before"] = -math.inf
+    else:
+        _check_time("not_before", read["not_before"])
+    if not isinstance(read["cause"], str):
+        raise ConfigError(f"cause={read['cause']!r}: use a text")
+    read["leases"] = _read_leases(read["leases"])
+    return Circuit(**read)
+
+
+def _read_leases(told: object) -> tuple[tuple[str, float], ...]:
+    leases: list[tuple[str, float]] = []
+    for lease in cast("list[Any]", told) if isinstance(told, list | tuple) else [None]:
+        match lease:
+            case [str() as holder, until]:
+                _check_time("leases", until)
+                leases.append((holder, until))
+            case _:
+                raise ConfigError(f"leases={told!r}: use pairs of a holder and a time")
+    if len({holder for holder, _ in leases}) < len(leases):
+        raise ConfigError(f"leases={told!r}: a holder has one lease")
+    return tuple(leases)
+
+
+def _check_time(name: str, value: object) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(cast("float", value)) <= sys.float_info.max:
+        raise ConfigError(f"{name}={value!r}: use a time in seconds")
 
 
 def _moved(circuit: Circuit, status: Status, cause: str) -> Circuit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from streamguard.breaker.circuit import Outcome, Status
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitEvent:
-    """Base of what a breaker tells its observer. `at` is on its store's clock."""
+    """Base of what a breaker tells its observer. `at` is on its store's clock.
+
+    An observer is called where the event came to be: in the task or thread that asked or
+    reported, or, with a store that blocks, in the thread that speaks to it.
+    """
 
     key: str
     at: float
@@ -51,6 +55,17 @@ class CircuitThrottled(CircuitEvent):
     """The backend asked to be left alone for so long (429)."""
 
     retry_after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitStoreFailed(CircuitEvent):
+    """The store failed, or hung, at an `operation`: `ask`, `report` or `read`.
+
+    Streams go on: who asks is let through, and a report is made when the store works again.
+    """
+
+    operation: Literal["ask", "report", "read"]
+    error: BaseException
 
 
 CircuitObserver: TypeAlias = Callable[[CircuitEvent], None]

@@ -1,7 +1,7 @@
 """Where circuits are kept: the interface, and the memory of this process.
 
 A store knows circuits as values and one operation on them; when to open and when to close is
-nothing it has to know. Imports circuit alone.
+nothing it has to know. Imports circuit, and the log.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from streamguard.breaker.circuit import Circuit
+from streamguard.events import logger
 
 T = TypeVar("T")
 
@@ -19,8 +20,11 @@ T = TypeVar("T")
 class CircuitStore(Protocol):
     """Where circuits are kept, by key; shared by all breakers that have the same one.
 
-    `blocks`: whether `update` may take long (a network, a disk). Then `acquire` calls it in a
-    worker thread; who reports from a coroutine should do the same.
+    `blocks`: whether `update` may take long (a network, a disk). Then it is called in a worker
+    thread by whatever is asked or reported on an event loop.
+
+    Circuits that are kept elsewhere go there by `Circuit.as_json` and come back by
+    `Circuit.from_json`. A store may raise: no stream is harmed by it.
     """
 
     blocks: bool
@@ -32,7 +36,8 @@ class CircuitStore(Protocol):
         time, in seconds: one clock for all who share the store, not the caller's. It is pure
         and may be called again with a fresher circuit, as compare-and-set needs it. Its second
         result is returned, of the call whose circuit was kept. A circuit that comes back as it
-        was need not be written: that is how circuits are read, too.
+        was need not be written: that is how circuits are read, too. Raise only where nothing was
+        written: a report that failed is made again.
 
         What makes this safe between machines is that a circuit's `generation` only grows, and
         each report names the one it belongs to: what comes late from a paused machine changes
@@ -43,7 +48,7 @@ class CircuitStore(Protocol):
     def listen(self, key: str, changed: Callable[[], None], /) -> Callable[[], None]:
         """Call `changed` after each change of that circuit that comes to be known here.
 
-        From any thread, and better too often than not at all. Who waits for a store that
+        From any thread, and better too often than not at all. Does not wait for anything. Who waits for a store that
         `blocks` also looks again by itself from time to time, since what another machine did
         may never be told here. Returns the function that ends it.
         """
@@ -69,9 +74,9 @@ class MemoryStore:
             after, answer = change(before, self._clock())
             self._circuits[key] = after
         if after != before:
-            for listening_to, changed in list(self._listeners.values()):
-                if listening_to == key:
-                    changed()
+            heard = [changed for of, changed in list(self._listeners.values()) if of == key]
+            for changed in heard:
+                _call(changed)
         return answer
 
     def listen(self, key: str, changed: Callable[[], None], /) -> Callable[[], None]:
@@ -79,6 +84,16 @@ class MemoryStore:
         handle = object()
         self._listeners[handle] = (key, changed)
         return lambda: _drop(self._listeners, handle)
+
+
+def _call(changed: Callable[[], None]) -> None:
+    # What was kept is kept, and the others hear of it, whatever one of them raises.
+    try:
+        changed()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001 - it is logged
+        logger.exception("listener %r of a circuit raised", changed)
 
 
 def _drop(listeners: dict[object, Any], handle: object) -> None:

@@ -191,6 +191,8 @@ BREAKER: Final[Section] = MappingProxyType(
         "reset_after": count,
         "probes": count,
         "probe_lease": duration,
+        "pause_growth": share,
+        "longest_pause": duration,
         "on_open": one_of("raise", "wait"),
     }
 )

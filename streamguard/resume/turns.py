@@ -315,7 +315,9 @@ class Turn(AsyncIterator[T]):
             return
         try:
             self._ledger.permit = await settings.breaker.acquire(
-                within=max(0.0, self._remaining())
+                within=max(0.0, self._remaining()),
+                # Who has a retry left waits for the pause, and for whoever probes.
+                on_open="wait" if self._failure is not None else None,
             )
         except CircuitOpenError as refused:
             if self._failure is None:
@@ -326,7 +328,10 @@ class Turn(AsyncIterator[T]):
             self._give_up(
                 self._failure,
                 GiveUp(
-                    reason="circuit", why=why, error_class=ErrorClass(self._failed[-1].error_class)
+                    reason="circuit",
+                    why=why,
+                    error_class=ErrorClass(self._failed[-1].error_class),
+                    escalate=refused.retry_after == float("inf"),
                 ),
             )
 
@@ -427,7 +432,6 @@ class Turn(AsyncIterator[T]):
         tally = self._conversation.tally
         replays = settings.dedupe_by is not None
         remaining = self._remaining()
-        is_limited = error_class is ErrorClass.RATE_LIMIT
         return State(
             error_class=error_class,
             retry_after=pause,
@@ -442,8 +446,8 @@ class Turn(AsyncIterator[T]):
             teardown_confirmed=owner.confirmed,
             unconfirmed_allowed=settings.resume_after_unconfirmed_teardown,
             remaining=None if remaining == float("inf") else remaining,
-            circuit=breaker.retry_after if breaker is not None else 0.0,
-            circuit_waits=breaker is not None and (breaker.on_open == "wait" or is_limited),
+            circuit=breaker.pause_left if breaker is not None else 0.0,
+            circuit_waits=breaker is not None,
         )
 
     def _remaining(self) -> float:

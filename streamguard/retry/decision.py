@@ -46,8 +46,8 @@ class State:
     `teardown_confirmed`: whether the old backend is certainly gone (D5).
     `unconfirmed_allowed`: the user's `resume_after_unconfirmed_teardown`.
     `remaining`: seconds until `total` or an outer deadline; None without any.
-    `circuit`: seconds until the breaker would let an attempt through; infinite if only `reset()`
-    helps. `circuit_waits`: whether it is waited for (`on_open="wait"`, and always after a 429).
+    `circuit`: seconds in which the breaker certainly lets nobody try (`pause_left`); infinite if
+    only `reset()` helps. `circuit_waits`: whether it is waited for, as sessions do.
     """
 
     error_class: ErrorClass

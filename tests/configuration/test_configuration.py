@@ -244,7 +244,7 @@ WRONG = [
     ("[retry.idle]\ndelays = 5\n", "retry.idle.delays = 5: write a list of delays"),
     ("[retry.idle]\nretries = 1.5\n", "retry.idle.retries = 1.5: write a whole number"),
     ("[resume]\nprompt = ''\n", "resume.prompt = '': write a text"),
-    ("[breaker]\nescalate_after = 2\n", "streamguard.toml: escalate_after=2 comes before"),
+    ("[breaker]\npause_growth = 0.5\n", "streamguard.toml: pause_growth=0.5: use 1 or more"),
     ("[timeouts]\nstep = 60\n", "is less than nothing can be begun with"),
     ('flow = "f.yaml"\n[timeouts]\nstep = 60000\n', "flow: the limits of scopes are in this file"),
     ("flow = 3\n", 'flow: write a path, such as "flow.yaml"'),

@@ -841,13 +841,13 @@ def test_a_breaker_is_asked_before_each_attempt_and_told_how_it_ended(loop):
         async with session(backend.open, prompt="go") | resume as chat:
             with pytest.raises(ConnectionError) as caught:
                 await texts(chat)
-        assert caught.value.gave_up == "circuit"
-        assert (breaker.status, breaker.failures, len(backend.points)) == ("open", 3, 3)
+        assert caught.value.gave_up == "retries"  # who has one left waits, and makes the probe
+        assert (breaker.status, breaker.failures, len(backend.points)) == ("open", 4, 4)
         async with session(backend.open, prompt="go") | resume as chat:
             with pytest.raises(CircuitOpenError) as refused:
                 await texts(chat)
         assert refused.value.gave_up == "circuit"
-        assert len(backend.points) == 3
+        assert len(backend.points) == 4
         backend.check()
 
     loop.run(main)

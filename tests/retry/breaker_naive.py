@@ -39,6 +39,7 @@ class World:
     era: Era
     pause: float
     failures: int = 0
+    openings: int = 0
     successes: int = 0
     throttled_until: float = -math.inf
     tickets: dict[int, Ticket] = field(default_factory=dict)
@@ -61,6 +62,8 @@ class Naive:
     reset_after: int = 1
     probes: int = 1
     probe_lease: float = 300.0
+    pause_growth: float = 2.0
+    longest_pause: float = 300.0
     history: list[tuple[float, str, Any]] = field(default_factory=list)
 
     def happened(self, at: float, what: str, whom: Any = None) -> None:
@@ -141,17 +144,24 @@ class Naive:
             if world.successes < self.reset_after:
                 return
             world.turn("closed")
-        world.failures = 0
+        world.failures = world.openings = 0
 
     def _failure(self, world: World, number: int) -> None:
         if not self._first_report(world, number):
             return
         world.failures += 1
-        if world.failures >= self.escalate_after:
+        if world.failures < self.open_after and world.era.status != "half_open":
+            return
+        # P3: each failure beyond opens it once more, and each time for longer.
+        world.openings += 1
+        if world.openings >= self.escalate_after:
             world.turn("escalated")
-        elif world.failures >= self.open_after or world.era.status == "half_open":
+        else:
             world.turn("open")
-            world.pause = self.pause
+            grown = [self.pause]
+            while len(grown) < world.openings:
+                grown.append(grown[-1] * self.pause_growth)
+            world.pause = min(grown[-1], max(self.pause, self.longest_pause))
 
     def _neutral(self, world: World, number: int) -> None:
         self._first_report(world, number)
@@ -176,7 +186,7 @@ class Naive:
 
     def _reset(self, world: World, _: None) -> None:
         world.turn("closed")
-        world.failures = 0
+        world.failures = world.openings = 0
         world.throttled_until = -math.inf
 
     def _keep(self, world: World, _: None) -> None:
@@ -193,6 +203,7 @@ class Naive:
     def _restore(self, world: World, kept: dict[str, Any]) -> None:
         world.turn(kept["status"])
         world.failures = kept["failures"]
+        world.openings = max(0, kept["failures"] - self.open_after + 1)
         world.pause = kept["pause_left"]
         left = kept["throttle_left"]
         world.throttled_until = world.now + left if left else -math.inf

@@ -33,6 +33,7 @@ from streamguard.breaker import (
     CircuitChanged,
     CircuitRefused,
     CircuitReported,
+    CircuitStoreFailed,
     CircuitThrottled,
     MemoryStore,
     Outcome,
@@ -85,15 +86,16 @@ def refused(breaker) -> CircuitOpenError:
 
 
 def test_the_walk_of_the_facts(clock):
-    """P3 (6.1.9): it fails at 0, 1, 3, 33 and 63 s, and then a person has to look."""
+    """P3: 30, 60, 120 and 240 s of pause, and then a person has to look: after 7.5 minutes."""
     breaker = CircuitBreaker(clock=clock)
     start, statuses = clock.now, []
-    for at in (0, 1, 3, 33, 63):
+    for at in (0, 1, 3, 33, 93, 213, 453):
         clock.now = start + at
         fail(breaker)
-        statuses.append((breaker.status, breaker.failures))
+        statuses.append((breaker.status, breaker.failures, breaker.retry_after))
     assert statuses == [
-        *(("closed", 1), ("closed", 2), ("open", 3), ("open", 4), ("escalated", 5))
+        *(("closed", 1, 0), ("closed", 2, 0), ("open", 3, 30), ("open", 4, 60)),
+        *(("open", 5, 120), ("open", 6, 240), ("escalated", 7, math.inf)),
     ]
     clock.now += 1e9
     assert isinstance(refused(breaker), CircuitEscalatedError)
@@ -188,7 +190,7 @@ def test_progress_of_a_probe_of_an_earlier_time_changes_nothing(clock):
     breaker, lost = half_open(clock)
     clock.now += 300
     breaker.try_acquire().failed()
-    clock.now += 30
+    clock.now += 60
     assert breaker.try_acquire().is_probe
     lost.progressed()
     assert (breaker.status, breaker.failures) == ("half_open", 4)
@@ -502,11 +504,10 @@ def test_what_is_no_snapshot_is_refused(clock, broken):
         ({"pause": math.inf}, "pause=inf: use a number, more than 0"),
         ({"pause": math.nan}, "pause=nan: use a number, more than 0"),
         ({"probe_lease": -1}, "probe_lease=-1: use a number, more than 0"),
-        (
-            {"escalate_after": 2},
-            "escalate_after=2 comes before open_after=3: use a larger number (None = never)",
-        ),
-        ({"escalate_after": "5"}, "escalate_after='5': use a whole number, 0 or more"),
+        ({"escalate_after": 0}, "escalate_after=0: use a whole number, 1 or more"),
+        ({"escalate_after": "5"}, "escalate_after='5': use a whole number, 1 or more"),
+        ({"pause_growth": 0.5}, "pause_growth=0.5: use 1 or more (1 = all pauses alike)"),
+        ({"longest_pause": 0}, "longest_pause=0: use a number, more than 0"),
         ({"on_open": "sleep"}, "on_open='sleep': use 'raise' or 'wait'"),
         (
             {"clock": time.monotonic, "store": MemoryStore()},
@@ -526,8 +527,11 @@ def test_it_need_not_escalate(clock):
     breaker = CircuitBreaker(clock=clock, escalate_after=None)
     for _ in range(50):
         fail(breaker)
-        clock.now += 30
-    assert (breaker.status, breaker.failures) == ("open", 50)
+        clock.now += 300
+    assert (breaker.status, breaker.failures, breaker.circuit.opened_at) == (
+        *("open", 50, clock.now - 300),
+    )
+    assert breaker._rules.pause_after(10**9) == 300
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, "5", True])
@@ -716,7 +720,7 @@ def test_raising_is_the_default_also_in_coroutines(loop):
 
 @pytest.mark.parametrize(
     ("end", "waited"),
-    [("progressed", 40), ("succeeded", 40), ("released", 40), ("failed", 70), ("nothing", 330)],
+    [("progressed", 40), ("succeeded", 40), ("released", 40), ("failed", 100), ("nothing", 330)],
 )
 def test_of_many_that_wait_one_probes_and_the_rest_follow_its_outcome(loop, end, waited):
     """P3 (6.1.8): waiters wake on the transition, and one becomes the probe."""
@@ -824,7 +828,7 @@ def test_time_that_was_waited_counts_against_the_time_there_is(loop):
             async def wait():
                 with pytest.raises(CircuitOpenError) as raised:
                     await breaker.acquire(within=310)
-                assert raised.value.retry_after == 30
+                assert raised.value.retry_after == 60
                 assert loop.took(anyio.current_time() - began, 290)
 
             tasks.start_soon(wait)
@@ -1102,8 +1106,8 @@ def test_who_waits_for_a_store_of_many_machines_looks_again_by_itself(loop):
     loop.run(main)
 
 
-def test_a_store_that_is_down_is_said_so(clock):
-    """Section 11: and the permit can be reported on again when it is back."""
+def test_a_store_that_is_down_is_said_so(clock, caplog):
+    """P3: nobody is stopped by it, and what was reported is made good when it is back."""
 
     class Down(MemoryStore):
         is_down = False
@@ -1113,17 +1117,28 @@ def test_a_store_that_is_down_is_said_so(clock):
                 raise ConnectionError("no database")
             return super().update(key, change)
 
-    store = Down(clock)
-    breaker = CircuitBreaker("k", store=store)
-    permit = breaker.try_acquire()
+    events, store = [], Down(clock)
+    breaker = CircuitBreaker("k", store=store, observer=events.append)
+    permit, late = breaker.try_acquire(), breaker.try_acquire()
     store.is_down = True
-    with pytest.raises(ConnectionError):
-        breaker.try_acquire()
-    with pytest.raises(ConnectionError):
-        permit.failed()
-    store.is_down = False
+    for outcome in ("failed", "succeeded", "released", "progressed"):
+        through = breaker.try_acquire()
+        assert not through.is_probe
+        getattr(through, outcome)()
     permit.failed()
-    assert breaker.failures == 1
+    late.failed()
+    assert (breaker.status, breaker.failures, breaker.retry_after) == ("closed", 0, 0)
+    assert {type(event) for event in events} == {CircuitStoreFailed}
+    assert {event.operation for event in events} == {"ask", "report", "read"}
+    with pytest.raises(ConnectionError):  # a person has to know that it was in vain
+        breaker.reset()
+    lines = [record for record in caplog.records if "its store" in record.getMessage()]
+    assert [record.levelname for record in lines] == ["WARNING"]
+    events.clear()
+    store.is_down = False
+    assert breaker.failures == 2
+    counted = [event.counted for event in events if isinstance(event, CircuitReported)]
+    assert counted == [False, False, False, True, True]
 
 
 # -- seed 002 ------------------------------------------------------------------------------------

@@ -149,7 +149,9 @@ class Pair:
                 assert last in {"success", "progress", "reset", "restore"}
             if (before.status, circuit.status) == ("open", "closed"):
                 assert last in {"reset", "restore"}, "only by way of a probe"
-        assert knobs.escalate_after is None or circuit.failures <= knobs.escalate_after
+        most = math.inf if knobs.escalate_after is None else knobs.escalate_after
+        assert circuit.failures < knobs.open_after + most
+        assert self.naive.pause <= knobs.pause_after(circuit.failures) <= 300
         live = [end for _, end in circuit.leases if end > self.now]
         assert len(live) <= knobs.probes
         assert not live or circuit.status == "half_open"
@@ -177,7 +179,7 @@ def _without_log_lines(caplog):
 
 # -- every sequence ------------------------------------------------------------------------------
 
-QUICK = {"open_after": 2, "pause": 30.0, "escalate_after": 4, "probe_lease": 45.0}
+QUICK = {"open_after": 2, "pause": 30.0, "escalate_after": 3, "probe_lease": 45.0}
 # An attempt of the first hour is kept under way, to report when its time is long gone.
 BEGUN = ["ask"]
 OPEN = [*BEGUN, "ask", "failure -1", "ask", "failure -1"]
@@ -187,7 +189,7 @@ PREFIXES = {
     "from open": OPEN,
     "from half open": HALF_OPEN,
     "on probation": [*HALF_OPEN, "progress -1", "ask"],
-    "from one before the end": [*HALF_OPEN, "failure -1", "wait 30", "ask"],
+    "from one before the end": [*HALF_OPEN, "failure -1", "wait 60", "ask"],
 }
 STEPS = [
     *("ask", "wait 29", "wait 30", "wait 45", "throttle", "isolate", "reset", "wait_out"),
@@ -223,7 +225,9 @@ def knobs_of(chance: random.Random) -> dict[str, float]:
     return {
         "open_after": open_after,
         "pause": chance.choice([0.5, 30.0, 30.0]),
-        "escalate_after": chance.choice([None, open_after, open_after + 1, open_after + 2, 9]),
+        "escalate_after": chance.choice([None, 1, 2, 3, 5]),
+        "pause_growth": chance.choice([1, 1.5, 2, 2, 4]),
+        "longest_pause": chance.choice([1, 100, 300]),
         "reset_after": chance.choice([1, 1, 1, 2, 3]),
         "probes": chance.choice([1, 1, 1, 2, 3]),
         "probe_lease": chance.choice([10.0, 45.0, 300.0]),

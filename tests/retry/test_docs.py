@@ -73,3 +73,16 @@ def test_the_table_of_reasons_is_the_decisions():
     """R3"""
     said = {row[0].strip("`").strip('"') for row in rows("When we give up")}
     assert said == set(get_args(GaveUp))
+
+
+def test_the_pauses_are_the_breakers():
+    """P3: how they grow, and when it escalates."""
+    breaker, pauses = CircuitBreaker(clock=lambda: 0.0), []
+    while breaker.status != "escalated":
+        breaker.restore({**breaker.snapshot(), "status": "closed", "pause_left": 0})
+        breaker.try_acquire().failed()
+        if breaker.status == "open":
+            pauses.append(breaker.pause_left)
+    first, *later = pauses
+    assert f"for {first:g} s; {', '.join(f'{pause:g}' for pause in later)} s when" in DOCUMENT
+    assert f"{sum(pauses) / 60:g} minutes after it first opened" in DOCUMENT

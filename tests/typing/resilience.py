@@ -103,7 +103,7 @@ def decisions(error: Exception, policy: RetryPolicy) -> str:
 
 
 async def attempts(breaker: CircuitBreaker) -> None:
-    with await breaker.acquire(within=30) as permit:
+    with await breaker.acquire(within=30, on_open="wait") as permit:
         assert_type(permit, Permit)
         permit.progressed()
     permit = breaker.try_acquire()
@@ -116,6 +116,9 @@ def what_a_breaker_tells(breaker: CircuitBreaker) -> None:
     assert_type(breaker.status, Status)
     assert_type(breaker.failures, int)
     assert_type(breaker.retry_after, float)
+    assert_type(breaker.pause_left, float)
+    assert_type(breaker.flush(), bool)
+    assert_type(Circuit.from_json(breaker.circuit.as_json()), Circuit)
     assert_type(breaker.circuit, Circuit)
     snapshot = breaker.snapshot()
     assert_type(snapshot, Snapshot)
