@@ -187,8 +187,9 @@ class CircuitBreaker:
     its place for `probe_lease` seconds: as long as a first message may take, and at least as long
     as `pause`.
 
-    `on_open="wait"` makes `acquire` wait where it would raise `CircuitOpenError`. A session that
-    retries waits in any case: what is raised is for who has not begun. `store` keeps
+    `on_open`: what `acquire` does while nobody may try. "wait" waits, "raise" raises a
+    `CircuitOpenError`. If it is not written, a session waits, and who calls `acquire` gets the
+    error. A session that retries waits in any case. `store` keeps
     the circuit, by default in this object, on `clock` (in virtual time give the loop's,
     `clock=anyio.current_time`). `observer` is told each `CircuitEvent`.
     """
@@ -205,17 +206,17 @@ class CircuitBreaker:
         probe_lease: float = 300.0,
         pause_growth: float = 2.0,
         longest_pause: float = 300.0,
-        on_open: OnOpen = "raise",
+        on_open: OnOpen | None = None,
         clock: Callable[[], float] | None = None,
         store: CircuitStore | None = None,
         observer: CircuitObserver | None = None,
     ) -> None:
-        if on_open not in get_args(OnOpen):
+        if on_open is not None and on_open not in get_args(OnOpen):
             raise ConfigError(f"on_open={on_open!r}: use 'raise' or 'wait'")
         if store is not None and clock is not None:
             raise ConfigError("clock= belongs to the store: give it there, or leave store= out")
         self.key = key
-        self.on_open: OnOpen = on_open
+        self.on_open = on_open
         self._rules = Rules(
             open_after=open_after,
             pause=pause,
@@ -258,7 +259,7 @@ class CircuitBreaker:
 
         check_number("within", within, infinite=True)
         await lowlevel.checkpoint()
-        if (on_open or self.on_open) == "raise":
+        if (on_open or self.on_open) != "wait":
             return self._granted(await self._ask_from_coroutine())
         until = min(anyio.current_time() + within, anyio.current_effective_deadline())
         return await self._wait_for_permit(until)

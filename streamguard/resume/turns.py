@@ -316,8 +316,11 @@ class Turn(AsyncIterator[T]):
         try:
             self._ledger.permit = await settings.breaker.acquire(
                 within=max(0.0, self._remaining()),
-                # Who has a retry left waits for the pause, and for whoever probes.
-                on_open="wait" if self._failure is not None else None,
+                # Who has a retry left waits for the pause, and for whoever probes. Who has not
+                # begun may have been told not to.
+                on_open="wait"
+                if self._failure is not None
+                else settings.breaker.on_open or "wait",
             )
         except CircuitOpenError as refused:
             if self._failure is None:

@@ -94,7 +94,7 @@ def test_an_outage_of_minutes_is_survived_by_all(loop, outage, spread, hangs):
     """P3: 20 rounds of 5 sessions, and nobody has to call `reset()`."""
 
     async def main():
-        breaker = CircuitBreaker("k", clock=anyio.current_time, on_open="wait")
+        breaker = CircuitBreaker("k", clock=anyio.current_time)
         backend = Backend(outage, hangs=hangs)
         assert await rounds(backend, breaker, spread=spread) == {"completed": 100}
         assert (breaker.status, breaker.failures) == ("closed", 0)
@@ -107,7 +107,7 @@ def test_raising_is_for_who_has_not_begun(loop, outage):
     """P3: whose attempt has failed waits for the probe; the breaker gets over it by itself."""
 
     async def main():
-        breaker = CircuitBreaker("k", clock=anyio.current_time)
+        breaker = CircuitBreaker("k", clock=anyio.current_time, on_open="raise")
         outcomes = await rounds(Backend(outage, hangs=False), breaker)
         assert set(outcomes) <= {"completed", "CircuitOpenError (circuit)"}
         await anyio.sleep(breaker.pause_left)

@@ -835,7 +835,7 @@ def test_a_breaker_is_asked_before_each_attempt_and_told_how_it_ended(loop):
     """P3: failures of attempts open it; then the original error is raised."""
 
     async def main():
-        breaker = CircuitBreaker("claude", clock=anyio.current_time)
+        breaker = CircuitBreaker("claude", clock=anyio.current_time, on_open="raise")
         backend = Backend([Script(opened("s"), fail(LOST))])
         resume = reconnecting_resume(policy=steady_policy(), breaker=breaker)
         async with session(backend.open, prompt="go") | resume as chat:
