@@ -91,6 +91,7 @@ class Activity:
 
     __slots__ = (
         "__weakref__",
+        "_attempt",
         "_before",
         "_holds",
         "_prompted",
@@ -110,6 +111,7 @@ class Activity:
         self._weak_bound: weakref.ref[Bound] | None = None
         self._watch: Watch | None = None
         self._before = 0
+        self._attempt = 1
         self._vain_pulls = 0
         self._prompted: _Instant | None = None
         self._token: str | None = None
@@ -143,6 +145,11 @@ class Activity:
     def started(self) -> float | None:
         """When the first pull was made, or the block was entered."""
         return self._watch.started if self._watch else None
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of its session it is; 1 for a stream that has no other."""
+        return self._attempt
 
     @property
     def messages(self) -> int:
@@ -292,6 +299,10 @@ class Activity:
         if self._bound is bound:
             self._weak_bound = None
             _live.pop(id(self), None)
+
+    def count_attempt(self, attempt: int) -> None:
+        """A session begins that attempt."""
+        self._attempt = attempt
 
     def count_vain_pull(self) -> None:
         """A pull ended without a message."""

@@ -887,7 +887,7 @@ class Attempt:
             lambda now: events.UnknownMessage(activity=self.activity, at=now, type_name=name)
         )
 
-    def reader_failed(self, kind: type, error: Exception) -> None:
+    def reader_failed(self, kind: type, error: BaseException) -> None:
         self._tell_now(
             lambda now: events.ReaderFailed(
                 activity=self.activity, at=now, type_name=kind.__qualname__, error=error

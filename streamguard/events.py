@@ -125,7 +125,7 @@ class ReaderFailed(Event):
     """The reader raised; the message counts as Progress. Once per stream."""
 
     type_name: str
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True, kw_only=True)

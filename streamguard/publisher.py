@@ -95,7 +95,7 @@ def _said_of(activity: Activity) -> dict[str, Any] | None:
     limits = watch.limits
     named = {name: getattr(limits, name) for name in ("idle", "first", "turn", "total", "tools")}
     try:
-        in_flight = sorted(activity.in_flight.values())
+        in_flight = sorted(map(str, activity.in_flight.values()))
     except RuntimeError:  # it changed while it was read: the next look shows it
         in_flight = []
     return {
@@ -103,7 +103,7 @@ def _said_of(activity: Activity) -> dict[str, Any] | None:
         "name": activity.name or "stream",
         "state": activity.status,
         "child": None,
-        "attempt": 1,
+        "attempt": activity.attempt,
         "messages": activity.messages,
         "age": 0.0 if started is None else now - started,
         "last_message_age": None if last is None else now - last,

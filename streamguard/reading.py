@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -23,6 +24,8 @@ _NO_READERS: Final[Mapping[type, Reader]] = MappingProxyType({})
 # These have a shape instead of a type of their own: each is looked at until one is recognised.
 _SHAPED: Final = (dict, tuple)
 _KINDS: Final = frozenset(SIGNALS)
+# No message says more: a generator that goes on beyond this has no end, and would hang the loop.
+_MOST: Final = 10_000
 
 
 class Reporter(Protocol):
@@ -32,7 +35,7 @@ class Reporter(Protocol):
         """A type that no reader knows."""
         ...
 
-    def reader_failed(self, kind: type, error: Exception) -> None:
+    def reader_failed(self, kind: type, error: BaseException) -> None:
         """The reader raised."""
         ...
 
@@ -84,10 +87,14 @@ class Reading:
                 self._note_unknown(type(message), reporter)
                 return PROGRESS
             said = read(message)
-            if said is None or said is self._repeated:
+            if said is None or type(said) is Progress or said is self._repeated:
                 return PROGRESS
             return self._noted(said, _signals_in(said))
-        except Exception as error:  # noqa: BLE001 - a reader never disturbs the stream (S2)
+        except (KeyboardInterrupt, SystemExit):
+            raise  # these end the program, wherever they come up
+        except BaseException as error:  # noqa: BLE001 - a reader never disturbs the stream (S2)
+            # Also what looks like a cancellation: none is ever delivered to a plain function, so it
+            # is a cancelled task's result that the reader has asked for.
             self._note_failure(type(message), error, reporter)
             return PROGRESS
 
@@ -120,7 +127,7 @@ class Reading:
         if not (self._is_reading_all or issubclass(kind, _SHAPED)):
             self.plain = kind
 
-    def _note_failure(self, kind: type, error: Exception, reporter: Reporter) -> None:
+    def _note_failure(self, kind: type, error: BaseException, reporter: Reporter) -> None:
         if not self._failed:
             self._failed = True
             reporter.reader_failed(kind, error)
@@ -130,7 +137,12 @@ def _signals_in(said: object) -> tuple[Signal, ...]:
     """What a reader returned as a tuple of signals; a NotASignalError for anything else."""
     if type(said) in _KINDS or isinstance(said, SIGNALS):
         return (cast("Signal", said),)
-    signals = tuple(cast("Iterable[object]", said)) if _are_several(said) else (said,)
+    several = cast("Iterable[object]", said) if _are_several(said) else (said,)
+    signals = tuple(islice(several, _MOST + 1))
+    if len(signals) > _MOST:
+        raise NotASignalError(
+            f"a reader must return what one message says, not more than {_MOST} signals"
+        )
     for signal in signals:
         if type(signal) not in _KINDS and not isinstance(signal, SIGNALS):
             raise NotASignalError(

@@ -2,7 +2,8 @@
 
 A *reader* is a pure function `message -> Signal | Iterable[Signal] | None`; `None` means
 `Progress`. Everything after the reader (the watch, events, evidence) knows only these
-classes and never a backend's own. This module imports nothing of the package.
+classes and never a backend's own. So what they could stumble over, such as an id that is no key, is
+an error where the signal is made. This module imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 WorkScope: TypeAlias = Literal["tool", "task", "subagent", "server", "hook"]
 WaitReason: TypeAlias = Literal["human", "hook", "retry", "rate_limit", "auth", "compaction"]
@@ -49,6 +50,9 @@ class WorkStarted:
     parent: str | None = None
     background: bool = False
 
+    def __post_init__(self) -> None:
+        hash((self.id, self.name))
+
 
 @dataclass(frozen=True, slots=True)
 class WorkFinished:
@@ -56,6 +60,9 @@ class WorkFinished:
 
     id: str
     error: bool = False
+
+    def __post_init__(self) -> None:
+        hash(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +78,9 @@ class Waiting:
     until: datetime | float | None = None
 
     def __post_init__(self) -> None:
+        hash(self.id)
         if isinstance(self.until, datetime):
-            if self.until.tzinfo is None:
+            if self.until.utcoffset() is None:
                 raise ValueError(f"Waiting.until must be an aware datetime, got {self.until!r}")
         elif self.until is not None and not math.isfinite(self.until):
             raise ValueError(f"Waiting.until must be a finite epoch, got {self.until!r}")
@@ -83,6 +91,9 @@ class WaitEnded:
     """The announced wait `id` is over."""
 
     id: str
+
+    def __post_init__(self) -> None:
+        hash(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,10 @@ class Usage:
     """Token or cost counts, carried into events and evidence."""
 
     counts: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not isinstance(cast("object", self.counts), Mapping):
+            raise TypeError(f"Usage.counts must be a mapping, got {type(self.counts).__name__}")
 
 
 Signal: TypeAlias = (

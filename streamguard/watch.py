@@ -34,7 +34,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
@@ -88,16 +88,30 @@ _PRECEDENCE: Final[tuple[Limit, ...]] = (
 )
 _SILENCES: Final[frozenset[Limit]] = frozenset({"idle", "first"})
 _LIVENESS: Final[frozenset[Limit]] = frozenset({"liveness"})
-_TOOLS: Final[frozenset[Limit]] = frozenset({"tools"})
-_OF_A_TURN: Final[frozenset[Limit]] = frozenset({"turn", "tools", "exit_grace"})
+_EXITED: Final[frozenset[Limit]] = frozenset({"exited"})
+_OF_A_TURN: Final[frozenset[Limit]] = frozenset({"turn", "exit_grace"})
 # Their clocks run on through the consumer's time, in which nobody judges them (T1).
-_UNATTENDED: Final = _OF_A_TURN
+_UNATTENDED: Final[frozenset[Limit]] = frozenset({"turn", "tools", "exit_grace"})
 
 # Mappings are replaced, never changed: most streams need none, and any thread may read them.
 _NO_USAGE: Final[Mapping[str, float]] = MappingProxyType({})
 _NO_WORK: Final[Mapping[str, Work]] = MappingProxyType({})
 _NO_HOLDS: Final[Mapping[object, float]] = MappingProxyType({})
+_NO_WAITS: Final[Mapping[str, float]] = MappingProxyType({})
 _NOTHING: Final[frozenset[Limit]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Noticed:
+    """A clock that was found to be over: until when it was moved, and how often in a row (T4)."""
+
+    stalls: int
+    until: float = -math.inf
+
+
+# Of `tools` each entry has a clock of its own, known by what is due; a limit else has one.
+_Clock: TypeAlias = Limit | Due
+_NONE_NOTICED: Final[Mapping[_Clock, _Noticed]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +150,8 @@ class Watch:
     _last_message: float | None = None
     _last_progress: float | None = None
     _holds: Mapping[object, float] = field(default_factory=lambda: _NO_HOLDS)
+    # Waits that were announced since anything else has happened, and the latest end of each (T6).
+    _waits: Mapping[str, float] = field(default_factory=lambda: _NO_WAITS)
     _armed: bool = False
     _turn_started: float | None = None  # with its first pull or message
     _exit_from: float = 0.0
@@ -143,10 +159,8 @@ class Watch:
     _more_expected: bool = False
     _half_told: bool = False
     _muted: frozenset[Limit] = _NOTHING
-    # Stalls in a row, of which limit, and before when nothing but `total` is decided (T4).
-    _stalls: int = 0
-    _stalled: Limit | None = None
-    _not_before: float = -math.inf
+    # Each clock that was found to be over, as long as it runs.
+    _noticed: Mapping[_Clock, _Noticed] = field(default_factory=lambda: _NONE_NOTICED)
 
     # -- facts ---------------------------------------------------------------------------
 
@@ -222,6 +236,7 @@ class Watch:
         """The backend's process is dead. What has not been read of it may still come."""
         self._settle(now)
         self._exited_at = now
+        self._restart(_EXITED)
 
     def mute(self, due: Due) -> None:
         """Stop judging what was told (mode `warn`): once per silence, entry or turn."""
@@ -295,17 +310,20 @@ class Watch:
                     self._half_told = True
                     return Half(silence.limit, silence.window)
             return None
-        lateness = now - self._decidable(due)
-        if due.limit == "total" or lateness <= min(LATE, due.window / 2):
-            return due
-        if self._stalled != due.limit:
-            self._stalled, self._stalls = due.limit, 0
-        if self._stalls >= STALLS_IN_A_ROW:
-            return due
         self.leave_steady()
-        self._stalls += 1
+        if due.limit == "total":
+            return due
+        clock, lateness = _clock_of(due), now - self._decidable(due)
+        noticed = self._noticed.get(clock) or _Noticed(0)
+        if noticed.stalls >= STALLS_IN_A_ROW:
+            return due
+        if lateness <= min(LATE, due.window / 2):
+            # It was noticed in time: if somebody else's cancel puts the verdict off, that is no
+            # stall, however much later it is judged again.
+            self._noticed = {**self._noticed, clock: _Noticed(STALLS_IN_A_ROW, noticed.until)}
+            return due
         extension = min(due.window, STALL_EXTENSION)
-        self._not_before = now + extension
+        self._noticed = {**self._noticed, clock: _Noticed(noticed.stalls + 1, now + extension)}
         return Stalled(due.limit, lateness, extension)
 
     def lateness(self, due: Due, now: float) -> float:
@@ -354,6 +372,9 @@ class Watch:
             case Progress() | WorkStarted() if not self.turn_open:
                 self._open_turn()
                 self._turn_started = now
+            case Waiting():
+                self._announce(signal, now, wall)
+                return
             case WaitEnded() if _Announced(signal.id) not in self._holds:
                 # Backends say "allowed" unasked; it is a sign, but nothing was done yet.
                 self._end_idle()
@@ -366,8 +387,6 @@ class Watch:
                 self._open_work(signal, now)
             case WorkFinished():
                 self._close_work(signal, now)
-            case Waiting():
-                self._announce(signal, now, wall)
             case WaitEnded():
                 self.release(_Announced(signal.id), now)
             case _:
@@ -386,22 +405,41 @@ class Watch:
     def _close_work(self, signal: WorkFinished, now: float) -> None:
         if signal.id not in self.work:
             return
-        self.work = _but(self.work, (signal.id,))
-        self._restart(_TOOLS)
+        self._drop_work((signal.id,))
         if not self.turn_open:
             self._exit_from = now  # T14: the grace begins when background work is done
 
+    def _drop_work(self, ids: Collection[str]) -> None:
+        self.work = _but(self.work, ids)
+        if self._noticed:
+            left = {_due_of(key, entry) for key, entry in self.work.items()}
+            gone = [
+                clock for clock in self._noticed if isinstance(clock, Due) and clock not in left
+            ]
+            self._noticed = _but(self._noticed, gone)
+
     def _announce(self, signal: Waiting, now: float, wall: float) -> None:
+        """A wait begins, or is announced again: then it is the same one, and no sign of work (T6).
+
+        It is another one as soon as anything else has happened: whatever resets `idle`, but for the
+        beginning of other waits, which may all be announced in turns for ever.
+        """
         key = _Announced(signal.id)
         match signal.until:
-            case None if self._holds.get(key, now) > now:
-                return  # announced again, which must not prolong it
             case None:
                 until = now + HOLD_ALLOWANCE
             case datetime() as moment:
                 until = now + (moment.timestamp() - wall)
             case epoch:
                 until = now + (epoch - wall)
+        latest = self._waits.get(signal.id)
+        if latest is None:
+            self._stir(now)
+            self._waits = {**self._waits, signal.id: max(until, now + HOLD_ALLOWANCE)}
+        elif signal.until is None and self._holds.get(key, now) > now:
+            return  # its end is known
+        elif (until := min(until, latest)) <= now and key not in self._holds:
+            return
         self._hold(key, until, now)
 
     def _hold(self, key: object, until: float, now: float) -> None:
@@ -416,6 +454,7 @@ class Watch:
         self.turn_open = True
         self.progressed = False
         self._turn_started = None
+        self._waits = _NO_WAITS
         self._restart(_OF_A_TURN)
         self._fresh_window()
 
@@ -425,20 +464,24 @@ class Watch:
         self._exit_from = now
         self._more_expected = more_expected
         self._restart(_OF_A_TURN)
-        self.work = _but(
-            self.work, [id_ for id_, entry in self.work.items() if not entry.background]
-        )
+        self._drop_work([id_ for id_, entry in self.work.items() if not entry.background])
         self._holds = _but(
             self._holds, [key for key in self._holds if isinstance(key, _Announced)]
         )
 
     def _progress(self, now: float) -> None:
+        self._waits = _NO_WAITS
+        self._stir(now)
+
+    def _stir(self, now: float) -> None:
+        """What resets `idle` and ends `first`."""
         self.progressed = True
         self._last_progress = now
         self._fresh_window()
 
     def _end_idle(self) -> None:
         """What resets `idle` but does not end `first`, nor the silence before it (S0)."""
+        self._waits = _NO_WAITS
         if not self._awaits_first():
             self._fresh_window()
 
@@ -449,8 +492,8 @@ class Watch:
 
     def _restart(self, limits: frozenset[Limit]) -> None:
         """The clocks of `limits` start anew: what was told of them and their stalls are past."""
-        if self._stalled in limits:
-            self._stalled = None
+        if self._noticed:
+            self._noticed = _but(self._noticed, limits)
         if self._muted:
             self._muted = self._muted.difference(limits) or _NOTHING
 
@@ -523,9 +566,7 @@ class Watch:
             dues.append(Due("turn", _end_of(window, began), window, began))
         if self.work and self.limits.gate:
             dues.extend(
-                Due("tools", entry.until, entry.allowance, entry.since, entry.name or key)
-                for key, entry in self.work.items()
-                if not entry.lapsed
+                _due_of(key, entry) for key, entry in self.work.items() if not entry.lapsed
             )
         return dues
 
@@ -540,19 +581,33 @@ class Watch:
         return [Due("exit_grace", _end_of(window, since), window, since)]
 
     def _decidable(self, due: Due) -> float:
-        """When `due` can be decided: at its deadline, a stall's extension and T1 permitting."""
-        if due.limit == "total":
+        """When `due` can be decided: at its deadline, a stall's extension and T1 permitting.
+
+        What is later than this is a stall. So what ran on where nobody judges it (before the pull,
+        before the turn) is decided at the first instant at which somebody does, and late only
+        from there on. A silence adds up under our eyes: it may be over unnoticed just once.
+        """
+        noticed = self._noticed.get(_clock_of(due)) if self._noticed else None
+        if due.limit == "total" or (noticed is None and due.limit not in _UNATTENDED):
             return due.deadline
-        if due.limit in _UNATTENDED and self.waiting_since is not None:
-            return max(due.deadline, self._not_before, self.waiting_since)
-        return max(due.deadline, self._not_before)
+        judged = [at for at in (self.waiting_since, self._turn_started) if at is not None]
+        extended = -math.inf if noticed is None else noticed.until
+        return max(due.deadline, extended, *judged)
 
     def _reached(self, dues: list[Due], now: float) -> Due | None:
         reached = [due for due in dues if now >= due.deadline and now >= self._decidable(due)]
         return min(reached, key=_rank) if len(reached) > 1 else reached[0] if reached else None
 
 
-def _but(mapping: Mapping[_K, _V], keys: Collection[_K]) -> Mapping[_K, _V]:
+def _clock_of(due: Due) -> _Clock:
+    return due if due.limit == "tools" else due.limit
+
+
+def _due_of(key: str, entry: Work) -> Due:
+    return Due("tools", entry.until, entry.allowance, entry.since, entry.name or key)
+
+
+def _but(mapping: Mapping[_K, _V], keys: Collection[Any]) -> Mapping[_K, _V]:
     """`mapping` without `keys`."""
     if mapping.keys().isdisjoint(keys):
         return mapping

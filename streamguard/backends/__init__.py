@@ -2,7 +2,8 @@
 
 One module per backend beside this one. Each offers `read(message)`, the pure reader, and
 `ALWAYS_ENDS_TURNS`; where not all that its package yields is a message, `is_message(kind)`; where
-its client's streams must be set right, `adapted(stream)`. It may import `signals` and `errors`,
+its client's streams must be set right, in how they end or in how they are left, `adapted(stream)`.
+It may import `signals` and `errors`,
 knows no other backend, and is imported only when its package or one of its messages was seen or
 when its module was asked for. What gives a backend away *before* that is kept here (its root
 package) and in `_shapes` (the shape of a dict or a tuple).
@@ -84,7 +85,7 @@ _BY_ROOT_PACKAGE = {
     "pydantic_ai": "pydantic_ai",
 }
 _NAMESPACES = {"google"}  # a root that packages of many makers share: two names are the package
-_ADAPTED = {"litellm"}
+_ADAPTED = {"agents": "openai_agents", "litellm": "litellm"}
 NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
 """What `read=` can name."""
 
@@ -103,9 +104,10 @@ def find(message: object) -> Backend | None:
 
 
 def adapted(source: S) -> S:
-    """`source` as it is to be iterated: a client's stream may tell its own end wrongly."""
-    root = _root_of(type(source))
-    return cast("S", _module(root).adapted(source)) if root in _ADAPTED else source
+    """`source` as it is to be iterated: a client's stream may tell its own end wrongly, or leave a
+    run behind when it is closed."""
+    name = _ADAPTED.get(_home_of(source).partition(".")[0])
+    return source if name is None else cast("S", _module(name).adapted(source))
 
 
 def resolve(read: Readable) -> Backend | None:
@@ -145,10 +147,14 @@ def of_client(client: object) -> tuple[Backend, Client] | None:
 
 def is_own(backend: Backend, stream: object) -> bool:
     """Whether `stream` is of the backend's own making, or of ours for it, and no user's."""
-    frame = getattr(stream, "ag_frame", None)
-    home = frame.f_globals.get("__name__") if frame is not None else type(stream).__module__
-    root = str(home).partition(".")[0]
+    root = _home_of(stream).partition(".")[0]
     return root == "streamguard" or _BY_ROOT_PACKAGE.get(root) == backend.name
+
+
+def _home_of(stream: object) -> str:
+    """The module that made it: of a generator the one it was written in."""
+    frame = getattr(stream, "ag_frame", None)
+    return str(frame.f_globals.get("__name__") if frame is not None else type(stream).__module__)
 
 
 _ACCEPTED = (

@@ -13,13 +13,15 @@ A tool that OpenAI runs is told as `tool_called` too, when it is done: no `tool_
 it opens nothing there (S4); its start and end are in the raw events. `tool_output` has no flag for
 an error. The end of a run is the end of the iterator and no message, so a `turn` lasts until then.
 
-Nothing here ends a run: `idle_guard(180, disconnect=result.cancel)` does.
+A verdict does not end a run by itself: `idle_guard(180, disconnect=result.cancel)` does. But a
+stream that is left before its end would wait, when it is closed, for as long as its run takes. Nobody is
+there any more to take what that brings, so `adapted` has the run cancelled first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, TypeAlias
 
 from streamguard.backends import _openai_responses as responses
 from streamguard.backends._fields import Fields, fields_of, text_in
@@ -99,3 +101,35 @@ def _is_local(raw: Fields) -> bool:
 
 def _id_of(raw: Fields) -> str | None:
     return text_in(raw.get("call_id")) or text_in(raw.get("id"))
+
+
+def adapted(stream: Any) -> Any:
+    """The events of a run, which ends with them; any other stream of the package as it is."""
+    frame = getattr(stream, "ag_frame", None)
+    if frame is None or frame.f_code.co_name != "stream_events":
+        return stream
+    # Two of its ways, which other packages called `agents` would hardly have, too.
+    run = frame.f_locals.get("self")
+    is_run = callable(getattr(run, "cancel", None)) and hasattr(run, "is_complete")
+    return _Run(stream, run.cancel) if is_run else stream
+
+
+class _Run(AsyncIterator[Any]):
+    """The events of a run that is cancelled if they are left before their end."""
+
+    def __init__(self, events: Any, cancel: Callable[[], object]) -> None:
+        self._events = events
+        self._cancel = cancel
+
+    def __repr__(self) -> str:
+        return repr(self._events)
+
+    def __anext__(self) -> Any:
+        return self._events.__anext__()
+
+    async def aclose(self) -> None:
+        try:
+            if self._events.ag_frame is not None:  # it has not ended
+                self._cancel()
+        finally:
+            await self._events.aclose()

@@ -31,6 +31,11 @@ class Hosting:
         event = kind(activity=self.activity, at=self.loop.clock(), **fields)
         events.tell((events.log, *self.observers), event)
 
+    def on_attempt(self, point: ResumePoint) -> None:
+        """An attempt begins."""
+        self.activity.count_attempt(point.attempt)
+        self.tell(events.AttemptStarted, attempt=point.attempt, resumes=point.is_resumed)
+
     def on_open(self, point: ResumePoint) -> None:
         """A connection is open."""
         if point.reason is not None:

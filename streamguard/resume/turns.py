@@ -85,7 +85,7 @@ class Conversation(Generic[T]):
         self.owner = Owner(
             self.hosting, self._plan_for(self.attempts), self._opener_for(self.attempts), point
         )
-        self.hosting.tell(events.AttemptStarted, attempt=point.attempt, resumes=point.is_resumed)
+        self.hosting.on_attempt(point)
         return self.owner
 
     @property

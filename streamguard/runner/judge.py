@@ -197,7 +197,7 @@ class Judge:
     def unknown_message(self, kind: type) -> None:
         """A dict of no backend that is known."""
 
-    def reader_failed(self, kind: type, error: Exception) -> None:
+    def reader_failed(self, kind: type, error: BaseException) -> None:
         """A reader raised; the line counts as progress."""
         del kind  # always a dict
         self._say(f"a line could not be understood: {type(error).__name__}")

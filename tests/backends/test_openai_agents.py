@@ -1,8 +1,10 @@
 """openai-agents, event by event: its own run's tools, and the responses inside of it."""
 
+import anyio
 import pytest
 
-from streamguard.backends import find, openai_agents
+from streamguard import idle_guard
+from streamguard.backends import adapted, find, openai_agents
 from streamguard.signals import (
     Failed,
     Liveness,
@@ -12,6 +14,7 @@ from streamguard.signals import (
     WorkStarted,
 )
 from tests.backends.looks import as_model, kind_named, said_by
+from tests.support import take
 
 PROGRESS = [Progress()]
 NOTHING = []
@@ -98,3 +101,97 @@ def test_its_events_are_known_and_just_end():
 def test_somebody_elses_package_of_that_name_is_not_taken_for_it():
     """S1: `agents` is what many call theirs."""
     assert find(kind_named("StreamEvent", "agents.messages")()) is None
+
+
+# --- a run that is left -------------------------------------------------------------------------
+
+# As the package has it: whoever closes the events of a run waits until the run is over.
+_RUN = """
+import anyio
+
+class Run:
+    def __init__(self):
+        self.over = anyio.Event()
+        self.is_complete = False
+        self.cancels = 0
+
+    def cancel(self):
+        self.cancels += 1
+        self.is_complete = True
+        self.over.set()
+
+    async def stream_events(self):
+        try:
+            for number in range(3):
+                yield number
+        finally:
+            with anyio.move_on_after(600):
+                await self.over.wait()
+
+    async def others(self):
+        for number in range(3):
+            yield number
+"""
+
+
+@pytest.fixture
+def new_run():
+    """The class of a run; the package need not be there."""
+    namespace = {"__name__": "agents.result"}
+    exec(_RUN, namespace)
+    return namespace["Run"]
+
+
+@pytest.mark.parametrize("how", ["block", "aclose", "unasked"])
+def test_a_run_that_is_left_is_cancelled(loop, new_run, how):
+    """Leaving early does not wait for the run, and the run is gone."""
+
+    async def main():
+        run, started = new_run(), anyio.current_time()
+        guarded = run.stream_events() | idle_guard(60)
+        if how == "block":
+            async with guarded as events:
+                assert await anext(events) == 0
+        else:
+            if how == "aclose":
+                assert await anext(aiter(guarded)) == 0
+            await guarded.aclose()
+        assert run.cancels == 1
+        assert loop.took(anyio.current_time() - started, 0)
+
+    loop.run(main)
+
+
+def test_a_run_that_ends_by_itself_is_not_cancelled(loop, form, new_run):
+    """What it still does at its end, such as saving its session, is waited for."""
+
+    async def main():
+        run = new_run()
+        async with anyio.create_task_group() as tasks:
+
+            async def save():
+                await anyio.sleep(20)
+                run.over.set()
+
+            tasks.start_soon(save)
+            taken = await take(run.stream_events() | idle_guard(60), form)
+        assert taken.messages == [0, 1, 2]
+        assert run.cancels == 0
+        assert loop.took(taken.elapsed, 20)
+
+    loop.run(main)
+
+
+def test_only_the_events_of_a_run_are_taken_for_them(loop, new_run):
+    """`agents` is the name of many a package, and a user's generator is the user's."""
+
+    async def stream_events():
+        yield 1
+
+    async def main():
+        run = new_run()
+        del run.is_complete  # so it is somebody else's
+        for stream in (run.others(), run.stream_events(), stream_events()):
+            assert adapted(stream) is stream
+
+    loop.run(main)

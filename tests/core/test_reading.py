@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import re
 import sys
 import types
+from datetime import datetime
 
 import pytest
 
@@ -18,6 +21,9 @@ from streamguard.signals import (
     Progress,
     SessionOpened,
     TurnEnded,
+    Usage,
+    WaitEnded,
+    Waiting,
     WorkFinished,
     WorkStarted,
 )
@@ -255,6 +261,14 @@ def generator_that_raises_midway(_message):
         (lambda message: [message], "not SimpleNamespace"),
         (lambda: None, "positional argument"),
         (generator_that_raises_midway, "midway"),
+        (lambda _: itertools.repeat(Progress()), "not more than 10000 signals"),
+        (lambda _: WorkStarted([]), "unhashable"),
+        (lambda _: WorkStarted("1", {}), "unhashable"),
+        (lambda _: WorkFinished([]), "unhashable"),
+        (lambda _: Waiting([], "human"), "unhashable"),
+        (lambda _: Waiting("1", "human", datetime.now()), "must be an aware datetime"),  # noqa: DTZ005 - the point
+        (lambda _: WaitEnded({}), "unhashable"),
+        (lambda _: Usage(None), "must be a mapping, got NoneType"),
     ],
 )
 def test_junk_from_a_reader_is_its_failure(report, read, what):
@@ -304,6 +318,62 @@ def test_what_stops_the_program_is_not_caught(report):
 
     with pytest.raises(KeyboardInterrupt):
         reading(read).signals("x", report)
+
+
+class OfSomebodysOwn(BaseException):
+    """Not an Exception, and nobody's way to end a program."""
+
+
+def iterator_that_raises(error):
+    yield Liveness()
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OfSomebodysOwn(),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+        BaseExceptionGroup("two", [OfSomebodysOwn()]),
+        StopAsyncIteration(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("where", ["reader", "iteration"])
+def test_whatever_a_reader_raises_stays_out_of_the_stream(loop, form, error, where):
+    """S2: also what is no Exception, or looks like a cancellation."""
+
+    def read(_message):
+        if where == "iteration":
+            return iterator_that_raises(error)
+        raise error
+
+    async def main():
+        events = Events()
+        guard = idle_guard(60, read=read, observer=events)
+        taken = await take(Script(*[say("x"), silence(40)] * 4) | guard, form)
+        assert taken.error is None
+        assert len(taken.messages) == 4
+        [told] = events.of(ReaderFailed)
+        assert told.error is error or isinstance(told.error, RuntimeError)  # PEP 479
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("many", [1, 3, 9999])
+def test_a_reader_may_say_a_lot(report, many):
+    """S2: the bound is for what has no end."""
+    given = reading(lambda _: (WorkStarted(str(number)) for number in range(many)))
+    assert len(given.signals("x", report)) == many
+    assert report.failed == []
+
+
+@pytest.mark.parametrize("progress", [None, Progress(), Progress])
+def test_to_say_progress_is_to_say_nothing(report, progress):
+    """Section 12: a reader that makes a Progress for each message costs what `None` costs."""
+    read = (lambda _: Progress()) if progress is Progress else (lambda _: progress)
+    assert reading(read).signals("x", report) is PROGRESS
 
 
 def test_the_log_says_which_line_of_a_reader_failed_and_where(loop, caplog):

@@ -17,7 +17,7 @@ from streamguard import (
     idle_timeout,
     inflight_tool_gate,
 )
-from streamguard.events import HalfTime, LoopStalled, TimedOut
+from streamguard.events import HalfTime, HoldBegan, HoldOver, LoopStalled, TimedOut
 from streamguard.loops.timekeeper import Timekeeper
 from streamguard.testing import (
     Channel,
@@ -839,5 +839,64 @@ def test_the_sessions_token_is_on_the_verdict_of_a_later_turn(loop, form):
         taken = await take(source | idle_guard(60), form)
         assert taken.error.verdict.token == "t2"
         assert any(isinstance(message, Opened) for message in taken.messages)
+
+    loop.run(main)
+
+
+# -- what is said again, and what ran out unseen (T2, T4, T6) ------------------------------------
+
+
+def compacting(times, apart):
+    """A CLI that says over and over that it compacts, and then nothing more."""
+    said = waiting("compaction", "compaction")
+    return [step for _ in range(times) for step in (said, silence(apart))]
+
+
+@pytest.mark.parametrize("times", [1, 600])
+def test_compaction_that_is_announced_for_hours_ends(loop, form, times):
+    """T6: after its allowance and an idle window, however often it was announced."""
+
+    async def main():
+        events = Events()
+        stream = Script(*compacting(times, 30), hang()) | idle_guard(600, observer=events)
+        taken = await take(stream, form)
+        assert type(taken.error) is IdleTimeoutError
+        assert loop.took(taken.elapsed, 4200)
+        assert len(events.of(TimedOut)) == 1
+        assert [len(events.of(kind)) for kind in (HoldBegan, HoldOver)] == [1, 1]
+
+    loop.run(main)
+
+
+def test_two_compactions_may_take_an_hour_each(loop, form):
+    """T6: something else happened in between."""
+
+    async def main():
+        script = Script(*compacting(115, 30), say("done"), *compacting(115, 30), done())
+        taken = await take(script | idle_guard(600), form)
+        assert taken.error is None
+        assert loop.took(taken.elapsed, 6900)
+
+    loop.run(main)
+
+
+def test_background_work_that_ran_out_between_turns_is_no_stall(loop, form):
+    """T2, T4: the verdict comes with the prompt, at once: the loop has run all the while."""
+
+    async def main():
+        events, activity = Events(), Activity()
+        script = Script(tool_start("b", "Task", background=True), done(), hang())
+        stream = script | idle_guard(600, tools=10, activity=activity, observer=events)
+        async with anyio.create_task_group() as tasks:
+
+            async def prompt():
+                await anyio.sleep(60)
+                activity.mark_prompt()
+
+            tasks.start_soon(prompt)
+            taken = await take(stream, form)
+        assert type(taken.error) is ToolTimeoutError
+        assert loop.took(taken.elapsed, 60)
+        assert not events.of(LoopStalled)
 
     loop.run(main)

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from streamguard import DeadlineExceededError, IdleTimeoutError, idle_guard
+from streamguard import DeadlineExceededError, IdleTimeoutError, TurnTimeoutError, idle_guard
 from streamguard.events import LoopStalled, TimedOut
 from streamguard.testing import Script, block_loop, hang, relayed, say
 from tests.conftest import Loop
@@ -97,6 +97,22 @@ def test_stalls_in_a_row(loop: Loop, form: str, stalls: int, extensions: int) ->
         told = events.of(LoopStalled)
         assert len(told) == extensions
         assert {stalled.extended_by for stalled in told} == {extension}
+
+    loop.run(main)
+
+
+def test_a_stall_moves_no_other_limit(loop: Loop, form: str) -> None:
+    """T4: `turn` is due at its own time, though the extension of `idle` goes on beyond it."""
+
+    async def main() -> None:
+        events = Events()
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(blocking, 1, 0.0)  # from 45 s to 105 s
+            guard = idle_guard(WINDOW, turn=WINDOW * 1.75 + 0.5, observer=events)
+            taken = await take(Script(say("a"), hang()) | guard, form)
+        assert isinstance(taken.error, TurnTimeoutError)
+        assert [stalled.limit for stalled in events.of(LoopStalled)] == ["idle"]
+        assert loop.took(taken.elapsed, WINDOW * 1.75 + 0.5)
 
     loop.run(main)
 

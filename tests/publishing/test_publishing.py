@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import threading
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
-from streamguard import Activity, ConfigError, idle_guard, publishing
+from streamguard import (
+    Activity,
+    ConfigError,
+    idle_guard,
+    publishing,
+    reconnecting_resume,
+    session,
+)
 from streamguard.published import read_all
 from streamguard.publisher import _Board
-from streamguard.testing import Script, done, opened, say, silence, tool_start
+from streamguard.testing import Script, done, hang, opened, say, silence, tool_start
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +75,27 @@ def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder):
             assert [told["name"] for told in read_all()] == ["stream", "stream"]
 
     loop.run(main)
+
+
+def test_the_attempt_of_a_session_is_shown(loop):
+    board, seen = _Board(), []
+
+    @asynccontextmanager
+    async def open_it(point):
+        board.look()  # as it is between two attempts
+        yield Script(opened("s-1"), hang() if point.attempt < 3 else done())
+
+    async def main():
+        activity = Activity("coder")
+        guard = idle_guard(60, activity=activity) | reconnecting_resume(backoff=(0,))
+        async with session(open_it, prompt="go") | guard as chat:
+            async for _ in chat:
+                board.look()
+                seen.extend(told["attempt"] for told in read_all())
+        assert activity.attempt == 3
+
+    loop.run(main)
+    assert seen == [1, 2, 3, 3]  # the last attempt has a message more: its end
 
 
 def test_a_block_publishes_and_leaves_nothing(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import get_args
 
 import anyio
@@ -41,8 +42,8 @@ class Runs:
     async def _look(self):
         return "looked"
 
-    async def __call__(self, guard):
-        """What comes of a guarded run."""
+    async def __call__(self, guard=None, how=None):
+        """What comes of a guarded run, or of what `how` does with its events."""
         agents.set_tracing_disabled(True)
         url = f"{self._server.url}/v1"
         async with openai.AsyncOpenAI(api_key="dummy", base_url=url, max_retries=0) as client:
@@ -57,7 +58,8 @@ class Runs:
 
             agent = agents.Agent(name="a", model=model, tools=[agents.function_tool(look)])
             self.result = agents.Runner.run_streamed(agent, "Hi")
-            return await take(self.result.stream_events() | guard(self.result))
+            events = self.result.stream_events()
+            return await (how(events) if how else take(events | guard(self.result)))
 
 
 def patient(result):
@@ -99,6 +101,46 @@ def test_a_hang_of_the_model_is_noticed_and_its_connection_closed(server, fault)
     assert got.error.teardown.confirmed
     assert left(server)
     assert runs.result.is_complete
+
+
+@pytest.mark.parametrize("what", ["model", "tool"])
+@pytest.mark.parametrize("form", ["block", "aclose"])
+def test_a_run_that_is_left_early_is_gone(server, form, what):
+    """Nobody waits for it, and neither its request nor its tool goes on."""
+    server.script(HELLO | stall(after=4) if what == "model" else tool("look", {}))
+    runs, told, begun = Runs(server), [], anyio.Event()
+
+    async def look():
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            told.append("ended")
+
+    async def until_it_hangs(events):
+        async for event in events:
+            if event.type == "raw_response_event" and what == "model":
+                break
+            if getattr(event, "name", "") == "tool_called":
+                await begun.wait()
+                break
+        return time.monotonic()
+
+    async def leave(stream):
+        guarded = stream | idle_guard(PATIENT)
+        if form == "block":
+            async with guarded as events:
+                left_at = await until_it_hangs(events)
+        else:
+            left_at = await until_it_hangs(guarded)
+            await guarded.aclose()
+        return time.monotonic() - left_at
+
+    runs.look = look
+    assert run(runs, how=leave) < 5
+    assert runs.result.is_complete
+    assert told == ([] if what == "model" else ["ended"])
+    assert what == "tool" or left(server)
 
 
 def test_a_tool_that_runs_for_long_is_not_taken_for_a_hang(server):

@@ -79,8 +79,8 @@ class World:
     lifeless: float = 0.0  # how long not even a ping came, while we waited
     half_told: bool = False
     told: set[str] = field(default_factory=set)
-    stalled: tuple[str, int] = ("", 0)
-    not_before: float = -math.inf
+    noticed: dict[Any, tuple[int, float]] = field(default_factory=dict)  # stalls, not before
+    waits: dict[str, float] = field(default_factory=dict)  # announced, and held for how long
 
 
 class Naive:
@@ -100,7 +100,7 @@ class Naive:
 
     def mute(self, due: Any) -> None:
         """T5: work pauses `idle` until its allowance ends, or until what was told last if later."""
-        told = [at for at, what, _ in self.facts if what not in {"half", "stall"}]
+        told = [at for at, what, _ in self.facts if what not in {"half", "stall", "in_time"}]
         self.tell(max(told[-1], due.deadline), "mute", due)
         self.facts.sort(key=lambda fact: fact[0])
 
@@ -167,6 +167,7 @@ class Naive:
 
     def fact_exited(self, world, _):
         world.died = world.now
+        self.restart(world, "exited")
 
     def fact_touch(self, world, _):
         self.progress(world)
@@ -192,9 +193,15 @@ class Naive:
         world.half_told = True
 
     def fact_stall(self, world, value):
-        limit, until = value
-        world.stalled = (limit, world.stalled[1] + 1 if world.stalled[0] == limit else 1)
-        world.not_before = until
+        """T4: it moves the limit that was due, of `tools` that entry's, and no other."""
+        clock, until = value
+        stalls, _ = world.noticed.get(clock, (0, -NEVER))
+        world.noticed[clock] = (stalls + 1, until)
+
+    def fact_in_time(self, world, clock):
+        """T4: what was found to be over when it was is proven: nothing later is a stall of it."""
+        _, until = world.noticed.get(clock, (0, -NEVER))
+        world.noticed[clock] = (3, until)
 
     def fact_signal(self, world, value):
         signal, wall = value
@@ -202,6 +209,11 @@ class Naive:
         if opens and not world.in_turn:
             self.open_turn(world)
             world.turn_from = world.now
+        if isinstance(signal, Waiting):
+            self.announce(world, signal, wall)
+            return
+        if not isinstance(signal, (Liveness, Usage)):
+            world.waits.clear()  # T6: something else has happened
         stray = isinstance(signal, WaitEnded) and ("announced", signal.id) not in world.holds
         no_work = stray or isinstance(signal, SessionOpened)
         if no_work and not self.awaits_first(world):
@@ -222,21 +234,32 @@ class Naive:
                 world.work[signal.id].background |= signal.background
             case WorkFinished() if signal.id in world.work:
                 del world.work[signal.id]
-                self.restart(world, "tools")
                 if not world.in_turn:
                     world.grace_from = world.now
-            case Waiting() if signal.until is None and ("announced", signal.id) in world.holds:
-                pass
-            case Waiting():
-                until = 3600.0  # S0: without an end it lapses after the hold's allowance
-                if signal.until is not None:
-                    end = signal.until
-                    until = (end if isinstance(end, (int, float)) else end.timestamp()) - wall
-                self.fact_hold(world, (("announced", signal.id), world.now + until))
             case WaitEnded() if not stray:
                 self.fact_release(world, ("announced", signal.id))
             case TurnEnded():
                 self.end_turn(world, signal)
+
+    def announce(self, world, signal, wall):
+        """T6: the same wait again is no progress, and lasts no longer for it."""
+        held = ("announced", signal.id) in world.holds
+        end = signal.until
+        length = 3600.0  # S0: without an end it lapses after the hold's allowance
+        if end is not None:
+            length = (end if isinstance(end, (int, float)) else end.timestamp()) - wall
+        until = world.now + length
+        if signal.id not in world.waits:
+            self.stir(world)
+            world.waits[signal.id] = world.now + max(length, 3600.0)
+        elif held and end is None:
+            return
+        else:
+            until = min(until, world.waits[signal.id])
+            if until <= world.now and not held:
+                return
+        self.fresh_window(world)
+        self.fact_hold(world, (("announced", signal.id), until))
 
     # -- what facts do -----------------------------------------------------------------------
 
@@ -244,7 +267,8 @@ class Naive:
         world.in_turn, world.turn_from = True, None
         world.progressed = False
         world.more_expected = False
-        self.restart(world, "turn", "tools", "exit_grace")
+        world.waits.clear()
+        self.restart(world, "turn", "exit_grace")
         self.fresh_window(world)
 
     def end_turn(self, world, signal):
@@ -252,12 +276,16 @@ class Naive:
         world.in_turn = False
         world.grace_from = world.now
         world.more_expected = signal.more_expected
-        self.restart(world, "turn", "tools", "exit_grace")
+        self.restart(world, "turn", "exit_grace")
         world.work = {id_: work for id_, work in world.work.items() if work.background}
         for key in [key for key in world.holds if key[0] == "announced"]:
             self.end_hold(world, key)
 
     def progress(self, world):
+        world.waits.clear()
+        self.stir(world)
+
+    def stir(self, world):
         world.progressed = True
         world.last_progress = world.now
         self.fresh_window(world)
@@ -270,8 +298,8 @@ class Naive:
     def restart(self, world, *limits):
         """T4, T11: `in a row` and `once per silence` last as long as a limit's clock runs."""
         world.told -= set(limits)
-        if world.stalled[0] in limits:
-            world.stalled = ("", 0)
+        for limit in limits:
+            world.noticed.pop(limit, None)
 
     def end_hold(self, world, key):
         del world.holds[key]
@@ -328,10 +356,18 @@ class Naive:
     def decided_at(self, world: World, limit: Limit) -> float:
         if limit.limit == "total":
             return limit.deadline
-        at = max(limit.deadline, world.not_before)
-        if limit.limit in {"turn", "tools", "exit_grace"}:
-            at = max(at, world.asked)  # T1: judged only once a later pull waits
+        at = limit.deadline
+        _, extended = world.noticed.get(self.clock(limit), (0, None))
+        if extended is not None:
+            at = max(at, extended)
+        if extended is not None or limit.limit in {"turn", "tools", "exit_grace"}:
+            # T1: judged only once a later pull waits, and in its turn
+            at = max(at, world.asked, world.turn_from)
         return at
+
+    def clock(self, limit: Limit) -> Any:
+        """T5: of `tools` each entry has its own."""
+        return (limit.work, limit.since) if limit.limit == "tools" else limit.limit
 
     def half_ahead(self, world: World) -> float:
         silence = self.silence_ahead(world)
@@ -367,12 +403,14 @@ class Naive:
             self.tell(now, "half")
             return ("half", silence.limit, silence.window)
         late = now - self.decided_at(world, due)
-        if due.limit == "total" or late <= min(0.25, due.window / 2):
+        stalls, _ = world.noticed.get(self.clock(due), (0, None))
+        if due.limit == "total" or stalls == 3:
             return due
-        if world.stalled == (due.limit, 3):
+        if late <= min(0.25, due.window / 2):
+            self.tell(now, "in_time", self.clock(due))
             return due
         extension = min(due.window, 1.0)
-        self.tell(now, "stall", (due.limit, now + extension))
+        self.tell(now, "stall", (self.clock(due), now + extension))
         return ("stalled", due.limit, late, extension)
 
     def total_deadline(self) -> float:

@@ -100,6 +100,7 @@ class Chance:
             "give up": (2, trio.give_up),
             "message": (8, lambda: trio.message(self.signals(trio.now))),
             "exchange": (8, lambda: self.exchange(trio)),
+            "announce again": (2, lambda: self.announce_again(trio)),
             "overheard": (2, lambda: trio.overheard(self.signals(trio.now))),
             "hold": (3, lambda: trio.hold(source.choice([1, 2]), self.hold_end(trio.now))),
             "release": (3, lambda: trio.release(source.choice([1, 2]))),
@@ -123,6 +124,17 @@ class Chance:
         trio.ask()
         if self.source.random() < 0.5:
             self.judge_at_deadline(trio)
+
+    def announce_again(self, trio: Trio) -> None:
+        """The same waits, over and over, for a minute or for hours."""
+        apart = self.source.choice([0, 8, 240, 240, 12_000])
+        for _ in range(self.source.choice([1, 2, 5])):
+            ticks = self.source.choice([None, None, None, 16, 40_000])
+            again = waiting_until(self.source.choice("aab"), trio.now, ticks, aware=False)
+            trio.message([again])
+            trio.ask()
+            trio.judge()
+            trio.wait(apart)
 
     def lateness(self) -> int:
         return self.source.choice([-1, 0, 0, 0, 1, 2, 3, 16])

@@ -280,6 +280,96 @@ def test_a_wait_announced_again_is_not_prolonged():
     assert watch.deadline() == 3605.0  # half-time of the window after the lapse
 
 
+def announced_each(watch, apart, until, *others):
+    """Compaction is announced over and over, and judged in between; what is judged due."""
+    now = 0.0
+    while now < until:
+        watch.answered(now)
+        watch.see([Waiting("compaction", "compaction"), *others], now)
+        watch.asked(now)
+        now += apart
+        while (when := watch.deadline()) < now:
+            if isinstance(judged := watch.judge(when), Due):
+                return judged
+    return None
+
+
+@pytest.mark.parametrize("others", [[], PING, [Usage({"tokens": 1.0})]])
+@pytest.mark.parametrize("apart", [30.0, 599.0, 3700.0])
+def test_a_wait_announced_for_hours_ends_like_one_announced_once(apart, others):
+    """T6: also where it is announced again after its lapse."""
+    watch = waiting(idle=600.0)
+    due = announced_each(watch, apart, 40_000.0, *others)
+    assert due == Due("idle", 4200.0, 600.0, 3600.0)
+    assert watch.last_progress == 0.0
+
+
+def test_waits_that_are_announced_in_turns_end_too():
+    """T6: the beginning of another wait is nothing that was done."""
+    watch = waiting(idle=600.0)
+    due = announced_each(watch, 30.0, 40_000.0, Waiting("auth", "auth"))
+    assert due == Due("idle", 4200.0, 600.0, 3600.0)
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [
+        Progress(),
+        WorkStarted("a", background=True),
+        WorkFinished("unknown"),
+        Failed(),
+        SessionOpened("s"),
+        WaitEnded("compaction"),
+        WaitEnded("another"),
+    ],
+    ids=lambda signal: type(signal).__name__,
+)
+def test_after_anything_else_it_is_another_wait(signal):
+    """T6: with an allowance of its own, whether or not the one before has lapsed."""
+    again = [Waiting("w", "compaction")]
+    for at in (3000.0, 4000.0):
+        watch = waiting(idle=600.0)
+        answer(watch, again, 0.0)
+        answer(watch, [signal], at)
+        answer(watch, again, at + 100.0)
+        assert watch.due(at + 4299.0) is None
+        assert watch.due(at + 4300.0) == Due("idle", at + 4300.0, 600.0, at + 3700.0)
+
+
+@pytest.mark.parametrize("what", ["touch", "mark_prompt"])
+def test_after_what_is_said_beside_the_stream_it_is_another_wait(what):
+    """T6, T14: outside evidence of progress, and a new turn."""
+    watch = waiting(idle=600.0)
+    answer(watch, [Waiting("w", "compaction")], 0.0)
+    getattr(watch, what)(4000.0)
+    answer(watch, [Waiting("w", "compaction")], 4100.0)
+    assert watch.due(8300.0) == Due("idle", 8300.0, 600.0, 7700.0)
+
+
+def test_a_wait_whose_end_is_moved_is_bounded():
+    """T6: a backend may learn more of the same wait, but not for ever."""
+    watch = waiting(idle=600.0)
+    for now in range(0, 4200, 30):
+        answer(watch, [Waiting("w", "rate_limit", now + 60.0)], float(now), wall=float(now))
+    assert watch.due(4200.0) == Due("idle", 4200.0, 600.0, 3600.0)
+
+
+def test_a_wait_that_was_announced_for_longer_may_take_that_long():
+    """T6: an end that was told at once is its bound."""
+    watch = waiting(idle=600.0)
+    answer(watch, [Waiting("w", "rate_limit", 18_000.0)], 0.0)
+    answer(watch, [Waiting("w", "rate_limit", 18_500.0)], 60.0, wall=60.0)
+    assert watch.deadline() == 18_300.0
+
+
+def test_a_wait_may_turn_out_to_be_shorter():
+    """S0: the latest end counts."""
+    watch = waiting(idle=600.0)
+    answer(watch, [Waiting("w", "rate_limit", 18_000.0)], 0.0)
+    answer(watch, [Waiting("w", "rate_limit", 100.0)], 60.0, wall=60.0)
+    assert watch.due(700.0) == Due("idle", 700.0, 600.0, 100.0)
+
+
 def test_a_wait_that_was_over_when_it_was_announced_may_be_announced_again():
     """S0: nothing is prolonged by it."""
     watch = waiting(idle=10.0)
@@ -497,6 +587,121 @@ def test_the_extension_outlives_the_message_that_follows():
     answer(watch, PROGRESS, 20.5)
     assert watch.due(20.875) is None
     assert watch.due(21.0) is not None
+
+
+@pytest.mark.parametrize("begins", ["prompt", "progress", "work"])
+def test_what_ran_out_before_the_turn_is_no_stall_of_it(begins):
+    """T2, T4: background work passes its allowance while no turn is open, and the loop runs."""
+    watch = waiting(gate=True, tools=10.0)
+    answer(watch, [WorkStarted("b", "Task", background=True)], 0.0)
+    answer(watch, [TurnEnded()], 1.0)
+    if begins == "prompt":
+        watch.mark_prompt(60.0)
+    else:
+        signal = Progress() if begins == "progress" else WorkStarted("c", "Bash")
+        watch.see([signal], 60.0)  # while the pull goes on waiting
+    assert watch.deadline() == 60.0
+    due = watch.judge(60.0)
+    assert due == Due("tools", 10.0, 10.0, 0.0, "Task")
+    assert watch.verdict(due, 60.0).lateness == 0.0
+
+
+def test_a_stall_is_told_of_the_turn_only():
+    """T4: time before it began is none of the stall's."""
+    watch = waiting(gate=True, tools=10.0)
+    answer(watch, [WorkStarted("b", "Task", background=True)], 0.0)
+    answer(watch, [TurnEnded()], 1.0)
+    watch.mark_prompt(60.0)
+    assert watch.judge(62.0) == Stalled("tools", 2.0, 1.0)
+
+
+def test_a_stall_moves_the_limit_that_was_due_and_no_other():
+    """T4"""
+    watch = waiting(idle=5.0, turn=6.25)
+    assert watch.judge(6.0) == Stalled("idle", 1.0, 1.0)
+    watch.judge(6.0)  # its half-time, which was slept through
+    assert watch.deadline() == 6.25
+    assert watch.judge(6.25) == Due("turn", 6.25, 6.25, 0.0)
+    assert watch.due(7.0) == Due("idle", 5.0, 5.0, 0.0)
+
+
+def test_each_limit_that_was_due_is_moved():
+    """T4: the loop stood still for all of them."""
+    watch = waiting(idle=5.0, turn=6.0)
+    assert watch.judge(10.0) == Stalled("idle", 5.0, 1.0)
+    assert watch.judge(10.0) == Stalled("turn", 4.0, 1.0)
+    watch.judge(10.0)  # the half-time of `idle`
+    assert watch.deadline() == 11.0
+    assert watch.judge(11.0) == Due("idle", 5.0, 5.0, 0.0)
+
+
+def test_limits_that_stall_in_turns_are_put_off_three_times_each():
+    """T4: a row is a limit's own."""
+    watch = waiting(idle=5.0, turn=5.5)
+    stalled = [watch.judge(now).limit for now in (10.0, 10.0, 20.0, 20.0, 30.0, 30.0)]
+    assert stalled == ["idle", "turn"] * 3
+    assert isinstance(watch.judge(40.0), Due)
+
+
+def test_a_stall_moves_the_piece_of_work_that_was_due_and_no_other():
+    """T4, T5: each has an allowance of its own."""
+    watch = waiting(gate=True, tools=10.0)
+    answer(watch, [WorkStarted("a", "Bash")], 0.0)
+    answer(watch, [WorkStarted("b", "Read")], 2.5)
+    assert watch.judge(12.0) == Stalled("tools", 2.0, 1.0)
+    assert watch.deadline() == 12.5
+    assert watch.judge(12.5) == Due("tools", 12.5, 10.0, 2.5, "Read")
+
+
+def test_an_extension_outlives_the_prompt_that_follows():
+    """T4: the work runs on, and so does its clock."""
+    watch = waiting(gate=True, tools=10.0)
+    answer(watch, [WorkStarted("a", "Bash")], 0.0)
+    watch.judge(20.0)
+    watch.mark_prompt(20.5)
+    assert watch.deadline() == 21.0
+    assert watch.judge(21.0) == Due("tools", 10.0, 10.0, 0.0, "Bash")
+
+
+@pytest.mark.parametrize("again", [21.5, 5000.0])
+def test_a_pull_that_comes_after_the_extension_is_no_stall(again):
+    """T4: the consumer's own scope ended the pull; nobody waited, so nobody was late."""
+    watch = waiting(idle=10.0)
+    assert watch.judge(20.0) == Stalled("idle", 10.0, 1.0)
+    watch.answered(20.5)
+    watch.asked(again)
+    assert isinstance(watch.judge(again), Due)
+
+
+def test_a_silence_that_ended_unnoticed_is_a_stall_of_the_next_pull():
+    """T4: the loop stood still, and the first to run was the consumer, who asks again."""
+    watch = waiting(idle=10.0)
+    watch.answered(12.0)
+    watch.asked(12.0)
+    assert watch.judge(12.0) == Stalled("idle", 2.0, 1.0)
+
+
+def test_a_verdict_that_was_put_off_is_no_stall():
+    """T4: it was due in time; then somebody's cancel went before it."""
+    watch = waiting(idle=10.0)
+    assert isinstance(watch.judge(10.0), Due)
+    watch.answered(13.0)
+    watch.asked(13.0)
+    due = watch.judge(13.0)
+    assert isinstance(due, Due)
+    assert watch.verdict(due, 13.0).lateness == 0.0
+
+
+def test_another_end_of_the_process_is_another_matter():
+    """T11: what was told of the one before is not told of this one."""
+    watch = waiting(idle=10.0)
+    watch.exited(1.0)
+    watch.mute(watch.judge(1.5))
+    watch.answered(2.0)
+    watch.begin(2.0)
+    watch.asked(2.0)
+    watch.exited(3.0)
+    assert watch.judge(3.5).limit == "exited"
 
 
 def test_total_is_exempt_from_stalls():
