@@ -318,6 +318,7 @@ class Bounded:
         self._bound = bound
         self._parking: Parking | None = None  # most closes do not wait
         self._looks = 0
+        self._is_past = False  # cancelled already, by us or somebody else
         self.was_cut = False
 
     async def run(self, awaitable: Awaitable[object]) -> None:
@@ -347,10 +348,10 @@ class Bounded:
         assert self._parking is not None
         self._looks += 1
         # What is never found parked awaits too often to be caught waiting.
-        is_cut = self._parking.cut(force=self.was_cut or self._looks > _LOOKS) is Cut.SENT
-        self.was_cut = self.was_cut or is_cut
-        pause = _AGAIN if self.was_cut else UNWINDING / _LOOKS
-        self._loop.timekeeper.put(self, now + pause)
+        cut = self._parking.cut(force=self._is_past or self._looks > _LOOKS)
+        self.was_cut = self.was_cut or cut is Cut.SENT
+        self._is_past = cut is not Cut.NOT_PARKED
+        self._loop.timekeeper.put(self, now + (_AGAIN if self._is_past else UNWINDING / _LOOKS))
 
 
 async def close_bounded(

@@ -42,9 +42,9 @@ class Parking(Protocol):
         ...
 
     def cut(self, *, force: bool = False) -> Cut:
-        """Cancel what waits here, unless that could lose a message. `force`: even then.
+        """Cancel what waits here, unless that could lose a message, or somebody else does.
 
-        May be sent again to what has swallowed an earlier one.
+        `force`: even then, and again: an earlier one, whoever's it was, may have been swallowed.
         """
         ...
 

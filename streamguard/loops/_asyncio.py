@@ -146,7 +146,7 @@ class AsyncioParking:
             return Cut.NOBODY
         if task is _NO_TASK:
             return Cut.NOT_PARKED
-        if task.cancelling() > self.cancels + self._cuts:
+        if not force and task.cancelling() > self.cancels + self._cuts:
             return Cut.FOREIGN
         if not force and not _is_parked(task):
             return Cut.NOT_PARKED

@@ -136,7 +136,7 @@ class TrioParking:
     def cut(self, *, force: bool = False) -> Cut:
         if self._scope is None:
             return Cut.NOBODY
-        if _is_being_cancelled(self._scope._cancel_status):
+        if not force and _is_being_cancelled(self._scope._cancel_status):
             return Cut.FOREIGN
         if not force and self.task._abort_func is None:
             return Cut.NOT_PARKED  # it has its answer: trio would not cancel it either

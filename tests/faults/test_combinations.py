@@ -669,3 +669,36 @@ def test_a_block_is_left_while_another_task_pulls(loop: Loop):
         assert [type(error) for error in outcomes] == [IdleTimeoutError]
 
     loop.run(main)
+
+
+@pytest.mark.parametrize("swallows", ["pull", "close"])
+def test_a_cancellation_of_somebody_elses_that_is_swallowed(loop: Loop, form: str, swallows: str):
+    """O6, T9: it does not keep ours away for ever, and goes on when all is over."""
+
+    class Source:
+        def __aiter__(self):
+            return self
+
+        async def deaf(self) -> None:
+            try:
+                await anyio.sleep(NEVER)
+            except anyio.get_cancelled_exc_class():
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(NEVER)
+
+        async def __anext__(self):
+            await (self.deaf() if swallows == "pull" else anyio.sleep(NEVER))
+
+        async def aclose(self):
+            if swallows == "close":
+                await self.deaf()
+
+    async def main() -> None:
+        began = anyio.current_time()
+        with anyio.move_on_after(1.5) as outer:
+            await take(Source() | idle_guard(1, disconnect_timeout=2), form)
+        assert anyio.current_time() - began <= 1 + 5 + 3
+        await unharmed()
+        assert outer.cancel_called
+
+    loop.run(main)
