@@ -122,19 +122,28 @@ class Block:
             except BaseException as error:  # noqa: BLE001 - it is raised when all is left
                 outcome = error
         attempt.block = attempt.spawn = None
-        swallowed = await self._leave_group(outcome)
+        try:
+            swallowed = await self._leave_group(outcome)
+        except BaseException as error:
+            self._settle(error, closed=closed, is_finished=is_finished)
+            raise
         if attempt.exit is not None:
             attempt.end(attempt.exit)
             raise attempt.exit
         if surfaces:
             return self._raise_verdict(exc, outcome, host, closed=closed)
-        if attempt.verdict is None:
-            attempt.end(exc, outcome=_outcome_of(exc, is_finished, self._cancelled))
-        else:
-            attempt.conclude(closed=closed, cause=exc)  # nobody asked any more (T3)
+        self._settle(exc, closed=closed, is_finished=is_finished)
         if outcome is not None and outcome is not exc and not swallowed:
             raise outcome
         return swallowed
+
+    def _settle(self, exc: BaseException | None, *, closed: bool, is_finished: bool) -> None:
+        """The attempt is over, and its verdict, if it has one, is not what the block raises."""
+        if self._attempt.verdict is None:
+            outcome = _outcome_of(exc, is_finished, self._cancelled)
+            self._attempt.end(exc, outcome=outcome)
+        else:
+            self._attempt.conclude(closed=closed, cause=exc)  # nobody asked any more (T3)
 
     def _raise_verdict(
         self, exc: BaseException | None, outcome: BaseException | None, host: Host, *, closed: bool
