@@ -43,11 +43,30 @@ if TYPE_CHECKING:
     from streamguard.retry.decision import Decision
 
 T = TypeVar("T")
-_ENDED: Final = StopAsyncIteration()
 _ASKED_SINCE: Final = (
     "this turn was left before its end, and another prompt was asked since: iterate a turn to its "
     "end, or leave it for good"
 )
+
+
+class _Over:
+    """What each further pull of a turn gets.
+
+    A traceback grows with each `raise`, and keeps the frames of all who pulled, with their locals:
+    a normal end is raised anew each time, and an error as it was when it ended the turn.
+    """
+
+    __slots__ = ("_error", "_traceback")
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self._error = error
+        self._traceback = error.__traceback__ if error is not None else None
+
+    @property
+    def error(self) -> BaseException:
+        if self._error is None:
+            return StopAsyncIteration()
+        return self._error.with_traceback(self._traceback)
 
 
 class Conversation(Generic[T]):
@@ -139,7 +158,7 @@ class Turn(AsyncIterator[T]):
             conversation.point.token,
         )
         self._owner: Owner[T] | None = None
-        self._over: BaseException | None = None
+        self._over: _Over | None = None
         self._has_begun = False
         self.is_pulled = False
         self._failed: list[Attempted] = []
@@ -176,7 +195,7 @@ class Turn(AsyncIterator[T]):
                 "aclose() while a pull is under way: cancel the task that pulls, or let it end"
             )
         owner, is_left = self._owner, self._over is None
-        self.supersede(_ENDED)
+        self.supersede()
         if owner is not None and is_left:
             owner.stop()
             await owner.released.wait()
@@ -214,12 +233,13 @@ class Turn(AsyncIterator[T]):
         try:
             while True:
                 if self._over is not None:
-                    raise self._over
+                    raise self._over.error
                 owner = self._owner or await self._begin_attempt()
                 if await self._is_ready(owner):
                     return owner.slot.take()
                 self._owner = None
-                self._see_end(owner)
+                if self._over is None:  # else it was left, or its block was, by another task
+                    self._see_end(owner)
         finally:
             self.is_pulled = False
 
@@ -246,10 +266,10 @@ class Turn(AsyncIterator[T]):
             delivered=ledger.delivered,
         )
 
-    def supersede(self, over: BaseException) -> None:
+    def supersede(self, error: BaseException | None = None) -> None:
         """Nothing more comes of this turn. If it had not ended, that says nothing of the backend."""
         if self._over is None:
-            self._over = over
+            self._over = _Over(error)
         if (permit := self._take_permit()) is not None:
             permit.released()
 
@@ -274,8 +294,8 @@ class Turn(AsyncIterator[T]):
     def _take_over(self) -> None:
         conversation = self._conversation
         if conversation.is_closed:
-            self._over = RuntimeError("the session's block was left: ask inside of it")
-            raise self._over
+            self._over = _Over(RuntimeError("the session's block was left: ask inside of it"))
+            raise self._over.error
         if (left := conversation.turn) is not None and left is not self:
             conversation.point = replace(conversation.point, token=left._ledger.token)
             left.supersede(RuntimeError(_ASKED_SINCE))
@@ -325,7 +345,7 @@ class Turn(AsyncIterator[T]):
         except CircuitOpenError as refused:
             if self._failure is None:
                 refused.gave_up = "circuit"
-                self._over = refused
+                self._over = _Over(refused)
                 raise
             why = f"the circuit breaker lets nobody try: {refused}"
             self._give_up(
@@ -381,7 +401,7 @@ class Turn(AsyncIterator[T]):
             else:
                 permit.released()
         self._conversation.carried = (self._ledger.tool_calls, self._ledger.delivered)
-        self._over = _ENDED
+        self._over = _Over()
 
     @property
     def _policy(self) -> RetryPolicy:
@@ -393,7 +413,7 @@ class Turn(AsyncIterator[T]):
         return permit
 
     def _fail(self, failure: BaseException) -> None:
-        self._over = failure
+        self._over = _Over(failure)
         if (permit := self._take_permit()) is not None:
             failed, policy = self._ledger.failed, self._policy
             permit.failed(
@@ -484,12 +504,12 @@ class Turn(AsyncIterator[T]):
         try:
             return settings.prompt_for(point, self._conversation.hosting.activity.labels)
         except BaseException as error:
-            self._over = error
+            self._over = _Over(error)
             raise
 
     def _give_up(self, failure: BaseException, decision: GiveUp) -> None:
         """Raise what ended the last attempt, as it is, and with what was decided on it."""
-        self._over = failure
+        self._over = _Over(failure)
         if decision.error_class is not ErrorClass.NEVER or isinstance(failure, Exception):
             _mark(failure, decision, tuple(self._failed))
         self._conversation.hosting.tell(
