@@ -36,7 +36,7 @@ class Link(Generic[T]):
     """A connection that is opened when it is first needed.
 
     `plan`: the attempt's, with the connection's own handles once it is open.
-    `failed_to_close`: whether nothing had failed before it was closed.
+    `failed_to_close`: whether its closing has raised what its consumer is to know of.
     """
 
     def __init__(
@@ -138,9 +138,10 @@ class Link(Generic[T]):
 
         try:
             await closing.run(leave())
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it is the consumer's, or was before
+        except BaseException as raised:
+            if isinstance(raised, GeneratorExit) and not self._hosting.loop.is_running_here():
+                raise  # the task is being thrown away, after its loop
+            error = raisable(raised)
             is_cut = self._is_cancel(error) and not closing.is_overruled
             if not is_cut and not _is_of(error, seen):
                 return self._left_by(error, failure, seen)
@@ -179,10 +180,14 @@ class Link(Generic[T]):
 
     def worse(self, failure: BaseException | None, error: BaseException) -> BaseException:
         """What is raised of the two; the other one is reported."""
-        if failure is None:
+        if failure is None or loops.is_exit(error, self._hosting.loop.cancelled):
             self.failed_to_close = True
             return error
-        self._hosting.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
+        try:
+            self._hosting.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
+        except BaseException as exit_:  # noqa: BLE001 - an observer ends the program, by its consumer
+            self.failed_to_close = True
+            return exit_
         return failure
 
     def is_confirmed(self, failure: BaseException | None, *, closed: bool) -> bool | None:
@@ -210,6 +215,22 @@ class Link(Generic[T]):
         finally:
             if tree is not None and self._owns_tree:
                 tree.close()
+
+
+def raisable(error: BaseException) -> BaseException:
+    """`error`, in a form that its consumer can be given.
+
+    A GeneratorExit that comes out of a stream is no closing of anything of the consumer's, and
+    would end a generator of theirs in silence.
+    """
+    if not isinstance(error, GeneratorExit):
+        return error
+    said = RuntimeError(
+        "the stream raised GeneratorExit, though nobody closed it here: something that it "
+        "iterates was closed from elsewhere, or raises it by mistake"
+    )
+    said.__cause__ = error
+    return said
 
 
 def _is_of(error: BaseException, seen: BaseException | None) -> bool:

@@ -30,7 +30,7 @@ from streamguard.errors import StreamGuardError
 from streamguard.guarded import GuardedIterator
 from streamguard.loops import by_hand
 from streamguard.resume.ledger import Noted
-from streamguard.resume.link import Link
+from streamguard.resume.link import Link, raisable
 from streamguard.resume.slot import Slot
 from streamguard.resume.warden import Warden
 
@@ -159,21 +159,25 @@ class Owner(Generic[T]):
             while not self._is_done:
                 await self._wait_for_turn()
                 await self._play()
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it is the consumer's, when all is closed
-            failure = None if self._is_of_our_cut(error) else error
-        self.is_pulling = False
-        self.unwound.set()
-        self._begin_ending()
+        except BaseException as error:
+            if self._is_collected(error):
+                raise
+            failure = None if self._is_of_our_cut(error) else raisable(error)
         confirmed = False
         try:
+            self.is_pulling = False
+            self.unwound.set()
+            self._begin_ending()
             failure, confirmed = await self._leave(failure)
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 - it is the consumer's, too
-            failure = self.link.worse(failure, error)
+        except BaseException as error:
+            if self._is_collected(error):
+                raise
+            failure = self.link.worse(failure, raisable(error))
         self._release(failure, confirmed=confirmed)
+
+    def _is_collected(self, error: BaseException) -> bool:
+        """Whether this task is being thrown away, after its loop: then nothing can be done."""
+        return isinstance(error, GeneratorExit) and not self._loop.is_running_here()
 
     async def _play(self) -> None:
         """One turn, message by message."""
@@ -230,8 +234,10 @@ class Owner(Generic[T]):
         if self._messages is not None:
             try:
                 closed = await self._messages.close()
-            except Exception as error:  # noqa: BLE001 - what came before it goes first
-                failure, closed = self.link.worse(failure, error), False
+            except BaseException as error:
+                if self._is_collected(error):
+                    raise
+                failure, closed = self.link.worse(failure, raisable(error)), False
         failure, left = await self.link.leave(failure, was_left_by_error=self._was_left_by_error)
         confirmed = await self.link.is_gone(failure, closed=closed and left)
         if self.attempt is not None:
@@ -247,13 +253,16 @@ class Owner(Generic[T]):
             outcome = "failed"
         elif self._is_stopping and not self._has_turn_ended:
             outcome = "left"
-        self._hosting.tell(
-            events.AttemptEnded,
-            attempt=self.point.attempt,
-            outcome=outcome,
-            error=failure,
-            confirmed=confirmed,
-        )
+        try:
+            self._hosting.tell(
+                events.AttemptEnded,
+                attempt=self.point.attempt,
+                outcome=outcome,
+                error=failure,
+                confirmed=confirmed,
+            )
+        except BaseException as error:  # noqa: BLE001 - an observer ends the program, by its consumer
+            self.failure = self.link.worse(failure, error)
         self.slot.close()
         self.released.set()
         if not self.is_abandoned:  # what was open must not live on with an error's traceback
@@ -284,15 +293,19 @@ class Owner(Generic[T]):
         if attempt is None or self.released.is_set():
             return
         self.is_abandoned = True
-        self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
-        if attempt.loop is not None:
-            attempt.answered()  # nobody waits for it
         failure: BaseException | None = None
-        if attempt.verdict is not None:
-            failure = attempt.conclude(closed=False, cause=None)
-        else:
-            attempt.end()
-        confirmed = self.link.is_confirmed(failure, closed=False)
+        confirmed: bool | None = False
+        try:
+            self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
+            if attempt.loop is not None:
+                attempt.answered()  # nobody waits for it
+            if attempt.verdict is not None:
+                failure = attempt.conclude(closed=False, cause=None)
+            else:
+                attempt.end()
+            confirmed = self.link.is_confirmed(failure, closed=False)
+        except BaseException as error:  # noqa: BLE001 - an observer ends the program, by its consumer
+            failure = self.link.worse(failure, error)
         self._release(failure, confirmed=bool(confirmed))
 
 

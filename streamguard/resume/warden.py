@@ -36,7 +36,11 @@ class Warden:
         try:
             await self._see_that_it_ends()
         finally:
-            self._owner.seen_off.set()
+            try:
+                if not self._owner.released.is_set():  # seeing to it has failed
+                    self._owner.abandon()
+            finally:
+                self._owner.seen_off.set()
 
     async def _see_that_it_ends(self) -> None:
         owner, attempt = self._owner, self._attempt
