@@ -10,6 +10,8 @@ in keeps us waiting, and every limit sees it. An owner ends
 - or not at all, if the upstream is deaf. Then its *warden* disconnects what can be disconnected, and
   leaves it behind: the consumer is released, and the end counts as not confirmed (O6).
 
+Where an owner is, and what each event does there, is `tenure`'s table; here it is done.
+
 It is detached, for an upstream that never ends must not hold up whoever waits for a task group. The
 session that has started it waits for it, as long as there is hope. Knows attempts, sources and
 teardown; nothing of retries or turns.
@@ -32,6 +34,7 @@ from streamguard.loops import by_hand
 from streamguard.resume.ledger import Noted
 from streamguard.resume.link import Link, raisable
 from streamguard.resume.slot import Slot
+from streamguard.resume.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, Event, State, tenure
 from streamguard.resume.warden import Warden
 
 if TYPE_CHECKING:
@@ -49,11 +52,11 @@ T = TypeVar("T")
 
 
 class Owner(Generic[T]):
-    """One attempt: a connection, and the task that has it.
+    """One attempt: a connection, and the task that has it. Its `tenure` says where it is.
 
     `failure`: what ended it, when the slot is closed; None after a turn that just ended.
     `confirmed`: whether its backend is certainly gone, when it is `released`.
-    `ended_at`: when it began to end, on the loop's clock.
+    `ended_at`: when its latest turn was over, or it began to end, on the loop's clock.
     """
 
     def __init__(
@@ -63,9 +66,6 @@ class Owner(Generic[T]):
         self.slot = Slot[T](hosting.loop)
         self.failure: BaseException | None = None
         self.confirmed = True
-        self.is_abandoned = False
-        self.is_pulling = False
-        self.is_ending = False
         self.ended_at = 0.0
         self.attempt: Attempt | None = None
         # It has ended, or was left behind: nobody need wait any more. Then its warden ends, too.
@@ -75,22 +75,31 @@ class Owner(Generic[T]):
         observed = replace(plan, observers=(*plan.observers, self._on_event))
         self.link = Link(hosting, observed, opener, point)
         self._loop: Loop = hosting.loop
+        self._tenure = tenure()
         self._messages: GuardedIterator[T] | None = None
         self._noted: Noted | None = None
         self._turn = anyio.Event()
-        self._is_stopping = False
+        self._outcome: AttemptOutcome = "completed"
         self._was_left_by_error = False
-        self._has_turn_ended = False
-        self._is_between_turns = False
         # The pull is over, and what is left is closing.
         self.unwound = anyio.Event()
+
+    @property
+    def state(self) -> State:
+        """Where it is."""
+        return self._tenure.state
+
+    @property
+    def is_pulling(self) -> bool:
+        """Whether the backend is being asked."""
+        return self._tenure.state in IS_PULLING
 
     # -- the consumer's side ---------------------------------------------------------------
 
     @property
     def can_serve(self) -> bool:
         """Whether another prompt can be sent over the same connection."""
-        return self._is_between_turns and not self.is_ending and self.link.takes_prompts
+        return self._tenure.state is State.RESTING and self.link.takes_prompts
 
     def begin(self, prompt: str | None, ledger: Ledger) -> None:
         """One more turn: its messages come through the slot."""
@@ -102,18 +111,12 @@ class Owner(Generic[T]):
         attempt.watch.started = self._hosting.started
         attempt.watch.mark_prompt(now)
         ledger.begin(attempt, now)
-        is_first = self.attempt is None
         self.failure = None
         self.attempt = attempt
         self._messages = GuardedIterator(_Feed(self, prompt), attempt, is_hosted=True)
-        self._has_turn_ended = False
         self.unwound = anyio.Event()
-        if is_first:
-            self._loop.spawn(self._run, name="owner")
-        else:
-            self._is_between_turns = False
-            self.slot.is_closed = False
-            self._turn.set()
+        self.slot.open()
+        self._on(Event.TURN)
 
     def left_waiting(self) -> None:
         """The consumer does not wait any more, though the pull goes on: no silence counts (T1)."""
@@ -138,17 +141,61 @@ class Owner(Generic[T]):
 
     def stop(self, *, by_error: bool = False) -> None:
         """The consumer leaves. Returns at once; `released` tells when it is done."""
-        if self._is_stopping:
-            return
-        self._is_stopping = True
-        self._was_left_by_error = by_error
-        if self.attempt is None:
-            self.released.set()
-            self.seen_off.set()
-            return
+        if self.state in (State.READY, State.PULLING):
+            self._outcome = "left"
+        if self.state not in IS_ENDING:
+            self._was_left_by_error = by_error
         self.slot.close()
+        self._on(Event.LEFT)
         self._turn.set()
-        self._begin_ending()
+
+    # -- what the tenure's events come to --------------------------------------------------
+
+    def _on(self, event: Event) -> None:
+        match self._tenure.on(event):
+            case Does.START:
+                self._loop.spawn(self._run, name="owner")
+            case Does.GO_ON:
+                self._turn.set()
+            case Does.REST:
+                self._turn = anyio.Event()
+                self.ended_at = self._loop.clock()
+                self.slot.close()
+            case Does.SEE_OFF | Does.SEE_OFF_DEAF as does:
+                self._begin_ending(is_deaf=does is Does.SEE_OFF_DEAF)
+            case Does.CONCLUDE:
+                self._begin_ending()
+                self.slot.hurry()
+            case Does.SETTLE:
+                self._settle()
+            case Does.SETTLE_UNBEGUN:
+                self.released.set()
+                self.seen_off.set()
+            case Does.LEAVE_BEHIND:
+                self._leave_behind()
+            case Does.NOTHING:
+                pass
+
+    def _on_event(self, event: events.Event) -> None:
+        match event:
+            case events.PullDeaf():
+                self._on(Event.DEAF)
+            case events.TimedOut(enforced=True) if not self._is_spared:
+                self._on(Event.VERDICT)
+            case _:
+                pass
+
+    @property
+    def _is_spared(self) -> bool:
+        """Whether the turn's verdict leaves the connection alone."""
+        spared = self.attempt is not None and self.attempt.is_spared
+        return spared and self.state not in IS_ENDING
+
+    def _begin_ending(self, *, is_deaf: bool = False) -> None:
+        assert self.attempt is not None
+        self.ended_at = self._loop.clock()
+        warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf)
+        self._loop.spawn(warden.see_off, name="warden")
 
     # -- the task --------------------------------------------------------------------------
 
@@ -156,8 +203,8 @@ class Owner(Generic[T]):
         failure: BaseException | None = None
         try:
             await self._play()
-            while not self._is_done:
-                await self._wait_for_turn()
+            while self.state is State.RESTING:
+                await self._turn.wait()
                 await self._play()
         except BaseException as error:
             if self._is_collected(error):
@@ -165,68 +212,56 @@ class Owner(Generic[T]):
             failure = None if self._is_of_our_cut(error) else raisable(error)
         confirmed = False
         try:
-            self.is_pulling = False
             self.unwound.set()
-            self._begin_ending()
+            self._on(Event.UNWOUND)
             failure, confirmed = await self._leave(failure)
         except BaseException as error:
             if self._is_collected(error):
                 raise
             failure = self.link.worse(failure, raisable(error))
-        self._release(failure, confirmed=confirmed)
+        if self.state is State.CLOSING:
+            self.failure, self.confirmed = failure, confirmed
+        self._on(Event.CLOSED)
+        # What was open must not live on with an error's traceback.
+        self._messages = self._noted = None
+        self.link.forget()
 
     def _is_collected(self, error: BaseException) -> bool:
         """Whether this task is being thrown away, after its loop: then nothing can be done."""
         return isinstance(error, GeneratorExit) and not self._loop.is_running_here()
+
+    def _is_of_our_cut(self, error: BaseException) -> bool:
+        was_left = self.state in (State.UNWANTED, State.DONE)
+        return was_left and loops.consists_of(error, self._loop.cancelled)
 
     async def _play(self) -> None:
         """One turn, message by message."""
         assert self._messages is not None
         assert self._noted is not None
         slot, noted, ask = self.slot, self._noted, self._messages.__anext__
-        while await slot.asked() or self._is_spent:  # a verdict is concluded by one more pull
-            self.is_pulling = True
+        tenure, moved = self._tenure, self._tenure.on
+        ready, asked, came = State.READY, Event.ASKED, Event.CAME  # once, not for each message
+        while True:
+            if tenure.state is ready:
+                await slot.asked()
+            if tenure.state not in MAY_PULL:
+                return
+            moved(asked)
             try:
                 message = await ask()
             except StopAsyncIteration:
-                self._has_turn_ended = True
-                break
+                self._outcome = "completed"
+                self._on(Event.TURN_OVER)
+                return
             except StreamGuardError as error:
                 if not self._is_spared:
                     raise
                 self.failure = error  # and the connection is as good as it was
-                break
-            self.is_pulling = False
+                self._on(Event.TURN_OVER)
+                return
+            moved(came)
             if not noted.is_replayed:
                 slot.put(message)
-        self.is_pulling = False
-
-    async def _wait_for_turn(self) -> None:
-        self._turn = anyio.Event()
-        self._is_between_turns = True
-        self.slot.close()
-        await self._turn.wait()
-
-    @property
-    def _is_done(self) -> bool:
-        return self._is_stopping or self._is_spent
-
-    @property
-    def _is_spent(self) -> bool:
-        """Whether the turn's normal end was made by disconnecting."""
-        return (
-            self.attempt is not None
-            and self.attempt.verdict is not None
-            and not self.attempt.is_spared
-        )
-
-    @property
-    def _is_spared(self) -> bool:
-        """Whether the turn's verdict leaves the connection alone."""
-        return self.attempt is not None and self.attempt.is_spared and not self._is_stopping
-
-    def _is_of_our_cut(self, error: BaseException) -> bool:
-        return self._is_stopping and loops.consists_of(error, self._loop.cancelled)
 
     async def _leave(self, failure: BaseException | None) -> tuple[BaseException | None, bool]:
         """Close the turn's source, then the connection: what ended it, and whether it is gone."""
@@ -244,69 +279,41 @@ class Owner(Generic[T]):
             self.attempt.end(failure)
         return failure, confirmed
 
-    def _release(self, failure: BaseException | None, *, confirmed: bool) -> None:
-        if self.released.is_set():
-            return  # it was left behind, and ended after all
-        self.failure, self.confirmed = failure, confirmed
-        outcome: AttemptOutcome = "completed"
-        if failure is not None:
-            outcome = "failed"
-        elif self._is_stopping and not self._has_turn_ended:
-            outcome = "left"
+    def _settle(self) -> None:
+        """What came of it is known: tell it, and let everybody go."""
         try:
             self._hosting.tell(
                 events.AttemptEnded,
                 attempt=self.point.attempt,
-                outcome=outcome,
-                error=failure,
-                confirmed=confirmed,
+                outcome="failed" if self.failure is not None else self._outcome,
+                error=self.failure,
+                confirmed=self.confirmed,
             )
         except BaseException as error:  # noqa: BLE001 - an observer ends the program, by its consumer
-            self.failure = self.link.worse(failure, error)
+            self.failure = self.link.worse(self.failure, error)
         self.slot.close()
         self.released.set()
-        if not self.is_abandoned:  # what was open must not live on with an error's traceback
-            self._messages = self._noted = None
-            self.link.forget()
-
-    # -- the warden --------------------------------------------------------------------------
-
-    def _on_event(self, event: events.Event) -> None:
-        match event:
-            case events.PullDeaf():
-                self._begin_ending(is_deaf=True)
-            case events.TimedOut(enforced=True) if not self._is_spared:
-                self._begin_ending()
-            case _:
-                pass
-
-    def _begin_ending(self, *, is_deaf: bool = False) -> None:
-        if not self.is_ending:
-            self.is_ending, self.ended_at = True, self._loop.clock()
-            assert self.attempt is not None
-            warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf)
-            self._loop.spawn(warden.see_off, name="warden")
 
     def abandon(self) -> None:
         """Leave the task behind; whoever waits for it is free."""
+        self._on(Event.GIVEN_UP)
+
+    def _leave_behind(self) -> None:
         attempt = self.attempt
-        if attempt is None or self.released.is_set():
-            return
-        self.is_abandoned = True
-        failure: BaseException | None = None
-        confirmed: bool | None = False
+        assert attempt is not None
+        self.failure, self.confirmed = None, False
         try:
             self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
             if attempt.loop is not None:
                 attempt.answered()  # nobody waits for it
             if attempt.verdict is not None:
-                failure = attempt.conclude(closed=False, cause=None)
+                self.failure = attempt.conclude(closed=False, cause=None)
             else:
                 attempt.end()
-            confirmed = self.link.is_confirmed(failure, closed=False)
+            self.confirmed = bool(self.link.is_confirmed(self.failure, closed=False))
         except BaseException as error:  # noqa: BLE001 - an observer ends the program, by its consumer
-            failure = self.link.worse(failure, error)
-        self._release(failure, confirmed=bool(confirmed))
+            self.failure = self.link.worse(self.failure, error)
+        self._settle()
 
 
 class _Feed:
@@ -331,7 +338,7 @@ class _Feed:
         except BaseException:
             self._owner.unwound.set()
             raise
-        if self._owner.is_ending:
+        if self._owner.state in IS_ENDING:
             self._owner.unwound.set()
         return message
 

@@ -29,13 +29,15 @@ class Slot(Generic[T]):
     """Room for one item, between one consumer and one owner on the same loop.
 
     `is_waited_for`: the consumer waits right now. `is_closed`: no further item comes.
+    `is_hurried`: the owner is not to wait for the consumer, who may still take what is there.
     """
 
-    __slots__ = ("_asked", "_came", "_item", "is_closed", "is_waited_for")
+    __slots__ = ("_asked", "_came", "_item", "is_closed", "is_hurried", "is_waited_for")
 
     def __init__(self, loop: Loop) -> None:
         self.is_waited_for = False
         self.is_closed = False
+        self.is_hurried = False
         self._item: T | _Empty = _EMPTY
         self._asked, self._came = loop.bell(), loop.bell()
 
@@ -59,11 +61,21 @@ class Slot(Generic[T]):
 
     # -- the owner's side ------------------------------------------------------------------
 
-    async def asked(self) -> bool:
-        """Wait until the consumer waits: True. False as soon as the slot is closed."""
-        while not (self.is_waited_for and self._item is _EMPTY) and not self.is_closed:
+    async def asked(self) -> None:
+        """Wait until the consumer waits, or the slot is closed or the owner hurried."""
+        while not (self.is_waited_for and self._item is _EMPTY):
+            if self.is_closed or self.is_hurried:
+                return
             await self._asked.wait()
-        return not self.is_closed
+
+    def open(self) -> None:
+        """Items come again."""
+        self.is_closed = self.is_hurried = False
+
+    def hurry(self) -> None:
+        """The owner has something to do that is not to wait for the consumer."""
+        self.is_hurried = True
+        self._asked.ring()
 
     def put(self, item: T) -> None:
         """Give the consumer an item."""

@@ -160,6 +160,7 @@ class Turn(AsyncIterator[T]):
         self._owner: Owner[T] | None = None
         self._over: _Over | None = None
         self._has_begun = False
+        self._was_cancelled = False
         self.is_pulled = False
         self._failed: list[Attempted] = []
         self._failure: BaseException | None = None
@@ -204,13 +205,16 @@ class Turn(AsyncIterator[T]):
 
     async def __anext__(self) -> T:
         owner, keep_alive = self._owner, self._conversation.keep_alive
-        if owner is None or keep_alive is not None or self.is_pulled:
+        if owner is None or keep_alive is not None or self.is_pulled or self._was_cancelled:
             return await self._next_or_kept_alive(keep_alive)
         # What `_next` comes to while messages flow, without its hops.
         self.is_pulled = True
         try:
-            if await self._is_ready(owner):
+            if await owner.slot.ready():
                 return owner.slot.take()
+        except BaseException:
+            self._left_waiting(owner)
+            raise
         finally:
             self.is_pulled = False
         return await self._next()
@@ -244,13 +248,18 @@ class Turn(AsyncIterator[T]):
             self.is_pulled = False
 
     async def _is_ready(self, owner: Owner[T]) -> bool:
-        if owner.is_pulling:  # on behalf of a pull that was cancelled
+        if self._was_cancelled:
+            self._was_cancelled = False
             owner.waits_again()
         try:
             return await owner.slot.ready()
         except BaseException:
-            owner.left_waiting()
+            self._left_waiting(owner)
             raise
+
+    def _left_waiting(self, owner: Owner[T]) -> None:
+        self._was_cancelled = True
+        owner.left_waiting()
 
     @property
     def point(self) -> ResumePoint:

@@ -143,7 +143,9 @@ def test_an_observer_that_ends_the_program(loop, kind, leaves):
         @asynccontextmanager
         async def open_(_point):
             try:
-                yield Script(say("a"), done() if kind is not events.CloseFailed else fail(OSError()))
+                yield Script(
+                    say("a"), done() if kind is not events.CloseFailed else fail(OSError())
+                )
             finally:
                 if kind is events.CloseFailed:
                     raise ValueError

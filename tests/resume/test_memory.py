@@ -47,7 +47,9 @@ def test_a_session_keeps_nothing_of_its_consumer(loop, consume, ends):
 
     async def main():
         backend = Backend([Script(opened("s"), say("a"), done() if ends else hang())])
-        value = session(backend.open, prompt="go") | idle_guard(60) | reconnecting_resume(retries=0)
+        value = (
+            session(backend.open, prompt="go") | idle_guard(60) | reconnecting_resume(retries=0)
+        )
         async with value as chat:
             kept = await consume(chat)
         del chat
