@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("streamguard")
 
-AttemptOutcome: TypeAlias = Literal["completed", "failed", "left"]
 # `cancelled`: by somebody else, around the consumer; `left`: by a break, or an error of its own.
 StreamOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "left"]
+AttemptOutcome: TypeAlias = StreamOutcome
 WorkOutcome: TypeAlias = Literal["finished", "failed", "dropped"]
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from streamguard.events import AttemptOutcome
-    from streamguard.loops import Loop
+    from streamguard.loops import Loop, Parking
     from streamguard.plan import Plan
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.ledger import Ledger
@@ -68,9 +68,11 @@ class Owner(Generic[T]):
         self.confirmed = True
         self.ended_at = 0.0
         self.attempt: Attempt | None = None
-        # It has ended, or was left behind: nobody need wait any more. Then its warden ends, too.
+        # It has ended, or was left behind: its consumer is free. Then its warden is, too. And it has
+        # really ended.
         self.released = anyio.Event()
         self.seen_off = anyio.Event()
+        self.gone = anyio.Event()
         self._hosting = hosting
         observed = replace(plan, observers=(*plan.observers, self._on_event))
         self.link = Link(hosting, observed, opener, point)
@@ -139,10 +141,13 @@ class Owner(Generic[T]):
             and attempt.verdict is None
         )
 
-    def stop(self, *, by_error: bool = False) -> None:
-        """The consumer leaves. Returns at once; `released` tells when it is done."""
+    def stop(self, outcome: AttemptOutcome = "left", *, by_error: bool = False) -> None:
+        """The consumer leaves. Returns at once; `released` tells when it is done.
+
+        `outcome`: what it is of a turn that is under way.
+        """
         if self.state in (State.READY, State.PULLING):
-            self._outcome = "left"
+            self._outcome = outcome
         if self.state not in IS_ENDING:
             self._was_left_by_error = by_error
         self.slot.close()
@@ -169,12 +174,15 @@ class Owner(Generic[T]):
             case Does.SETTLE:
                 self._settle()
             case Does.SETTLE_UNBEGUN:
-                self.released.set()
-                self.seen_off.set()
+                self._let_all_go()
             case Does.LEAVE_BEHIND:
                 self._leave_behind()
             case Does.NOTHING:
                 pass
+
+    def _let_all_go(self) -> None:
+        for settled in (self.released, self.seen_off, self.gone):
+            settled.set()
 
     def _on_event(self, event: events.Event) -> None:
         match event:
@@ -194,7 +202,8 @@ class Owner(Generic[T]):
     def _begin_ending(self, *, is_deaf: bool = False) -> None:
         assert self.attempt is not None
         self.ended_at = self._loop.clock()
-        warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf)
+        is_left = self.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
+        warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf, is_left=is_left)
         self._loop.spawn(warden.see_off, name="warden")
 
     # -- the task --------------------------------------------------------------------------
@@ -210,6 +219,9 @@ class Owner(Generic[T]):
             if self._is_collected(error):
                 raise
             failure = None if self._is_of_our_cut(error) else raisable(error)
+            if self.state is State.ABANDONED and self.attempt is not None and self.attempt.pull:
+                # Its attempt is over, and undoes no cancel any more.
+                cast("Parking", self.attempt.pull).release()
         confirmed = False
         try:
             self.unwound.set()
@@ -219,8 +231,10 @@ class Owner(Generic[T]):
             if self._is_collected(error):
                 raise
             failure = self.link.worse(failure, raisable(error))
+        self.confirmed = confirmed
         if self.state is State.CLOSING:
-            self.failure, self.confirmed = failure, confirmed
+            self.failure = failure
+        self.gone.set()
         self._on(Event.CLOSED)
         # What was open must not live on with an error's traceback.
         self._messages = self._noted = None
@@ -276,8 +290,11 @@ class Owner(Generic[T]):
         failure, left = await self.link.leave(failure, was_left_by_error=self._was_left_by_error)
         confirmed = await self.link.is_gone(failure, closed=closed and left)
         if self.attempt is not None:
-            self.attempt.end(failure)
+            self.attempt.end(failure, outcome=self._outcome_with(failure))
         return failure, confirmed
+
+    def _outcome_with(self, failure: BaseException | None) -> AttemptOutcome:
+        return "failed" if failure is not None else self._outcome
 
     def _settle(self) -> None:
         """What came of it is known: tell it, and let everybody go."""
@@ -285,7 +302,7 @@ class Owner(Generic[T]):
             self._hosting.tell(
                 events.AttemptEnded,
                 attempt=self.point.attempt,
-                outcome="failed" if self.failure is not None else self._outcome,
+                outcome=self._outcome_with(self.failure),
                 error=self.failure,
                 confirmed=self.confirmed,
             )
@@ -309,7 +326,7 @@ class Owner(Generic[T]):
             if attempt.verdict is not None:
                 self.failure = attempt.conclude(closed=False, cause=None)
             else:
-                attempt.end()
+                attempt.end(outcome=self._outcome)
             self.confirmed = bool(self.link.is_confirmed(self.failure, closed=False))
         except BaseException as error:  # noqa: BLE001 - an observer ends the program, by its consumer
             self.failure = self.link.worse(self.failure, error)

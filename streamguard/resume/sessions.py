@@ -355,8 +355,9 @@ class _Block(Generic[T]):
             return None
         was_known = owner.released.is_set()
         loop = self._hosting.loop
-        owner.stop(by_error=exc is not None)
-        kept = exc if loops.consists_of(exc, loop.cancelled) and self._struck is None else None
+        is_cancelled = loops.consists_of(exc, loop.cancelled) and self._struck is None
+        owner.stop("cancelled" if is_cancelled else "left", by_error=exc is not None)
+        kept = exc if is_cancelled else None
         try:
             await outlast(owner.seen_off, kept)
         except loop.cancelled as error:

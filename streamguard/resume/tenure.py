@@ -70,8 +70,7 @@ Tenure: TypeAlias = Machine[State, Event, Does]
 #   TURN        but in a new or a resting one: a session asks `can_serve` before
 #   ASKED       but where a pull may follow: the task itself says so
 #   CAME, TURN_OVER   without a pull
-#   VERDICT, DEAF     with no turn under way: its attempt is over, and decides nothing more; of one
-#               that was left behind a late end may still be judged
+#   VERDICT, DEAF     with no turn under way: its attempt is over, and decides nothing more
 #   DEAF        after the verdict: it is decided because of it; and without a pull
 #   UNWOUND     twice, and without a task
 #   CLOSED      before the closing
@@ -143,7 +142,6 @@ TABLE: Final[Table[State, Event, Does]] = {
         Event.TURN_OVER: (State.ABANDONED, Does.NOTHING),
         Event.UNWOUND: (State.ABANDONED, Does.NOTHING),
         Event.LEFT: (State.ABANDONED, Does.NOTHING),
-        Event.VERDICT: (State.ABANDONED, Does.NOTHING),
         Event.CLOSED: (State.GONE, Does.NOTHING),
     },
     State.GONE: {

@@ -136,6 +136,9 @@ class Conversation(Generic[T]):
             return
         owner.stop()
         await owner.released.wait()
+        if not owner.confirmed:  # it was left behind, and may still be at its closing
+            with anyio.move_on_after(owner.link.plan.disconnect_timeout):
+                await owner.gone.wait()
         if not (owner.confirmed or self.may_resume_unconfirmed):
             raise StreamGuardError(
                 f"the backend of attempt {owner.point.attempt} may still be alive, and two owners "

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from streamguard.knobs import Default
 from streamguard.loops import Cut
-from streamguard.teardown import UNWINDING, TearingDown
+from streamguard.teardown import LEAVING, UNWINDING, TearingDown
 
 if TYPE_CHECKING:
     from streamguard.attempt import Attempt
@@ -20,58 +21,86 @@ if TYPE_CHECKING:
 
 # Between looks at a pull that cannot be cut yet.
 _LOOK: Final = 0.1
+# Between the cancels of a pull that was left behind, and still goes on.
+_AGAIN: Final = 1.0
 
 
 class Warden:
-    """What ends an owner that does not end by itself. `is_deaf`: its pull was cut in vain."""
+    """What ends an owner that does not end by itself.
 
-    def __init__(self, owner: Owner[Any], attempt: Attempt, loop: Loop, *, is_deaf: bool) -> None:
+    `is_deaf`: its pull was cancelled, and has not unwound. `is_left`: its consumer has left a turn
+    that had not ended, and does not wait as long as for a verdict's teardown.
+    """
+
+    def __init__(
+        self, owner: Owner[Any], attempt: Attempt, loop: Loop, *, is_deaf: bool, is_left: bool
+    ) -> None:
         self._owner = owner
         self._attempt = attempt
         self._loop = loop
         self._is_deaf = is_deaf
+        self._is_left = is_left
 
     async def see_off(self) -> None:
-        """Return when the owner has ended, or was left behind."""
+        """See that the owner ends, or is left behind; and then that it ends after all."""
+        owner = self._owner
         try:
-            await self._see_that_it_ends()
+            await (self._see_the_left_off() if self._is_left else self._see_the_failed_off())
         finally:
             try:
-                if not self._owner.released.is_set():  # seeing to it has failed
-                    self._owner.abandon()
+                if not owner.released.is_set():
+                    owner.abandon()
             finally:
-                self._owner.seen_off.set()
+                owner.seen_off.set()
+        while not owner.gone.is_set():
+            if self._attempt.pull is not None:
+                self._attempt.pull.cut(force=True)
+            await _within(_AGAIN, owner.gone)
 
-    async def _see_that_it_ends(self) -> None:
+    async def _see_the_left_off(self) -> None:
+        """All of it within one bound: first in peace, then by what ends it for sure."""
+        bound = self._owner.link.plan.disconnect_timeout
+        if isinstance(bound, Default):
+            bound = min(bound, LEAVING)
+        by = self._loop.clock() + bound
+        with anyio.move_on_after(bound / 2):
+            await self._cut_pull()
+            await self._owner.released.wait()
+        if not self._owner.released.is_set():
+            self._begin_to_tear_down()
+            await _within(by - self._loop.clock(), self._owner.released)
+
+    async def _see_the_failed_off(self) -> None:
         owner, attempt = self._owner, self._attempt
         if owner.is_pulling and attempt.verdict is None:
-            await self._cut_pull()
+            with anyio.move_on_after(UNWINDING):
+                await self._cut_pull()
         if self._is_deaf or not await _within(UNWINDING, owner.unwound):
-            await self._tear_down()
+            if (tearing_down := self._begin_to_tear_down()) is not None:
+                await tearing_down.finish()
+            else:
+                await attempt.torn_down()
             if not await _within(UNWINDING, owner.unwound):
-                owner.abandon()
                 return
         # The source, then the connection; both are cut when they take too long.
         plan = owner.link.plan
-        bound = 3 * plan.disconnect_timeout + 4 * (plan.kill_grace + UNWINDING)
-        if not await _within(bound, owner.released):
-            owner.abandon()
+        await _within(
+            3 * plan.disconnect_timeout + 4 * (plan.kill_grace + UNWINDING), owner.released
+        )
 
     async def _cut_pull(self) -> None:
-        """Cancel the pull, as soon as that loses nothing; for as long as unwinding may take."""
+        """Cancel the pull, as soon as that loses nothing."""
         owner, attempt = self._owner, self._attempt
-        with anyio.move_on_after(UNWINDING):
-            while not owner.unwound.is_set() and attempt.verdict is None:
-                if attempt.pull is not None and attempt.pull.cut() is Cut.SENT:
-                    return
-                await _within(_LOOK, owner.unwound)
+        while owner.is_pulling and not owner.unwound.is_set() and attempt.verdict is None:
+            if attempt.pull is not None and attempt.pull.cut() is Cut.SENT:
+                return
+            await _within(_LOOK, owner.unwound)
 
-    async def _tear_down(self) -> None:
-        """What ends a deaf stream (O6)."""
+    def _begin_to_tear_down(self) -> TearingDown | None:
+        """What ends a deaf stream (O6); None if its verdict has begun it."""
         attempt, plan = self._attempt, self._owner.link.plan
         if attempt.verdict is not None:
-            await attempt.torn_down()
-            return
+            return None
         tearing_down = TearingDown(
             attempt,
             self._loop,
@@ -81,7 +110,7 @@ class Warden:
             kill_grace=plan.kill_grace,
         )
         tearing_down.start(self._loop.spawn)
-        await tearing_down.finish()
+        return tearing_down
 
 
 async def _within(bound: float, event: anyio.Event) -> bool:

@@ -175,7 +175,7 @@ def _last_verdict(session: Session) -> Mark | None:
 def _state(session: Session, verdict: Mark | None) -> State:
     ends = session.of("attempt") or session.of("stream")
     last = ends[-1] if ends else None
-    is_well = last is None or last.facts.get("how") in ("ended", "completed", "left")
+    is_well = last is None or last.facts.get("how") in ("ended", "completed", "cancelled", "left")
     is_open = last is not None and last.end is None
     if verdict is not None:
         is_later = last is not None and (last.end is None or last.end > verdict.at)
