@@ -294,6 +294,13 @@ class ReplayDropped(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeysRepeated(Event):
+    """`dedupe_by` gave one key to several messages of one attempt: a replay cannot be told (R6)."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class GaveUp(Event):
     """No further attempt: `reason` is the error's `gave_up`. `escalate`: a person should know."""
 
@@ -471,6 +478,11 @@ def _trouble_with_sessions(event: Event) -> tuple[int, str] | None:
             return logging.ERROR, (
                 f"the task of attempt {event.attempt} does not end and was left behind; "
                 "the backend may be alive"
+            )
+        case KeysRepeated():
+            return logging.WARNING, (
+                f"dedupe_by gave one key to several messages of attempt {event.attempt}: keys must be "
+                "unique, or a replay cannot be told from new messages, and the turn is not retried"
             )
         case CloseFailed():
             return logging.WARNING, (

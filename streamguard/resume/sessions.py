@@ -193,7 +193,7 @@ def _check(opening: _Opening[Any], operator: Operator) -> None:
         return
     if opening.open is None and settings.open is None:
         raise TypeError(
-            f"{opening.stream!r} | {operator!r}: the stream is open already, and nobody knows how "
+            f"{opening.stream!r} | {operator!r}: the stream is open already, and there is no way "
             "to open it again. Write reconnecting_resume(open), or session(open) | ..."
         )
     if opening.open is not None and settings.open is not None:

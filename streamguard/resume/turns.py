@@ -359,7 +359,7 @@ class Turn(AsyncIterator[T]):
                 refused.gave_up = "circuit"
                 self._over = _Over(refused)
                 raise
-            why = f"the circuit breaker lets nobody try: {refused}"
+            why = f"no attempt may begin: {refused}"
             self._give_up(
                 self._failure,
                 GiveUp(
@@ -450,7 +450,8 @@ class Turn(AsyncIterator[T]):
         )
         if (permit := self._take_permit()) is not None:
             permit.failed(error_class, retry_after=pause)
-        decision = decide(self._state(owner, error_class, pause, settings), policy)
+        what = type(failure).__name__
+        decision = decide(self._state(owner, error_class, what, pause, settings), policy)
         if isinstance(decision, GiveUp):
             self._give_up(failure, decision)
         else:
@@ -460,6 +461,7 @@ class Turn(AsyncIterator[T]):
         self,
         owner: Owner[T],
         error_class: ErrorClass,
+        what: str,
         pause: float | None,
         settings: Reconnecting,
     ) -> State:
@@ -469,6 +471,8 @@ class Turn(AsyncIterator[T]):
         remaining = self._remaining()
         return State(
             error_class=error_class,
+            what=what,
+            keys_repeat=ledger.replay is not None and ledger.replay.repeats,
             retry_after=pause,
             tally=tally.reset() if ledger.turns_ended_well else tally,
             token=ledger.token,
@@ -534,11 +538,11 @@ class Turn(AsyncIterator[T]):
         raise failure
 
     def _tell_of_replay(self, owner: Owner[T]) -> None:
-        replay = self._ledger.replay
+        replay, tell = self._ledger.replay, self._conversation.hosting.tell
         if replay is not None and replay.dropped:
-            self._conversation.hosting.tell(
-                events.ReplayDropped, attempt=owner.point.attempt, messages=replay.dropped
-            )
+            tell(events.ReplayDropped, attempt=owner.point.attempt, messages=replay.dropped)
+        if replay is not None and replay.repeats:
+            tell(events.KeysRepeated, attempt=owner.point.attempt)
 
 
 def _mark(failure: BaseException, decision: GiveUp, attempts: tuple[Attempted, ...]) -> None:

@@ -35,12 +35,13 @@ NOTHING_SPENT: Final = Tally()
 class State:
     """What is known when an attempt has failed: all that `decide` needs.
 
-    `error_class`: what `RetryPolicy.classify` says of the error.
+    `error_class`: what `RetryPolicy.classify` says of the error. `what`: its name, for people.
     `retry_after`: what `retry_after` says of it, with the policy's `cap`.
     `tally`: what the session has spent so far.
     `token`: resumes the session; None if there is none, or it cannot be resumed.
     `tool_calls`: how many were begun in this turn, in all its attempts.
     `delivered`: how many messages of this turn the consumer got that it cannot give back.
+    `keys_repeat`: whether a replay cannot be told from new messages.
     `messages`, `lived`: how many messages the failed attempt brought, and how long it lasted.
     `productive`: seconds between its first and its last *new* progress; a replay is not new.
     `teardown_confirmed`: whether the old backend is certainly gone (D5).
@@ -51,11 +52,13 @@ class State:
     """
 
     error_class: ErrorClass
+    what: str = ""
     retry_after: float | None = None
     tally: Tally = NOTHING_SPENT
     token: str | None = None
     tool_calls: int = 0
     delivered: int = 0
+    keys_repeat: bool = False
     messages: int = 0
     lived: float = math.inf
     productive: float = 0.0
@@ -148,7 +151,7 @@ def _not_this_class(state: State, policy: RetryPolicy) -> GiveUp | None:
     if policy.backoff(error_class).retries == 0 and not error_class.is_transient:
         return _give_up("class", state, _WHY_NOT[error_class])
     if error_class is ErrorClass.UNKNOWN and (done := _done(state)):
-        why = f"nobody knows what it is, and {done}: another attempt might do them again"
+        why = f"the error is of no known kind, and {done}: another attempt might do that again"
         return _give_up("class", state, why)
     return None
 
@@ -174,19 +177,26 @@ def _not_safe(state: State) -> GiveUp | None:
     if not (state.teardown_confirmed or state.unconfirmed_allowed):
         why = "the old backend may still be alive, and two owners would corrupt the session"
         return _give_up("unsafe", state, why)
+    if state.keys_repeat:
+        why = (
+            "dedupe_by gave one key to several messages, so a replay could not be told from new "
+            "messages: give keys that are unique"
+        )
+        return _give_up("unsafe", state, why)
     if state.token is None and (done := _done(state)):
-        return _give_up("unsafe", state, f"{done} without session context")
+        why = f"{done} without session context, and a fresh start would repeat that"
+        return _give_up("unsafe", state, why)
     return None
 
 
 def _circuit_is_open(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
     if state.circuit == math.inf:
-        why = "the circuit breaker is shut until somebody calls reset()"
+        why = "the circuit breaker stays open until reset() is called"
         return _give_up("circuit", state, why, escalate=True)
     delay = _base_delay(state, policy, tally)
     if state.circuit_waits or state.circuit <= delay:
         return None
-    why = f"the circuit breaker lets nobody try for another {seconds(state.circuit)}"
+    why = f"the circuit breaker is open for another {seconds(state.circuit)}"
     return _give_up("circuit", state, why)
 
 
@@ -211,7 +221,7 @@ def _retry(state: State, policy: RetryPolicy, tally: Tally) -> Resume | Restart:
     delay = max(jittered, state.circuit)
     source = _delay_source(state, policy, tally, jittered)
     retry = tally.of(error_class) + 1
-    number = f"{error_class.value}: retry {retry} of {policy.backoff(error_class).retries}"
+    number = f"{_named(state)}: retry {retry} of {policy.backoff(error_class).retries}"
     when = f"in {seconds(delay)}" if delay else "at once"
     after = tally.retried(error_class)
     if token is None:
@@ -273,10 +283,16 @@ def _give_up(reason: GaveUp, state: State, why: str, *, escalate: bool = False) 
     error_class = state.error_class
     return GiveUp(
         reason=reason,
-        why=f"{error_class.value}: {why}",
+        why=f"{_named(state)}: {why}",
         error_class=error_class,
         escalate=escalate or error_class.needs_a_person,
     )
+
+
+def _named(state: State) -> str:
+    """What failed: the error by its name, and the class that its retries are counted in."""
+    word = state.error_class.value
+    return f"{state.what} (class {word})" if state.what else word
 
 
 def _count(number: int, noun: str) -> str:

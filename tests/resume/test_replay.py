@@ -15,7 +15,7 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
-from streamguard.events import ReplayDropped
+from streamguard.events import KeysRepeated, ReplayDropped
 from streamguard.resume.replay import Replay
 from streamguard.signals import SessionOpened
 from streamguard.testing import Script, done, fail, hang, message, opened, say
@@ -199,51 +199,131 @@ def test_a_type_that_nobody_reads_is_deduplicated_too(loop):
 
 
 @given(
-    st.lists(st.sampled_from("abc"), max_size=30),
+    st.lists(st.text("abc", max_size=4), max_size=30, unique=True),
     st.lists(st.integers(0, 30), max_size=4),
 )
-def test_keys_that_repeat_are_matched_in_their_order(said, cuts):
-    """R6: a message for each block may share its key with its neighbours."""
+def test_keys_are_matched_in_their_order(said, cuts):
+    """R6: whatever the attempts came to, nothing is lost and nothing comes twice."""
     replay = Replay(lambda each: each)
     got: list[str] = []
     for cut in [*cuts, len(said)]:
         replay.begin()
         got.extend(each for each in said[:cut] if not replay.drops(each))
     assert got == said
+    assert not replay.repeats
 
 
-@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12), st.data())
-def test_a_replay_that_begins_in_the_middle_is_no_other_one(said, data):
-    """R6: where keys repeat, it may have begun with any of them; what was said is all old."""
-    start = data.draw(st.integers(0, len(said) - 1))
+@given(st.lists(st.text("abc", max_size=4), min_size=1, max_size=12, unique=True), st.data())
+def test_a_replay_may_begin_in_the_middle(said, data):
+    """R6: a backend plays the end of it again, or nothing, and goes on."""
+    start = data.draw(st.integers(0, len(said)))
     replay = Replay(lambda each: each)
     replay.begin()
     assert not any(map(replay.drops, said))
     replay.begin()
-    again = [replay.drops(each) for each in said[start:]]
-    assert all(again[: len(said) - start])
+    assert all(map(replay.drops, said[start:]))
     assert not replay.drops("new")
+    assert not replay.repeats
 
 
-def test_where_a_replay_began_shows_later():
-    """R6: two runs begin alike; the one that goes on as the messages do is meant."""
-    replay = Replay(lambda each: each)
-    for attempt, expected in (("abacab", [False] * 6), ("acabx", [True] * 4 + [False])):
+def test_what_comes_in_another_order_has_diverged():
+    """R6: neither dropped nor delivered in silence."""
+    for again in ("ac", "bdb", "dab", "da"):
+        replay = Replay(lambda each: each)
         replay.begin()
-        assert [replay.drops(each) for each in attempt] == expected
+        assert not any(map(replay.drops, "abc"))
+        replay.begin()
+        with pytest.raises(ResumeDivergedError, match="must be unique"):
+            [replay.drops(each) for each in again]
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=12), st.lists(st.integers(0, 12), max_size=2))
+def test_a_key_that_comes_twice_in_one_attempt_is_no_replay(said, cuts):
+    """R6: nothing of that attempt is lost, and that keys repeat is known."""
+    replay = Replay(lambda each: each)
     replay.begin()
-    with pytest.raises(ResumeDivergedError, match="message 3 of this turn is now 'c'"):
-        [replay.drops(each) for each in "abca"]
+    assert not any(map(replay.drops, said))
+    assert replay.repeats == (len(set(said)) < len(said))
 
 
-def test_a_replay_of_one_key_only_takes_no_time_to_speak_of():
-    """R6: such as one that is the same for all of them."""
-    replay = Replay(lambda _each: "k")
+@pytest.mark.parametrize("key", [str, int], ids=["text", "cursor"])
+def test_a_key_that_comes_twice_while_a_replay_is_dropped(key):
+    """R6: the second one is a new message, whatever had its key before."""
+    replay = Replay(key)
+    replay.begin()
+    assert not any(map(replay.drops, "123"))
+    replay.begin()
+    assert [replay.drops(each) for each in "12322"] == [True] * 3 + [False] * 2
+    assert replay.repeats
+
+
+def test_keys_are_told_by_what_they_are():
+    """R6: not by their hashes, of which -1 and -2 have the same."""
+    assert hash(-1.0) == hash(-2.0)
+    replay = Replay(lambda each: each)
+    replay.begin()
+    assert not any(map(replay.drops, [0.5, -1.0]))
+    replay.begin()
+    assert [replay.drops(0.5), replay.drops(-1.0), replay.drops(-2.0)] == [True, True, False]
+    assert not replay.repeats
+
+
+def test_a_replay_of_very_many_takes_no_time_to_speak_of():
+    """R6"""
+    replay = Replay(lambda each: str(each))
     replay.begin()
     assert not any(replay.drops(each) for each in range(50_000))
     replay.begin()
     assert all(replay.drops(each) for each in range(50_000))
     assert not replay.drops("one more")
+
+
+@pytest.mark.parametrize("cut", [3, 4])
+@pytest.mark.parametrize("key_of", [lambda each: each.text, lambda each: len(each.text)])
+def test_a_session_whose_keys_repeat(loop, cut, key_of):
+    """R6, R3: it loses no message: once it would have to drop some, it gives up, and says why."""
+
+    async def main():
+        events, said = Events(), ["a", "b", "a", "b", "cc"]
+
+        @asynccontextmanager
+        async def open_(point):
+            rest = said[cut:] if point.attempt > 1 else said[:cut]
+            yield Script(*map(say, rest), fail(LOST) if point.attempt == 1 else done())
+
+        resume = reconnecting_resume(
+            dedupe_by=lambda each: key_of(each) if hasattr(each, "text") else None
+        )
+        got = []
+        async with session(open_) | idle_guard(60, observer=events) | resume as chat:
+            with pytest.raises(ConnectionError) as caught:
+                async for each in chat:
+                    got += [each.text] if hasattr(each, "text") else []
+        assert caught.value.gave_up == "unsafe"
+        assert "one key to several messages" in caught.value.__notes__[0]
+        assert len(events.of(KeysRepeated)) == 1
+        assert got == said[:cut]
+
+    loop.run(main)
+
+
+def test_keys_that_repeat_are_told_of_a_run_that_ends_well_too(loop):
+    """R6: before the first failure makes it matter."""
+
+    async def main():
+        events = Events()
+
+        @asynccontextmanager
+        async def open_(_point):
+            yield Script(say("a"), say("a"), done())
+
+        resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
+        async with session(open_) | idle_guard(60, observer=events) | resume as chat:
+            assert await texts(chat) == ["a", "a"]
+        [told] = events.of(KeysRepeated)
+        assert told.attempt == 1
+
+    loop.run(main)
 
 
 @given(st.lists(st.integers(0, 40), max_size=6))

@@ -86,10 +86,22 @@ def test_who_wanted_the_delay_is_said(known, delay, source):
 @pytest.mark.parametrize(
     ("done", "text"),
     [
-        ({"tool_calls": 3}, "3 tool calls occurred without session context"),
-        ({"tool_calls": 1, "delivered": 2}, "1 tool call occurred without session context"),
-        ({"delivered": 2}, "2 messages had been delivered without session context"),
-        ({"delivered": 1}, "1 message had been delivered without session context"),
+        (
+            {"tool_calls": 3},
+            "3 tool calls occurred without session context, and a fresh start would repeat that",
+        ),
+        (
+            {"tool_calls": 1, "delivered": 2},
+            "1 tool call occurred without session context, and a fresh start would repeat that",
+        ),
+        (
+            {"delivered": 2},
+            "2 messages had been delivered without session context, and a fresh start would repeat that",
+        ),
+        (
+            {"delivered": 1},
+            "1 message had been delivered without session context, and a fresh start would repeat that",
+        ),
     ],
 )
 def test_without_a_token_what_was_done_is_not_done_twice(done, text):
@@ -353,10 +365,10 @@ def test_the_wait_for_a_circuit_has_no_jitter_of_its_own():
 def test_giving_up_for_the_circuit_says_when_it_opens():
     """P3"""
     state = replace(IDLE, circuit=27.0)
-    assert decide(state).why == "idle: the circuit breaker lets nobody try for another 27 s"
+    assert decide(state).why == "idle: the circuit breaker is open for another 27 s"
     assert not decide(state).escalate
     shut = decide(replace(IDLE, circuit=math.inf, circuit_waits=True))
-    assert shut.why == "idle: the circuit breaker is shut until somebody calls reset()"
+    assert shut.why == "idle: the circuit breaker stays open until reset() is called"
     assert shut.escalate
 
 
@@ -466,3 +478,18 @@ def test_the_way_from_an_error_to_a_decision():
         error_class=policy.classify(error), retry_after=retry_after(error), token="session"
     )
     assert isinstance(decide(state, policy), Resume)
+
+
+def test_what_failed_is_named():
+    """3 a.m.: a tool that took too long is no "idle", though it is retried like one."""
+    state = State(error_class=ErrorClass.IDLE, what="ToolTimeoutError", tool_calls=2)
+    said = decide(state)
+    assert said.why.startswith("ToolTimeoutError (class idle): 2 tool calls occurred")
+
+
+def test_keys_that_repeat_are_not_safe():
+    """R6: with or without a token, what is played again could not be told from what is new."""
+    said = decide(State(error_class=ErrorClass.IDLE, token="s", keys_repeat=True))
+    assert isinstance(said, GiveUp)
+    assert said.reason == "unsafe"
+    assert "keys that are unique" in said.why
