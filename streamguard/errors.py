@@ -14,6 +14,7 @@
     ├── NotASignalError              a reader returned something else (also TypeError); reported only
     ├── ProcessExitedError           the backend's process died under the stream
     ├── ResumeDivergedError          a backend played again what it had said, but otherwise
+    ├── EarlierError                 what ended an attempt in another process, by name and text
     ├── LineError                    a line of a process cannot be given; .number .tail
     │   ├── LineTooLongError         it is longer than max_line
     │   └── InvalidLineError         it is no JSON object (also ValueError)
@@ -316,6 +317,29 @@ class ProcessExitedError(StreamGuardError):
 
 class ResumeDivergedError(StreamGuardError):
     """After a reconnect the backend played again what it had said before, but not the same."""
+
+
+class EarlierError(StreamGuardError):
+    """What ended an attempt in another process: its type's name, and its text, are all that is left.
+
+    It is the `reason` of a `ResumePoint` that was read from JSON, and is raised by nobody.
+    """
+
+    def __init__(self, type_name: str, text: str = "") -> None:
+        super().__init__(f"{type_name}: {text}" if text else type_name)
+        self.type_name = type_name
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EarlierError):
+            return NotImplemented
+        return (self.type_name, self.text) == (other.type_name, other.text)
+
+    def __hash__(self) -> int:
+        return hash((self.type_name, self.text))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.type_name, self.text)
 
 
 class LineError(StreamGuardError):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streamguard.breaker.breaker import Permit
     from streamguard.plan import Plan
     from streamguard.reading import Reporter
+    from streamguard.resume.points import ResumePoint
     from streamguard.resume.replay import Replay
 
 # What a consumer can act on: a delivery that cannot be taken back (gRPC calls it commitment).
@@ -43,11 +44,12 @@ class Ledger:
         self.token = token
         self.permit: Permit | None = None
         self._tools: set[str] = set()
-        self._delivered = 0
+        self._committed = 0
         self._heard = 0
         self._attempt: Attempt | None = None
         self._begun = 0.0
         self._asides = 0
+        self._last_aside = 0
         self._first_new: float | None = None
         self._last_new = 0.0
         self.failed: Failed | None = None
@@ -58,20 +60,25 @@ class Ledger:
         """Another attempt of the turn begins."""
         self._settle()
         self._attempt, self._begun = attempt, now
-        self._asides = 0
+        self._asides = self._last_aside = 0
         self._first_new = None
         self.failed = self.ended = None
         self.turns_ended_well = 0
         if self.replay is not None:
             self.replay.begin()
 
-    def carry(self, tool_calls: int, delivered: int) -> None:
-        """What was done before, on the same connection, would be lost with it."""
+    def carry(self, tool_calls: int, committed: int) -> None:
+        """What was done before: on the same connection, with which it would be lost, or elsewhere."""
         self._tools.update(f"carried {number}" for number in range(tool_calls))
-        self._delivered += delivered
+        self._committed += committed
+
+    def take_up(self, point: ResumePoint) -> None:
+        """The turn was begun elsewhere, and had come to this point."""
+        self.carry(point.tools_run, point.committed)
+        self._heard += point.heard
 
     def _settle(self) -> None:
-        self._delivered, self._heard = self.delivered, self._heard + self.messages
+        self._committed, self._heard = self.committed, self._heard + self.messages
         self._attempt = None
 
     # -- over the turn ---------------------------------------------------------------------
@@ -82,10 +89,15 @@ class Ledger:
         return len(self._tools)
 
     @property
-    def delivered(self) -> int:
+    def committed(self) -> int:
         """How many messages came that a consumer can act on, and that were no replay."""
         dropped = self.replay.dropped if self.replay is not None and self._attempt else 0
-        return self._delivered + self.messages - self._asides - dropped
+        return self._committed + self.messages - self._asides - dropped
+
+    @property
+    def ends_with_aside(self) -> bool:
+        """Whether a consumer cannot act on the latest message."""
+        return self._last_aside == self.messages
 
     @property
     def was_heard(self) -> bool:
@@ -127,6 +139,7 @@ class Ledger:
         if not any(isinstance(signal, _ACTS) for signal in signals):
             self._last_new = self._latest_new()
             self._asides += 1
+            self._last_aside = self.messages + 1  # it is counted when it has been read
         else:
             if self._first_new is None:
                 self._first_new = now

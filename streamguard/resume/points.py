@@ -5,7 +5,7 @@ Values only: nothing here runs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,14 +26,19 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class ResumePoint:
-    """Where a session stands: what `open` gets for each attempt.
+    """Where a session stands: what `open` gets for each attempt, and what can be kept.
 
-    `attempt`: its number in the session, from 1.
-    `prompt`: what is to be asked now; None if the stream speaks unasked.
+    `attempt`: its number in the session, from 1. Of a turn that is completed, the last one's.
+    `prompt`: what is to be asked now; None if the stream speaks unasked, or nothing is to be asked.
     `token`: resumes the session where the backend keeps its history; None for a fresh start.
     `cursor`: what `dedupe_by` said of the last message delivered in this turn; None if nothing.
     `reason`: what ended the attempt before; None for the first of a turn.
-    `tools_run`, `delivered`: tool calls begun, and messages delivered, in this turn so far.
+    `tools_run`: tool calls begun in this turn so far.
+    `delivered`: messages of this turn that its consumer has got: that its pulls have returned.
+    `committed`: those of them that it can act on, so that no fresh start takes them back.
+    `heard`: whether the backend has answered the prompt; a session that is resumed by its token is
+        then asked to continue instead.
+    `completed`: whether the turn has ended, so that nothing is asked again.
     `activity`: the session's live state, for what `open` makes to hold; None outside of `open`.
     """
 
@@ -44,12 +49,44 @@ class ResumePoint:
     reason: BaseException | None = None
     tools_run: int = 0
     delivered: int = 0
+    committed: int = 0
+    heard: bool = False
+    completed: bool = False
     activity: Activity | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_resumed(self) -> bool:
         """Whether there is a session to go on with."""
         return self.token is not None
+
+    def asking(self, prompt: str) -> ResumePoint:
+        """The point from which the session is asked this instead."""
+        if self.completed:
+            return ResumePoint(attempt=self.attempt + 1, prompt=prompt, token=self.token)
+        return replace(self, prompt=prompt, heard=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it but `activity`, as what `json.dumps` takes. It holds the prompt and the token.
+
+        Raises:
+            ConfigError: If the cursor is neither an int nor a str.
+        """
+        from streamguard.resume.written import written
+
+        return written(self)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any] | str | bytes) -> ResumePoint:
+        """What `as_json` gave, or its text, in this or another process.
+
+        Of `reason` the type's name and its text survive, as an `EarlierError`.
+
+        Raises:
+            ConfigError: If it is anything else, or of a version that is not known here.
+        """
+        from streamguard.resume.written import read
+
+        return read(said)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from streamguard.operators import Operator
 from streamguard.plan import Plan
 from streamguard.resume.hosting import Hosting
 from streamguard.resume.points import ResumePoint
+from streamguard.resume.replay import is_ordered
 from streamguard.resume.turns import Conversation, Turn
 from streamguard.teardown import outlast
 
@@ -56,7 +57,8 @@ def session(
 
         prompt: What is asked first.
 
-        point: Where an earlier session stood (`chat.point`), to go on from there.
+        point: Where an earlier session stood (`chat.point`), to go on from there: nothing is asked
+            again that was answered, and nothing begun again that cannot be taken back.
     """
     if not callable(open):
         raise TypeError(
@@ -70,11 +72,7 @@ def session(
             f"session(point={point!r}): pass a ResumePoint, such as chat.point, or "
             "ResumePoint(token=...)"
         )
-    return Session(
-        _Opening(
-            open=open, start=replace(start, prompt=start.prompt if prompt is None else prompt)
-        )
-    )
+    return Session(_Opening(open=open, start=start if prompt is None else start.asking(prompt)))
 
 
 def _check_prompt(prompt: object) -> None:
@@ -187,6 +185,19 @@ class Session(Generic[T]):
         return await block.leave(exc)
 
 
+def _check_cursor(start: ResumePoint, plan: Plan) -> None:
+    """A cursor without an order is known only where all that was delivered before it is."""
+    settings, cursor = plan.reconnecting, start.cursor
+    if settings is None or settings.dedupe_by is None or cursor is None or is_ordered(cursor):
+        return
+    raise ConfigError(
+        f"session(point=...): its cursor {cursor!r} has no order, so what the backend plays again could "
+        "not be told from what is new, in another session than the one that got it. Let dedupe_by "
+        "give an int that grows; or, if the backend plays nothing again, go on from "
+        "dataclasses.replace(point, cursor=None)"
+    )
+
+
 def _check(opening: _Opening[Any], operator: Operator) -> None:
     settings = operator.plan.reconnecting
     if settings is None:
@@ -206,9 +217,9 @@ def _check(opening: _Opening[Any], operator: Operator) -> None:
 class Chat(AsyncIterable[T]):
     """An entered session: iterate it for the first prompt, `ask` it for each further one."""
 
-    def __init__(self, conversation: Conversation[T], prompt: str | None) -> None:
+    def __init__(self, conversation: Conversation[T]) -> None:
         self._conversation = conversation
-        self._first = Turn(conversation, prompt)
+        self._first = Turn(conversation, conversation.point.prompt, given=conversation.point)
 
     def __repr__(self) -> str:
         return f"<Chat {self._conversation.hosting.activity!r}>"
@@ -229,7 +240,11 @@ class Chat(AsyncIterable[T]):
 
     @property
     def point(self) -> ResumePoint:
-        """Where the session stands: kept, it lets another one go on from here."""
+        """Where the session stands: kept, it lets another one go on from here.
+
+        It tells what the consumer has got, the message at hand included: keep it when you are done
+        with that.
+        """
         return self._conversation.latest_point()
 
 
@@ -260,6 +275,7 @@ class _Block(Generic[T]):
             started=loop.clock(),
         )
         start = self._opening.start
+        _check_cursor(start, plan)
         if plan.reconnecting is not None and isinstance(plan.reconnecting.prompt, str):
             plan.reconnecting.prompt_for(
                 start, activity.labels
@@ -282,7 +298,7 @@ class _Block(Generic[T]):
             self._scope = anyio.CancelScope()
             self._scope.__enter__()
             loop.timekeeper.put(self, hosting.started + limits.total)
-        return Chat(self._conversation, start.prompt)
+        return Chat(self._conversation)
 
     # -- `total`, which may strike while the consumer works (O5) -----------------------------
 

@@ -41,6 +41,11 @@ class Slot(Generic[T]):
         self._item: T | _Empty = _EMPTY
         self._asked, self._came = loop.bell(), loop.bell()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether an item is there that its consumer has not taken."""
+        return self._item is not _EMPTY
+
     # -- the consumer's side ---------------------------------------------------------------
 
     async def ready(self) -> bool:

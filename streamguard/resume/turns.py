@@ -26,6 +26,7 @@ from streamguard.resume.ledger import Ledger
 from streamguard.resume.owner import Owner
 from streamguard.resume.points import ResumePoint
 from streamguard.resume.replay import Replay
+from streamguard.resume.settings import Reconnecting
 from streamguard.retry.classes import ErrorClass, class_named
 from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide
 from streamguard.retry.policy import RetryPolicy, Tally
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
     from streamguard.plan import Plan
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.points import Opener
-    from streamguard.resume.settings import KeepAlive, Reconnecting
+    from streamguard.resume.settings import KeepAlive
     from streamguard.retry.decision import Decision
 
 T = TypeVar("T")
+_NOWHERE: Final = ResumePoint()
 _ASKED_SINCE: Final = (
     "this turn was left before its end, and another prompt was asked since: iterate a turn to its "
     "end, or leave it for good"
@@ -88,8 +90,8 @@ class Conversation(Generic[T]):
         self.owner: Owner[T] | None = None
         self.turn: Turn[T] | None = None
         self.tally = Tally()
-        self.point = point
-        self.attempts = point.attempt - 1
+        self.point = self.start = point
+        self.attempts = point.attempt if point.completed else point.attempt - 1
         # What the connection's earlier turns have done, which a fresh start would not know.
         self.is_closed = False
         self.carried: tuple[int, int] = (0, 0)
@@ -151,31 +153,30 @@ class Conversation(Generic[T]):
 class Turn(AsyncIterator[T]):
     """The messages of one prompt. Made by a chat; pulled by one task at a time."""
 
-    def __init__(self, conversation: Conversation[T], prompt: str | None) -> None:
+    def __init__(
+        self, conversation: Conversation[T], prompt: str | None, given: ResumePoint = _NOWHERE
+    ) -> None:
         self._conversation = conversation
         self._prompt = prompt
         settings = conversation.reconnecting
         key_of = settings.dedupe_by if settings is not None else None
+        self._given_cursor = given.cursor
         self._ledger = Ledger(
-            Replay(key_of, self._given_cursor) if key_of is not None else None,
-            conversation.point.token,
+            Replay(key_of, given.cursor) if key_of is not None else None, conversation.point.token
         )
+        self._ledger.take_up(given)
         self._owner: Owner[T] | None = None
-        self._over: _Over | None = None
+        self._has_completed = given.completed
+        self._over: _Over | None = _Over() if given.completed else None
+        self._taken = given.delivered
         self._has_begun = False
         self._was_cancelled = False
         self.is_pulled = False
         self._failed: list[Attempted] = []
-        self._failure: BaseException | None = None
+        self._failure = given.reason
         # What the next attempt is to begin with, and when.
         self._next_point: ResumePoint | None = None
         self._not_before = -float("inf")
-
-    @property
-    def _given_cursor(self) -> Hashable | None:
-        """Where the session was said to stand, for its first turn."""
-        conversation = self._conversation
-        return conversation.point.cursor if conversation.owner is None else None
 
     def __repr__(self) -> str:
         state = "over" if self._over else "under way" if self._has_begun else "not begun"
@@ -214,6 +215,7 @@ class Turn(AsyncIterator[T]):
         self.is_pulled = True
         try:
             if await owner.slot.ready():
+                self._taken += 1
                 return owner.slot.take()
         except BaseException:
             self._left_waiting(owner)
@@ -243,6 +245,7 @@ class Turn(AsyncIterator[T]):
                     raise self._over.error
                 owner = self._owner or await self._begin_attempt()
                 if await self._is_ready(owner):
+                    self._taken += 1
                     return owner.slot.take()
                 self._owner = None
                 if self._over is None:  # else it was left, or its block was, by another task
@@ -265,17 +268,46 @@ class Turn(AsyncIterator[T]):
         owner.left_waiting()
 
     @property
+    def cursor(self) -> Hashable | None:
+        """The key of the last message that this turn's consumer has got; None without `dedupe_by`.
+
+        Cheap enough to be asked for each message.
+        """
+        replay = self._ledger.replay
+        if replay is None:
+            return self._given_cursor
+        return replay.cursor_before if self._has_untaken else replay.cursor
+
+    @property
+    def _has_untaken(self) -> bool:
+        """Whether a message has come that the consumer has not got: it may never get it."""
+        return self._owner is not None and self._owner.slot.is_full
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the turn has ended, and its consumer has got all of it."""
+        if self._has_completed or self._owner is None or self._has_untaken:
+            return self._has_completed
+        attempt = self._owner.attempt
+        return self._ledger.is_completed and attempt is not None and attempt.verdict is None
+
+    @property
     def point(self) -> ResumePoint:
-        """Where the turn stands: what the next attempt would be given."""
-        ledger = self._ledger
+        """Where the turn stands: what the next attempt would be given, if there is to be one."""
+        ledger, attempts = self._ledger, self._conversation.attempts
+        is_completed = self.is_completed
+        untaken = self._has_untaken and not ledger.ends_with_aside
         return ResumePoint(
-            attempt=self._conversation.attempts + 1,
-            prompt=self._prompt,
+            attempt=attempts if is_completed else attempts + 1,
+            prompt=None if is_completed else self._prompt,
             token=ledger.token,
-            cursor=ledger.replay.cursor if ledger.replay is not None else None,
-            reason=self._failure,
+            cursor=self.cursor,
+            reason=None if is_completed else self._failure,
             tools_run=ledger.tool_calls,
-            delivered=ledger.delivered,
+            delivered=self._taken,
+            committed=ledger.committed - untaken,
+            heard=ledger.was_heard,
+            completed=is_completed,
         )
 
     def supersede(self, error: BaseException | None = None) -> None:
@@ -292,6 +324,8 @@ class Turn(AsyncIterator[T]):
         conversation = self._conversation
         if not self._has_begun:
             self._take_over()
+        if conversation.owner is None:
+            self._refuse_what_is_unsafe()
         if not self._can_reuse():
             await conversation.make_way()
         if self._not_before > conversation.hosting.loop.clock():
@@ -338,8 +372,38 @@ class Turn(AsyncIterator[T]):
         return owner
 
     def _first_point(self) -> ResumePoint:
-        token = self._conversation.point.token
-        return ResumePoint(prompt=self._prompt, token=token, cursor=self._given_cursor)
+        """Where the turn begins, or goes on if it was begun in another session."""
+        point = self.point
+        if not (point.heard and point.is_resumed):
+            return point
+        settings = self._conversation.reconnecting or Reconnecting()
+        return replace(point, prompt=self._resume_prompt(point, settings))
+
+    def _refuse_what_is_unsafe(self) -> None:
+        """What was begun in another session, and cannot be resumed, is not begun again (R3)."""
+        conversation = self._conversation
+        start, settings = conversation.start, conversation.reconnecting
+        if start.is_resumed or start.completed or not (start.tools_run or start.committed):
+            return
+        if settings is not None and settings.dedupe_by is not None:
+            return
+        done = (
+            f"{start.tools_run} tool call{'s' * (start.tools_run != 1)} occurred"
+            if start.tools_run
+            else f"{start.committed} message{'s' * (start.committed != 1)} had been delivered"
+        )
+        why = (
+            f"this session cannot go on from its point: {done} without session context (there is "
+            "no token), and a fresh start would repeat that. See what was done and undo it, then start a "
+            "session without point="
+        )
+        refused = StreamGuardError(why, activity=conversation.hosting.activity)
+        refused.gave_up = "unsafe"
+        self._over = _Over(refused)
+        conversation.hosting.tell(
+            events.GaveUp, reason="unsafe", why=why, error=refused, escalate=True
+        )
+        raise refused
 
     async def _ask_breaker(self) -> None:
         settings = self._conversation.reconnecting
@@ -412,7 +476,8 @@ class Turn(AsyncIterator[T]):
                 )
             else:
                 permit.released()
-        self._conversation.carried = (self._ledger.tool_calls, self._ledger.delivered)
+        self._conversation.carried = (self._ledger.tool_calls, self._ledger.committed)
+        self._has_completed = True
         self._over = _Over()
 
     @property
@@ -425,7 +490,7 @@ class Turn(AsyncIterator[T]):
         return permit
 
     def _fail(self, failure: BaseException) -> None:
-        self._over = _Over(failure)
+        self._over, self._failure = _Over(failure), failure
         if (permit := self._take_permit()) is not None:
             failed, policy = self._ledger.failed, self._policy
             permit.failed(
@@ -478,7 +543,7 @@ class Turn(AsyncIterator[T]):
             token=ledger.token,
             # What a backend plays again is not done again.
             tool_calls=0 if replays else ledger.tool_calls,
-            delivered=0 if replays else ledger.delivered,
+            delivered=0 if replays else ledger.committed,
             messages=ledger.messages,
             lived=ledger.lived(owner.ended_at),
             productive=ledger.productive,
@@ -525,7 +590,7 @@ class Turn(AsyncIterator[T]):
 
     def _give_up(self, failure: BaseException, decision: GiveUp) -> None:
         """Raise what ended the last attempt, as it is, and with what was decided on it."""
-        self._over = _Over(failure)
+        self._over, self._failure = _Over(failure), failure
         if decision.error_class is not ErrorClass.NEVER or isinstance(failure, Exception):
             _mark(failure, decision, tuple(self._failed))
         self._conversation.hosting.tell(

@@ -207,7 +207,7 @@ def test_a_session_begins_where_another_ended(loop):
         async with session(backend.open, prompt="one") as chat:
             await texts(chat)
             kept = chat.point
-        assert (kept.token, kept.attempt, kept.delivered) == ("s-1", 2, 2)
+        assert (kept.token, kept.attempt, kept.delivered) == ("s-1", 1, 3)
         async with session(backend.open, prompt="two", point=kept) as chat:
             assert await texts(chat) == ["b"]
         assert backend.points[1] == ResumePoint(attempt=2, prompt="two", token="s-1")
@@ -506,7 +506,7 @@ def test_decided_before_anything_is_reset(loop):
     [
         ("Continue.", "Continue."),
         ("Go on with {issue}, attempt {attempt}.", "Go on with 7, attempt 2."),
-        (lambda point: f"{point.tools_run} tools, {point.delivered} seen", "1 tools, 2 seen"),
+        (lambda point: f"{point.tools_run} tools, {point.delivered} seen", "1 tools, 3 seen"),
     ],
 )
 def test_the_resume_prompt(loop, prompt, asked):
