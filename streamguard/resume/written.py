@@ -1,9 +1,8 @@
-"""A `ResumePoint` as JSON, for another process to go on from. Strict: what is not understood is refused.
+"""A `ResumePoint` as JSON, for another process. Strict: what is not understood is refused.
 
-version     1
-attempt, prompt, token, cursor, tools_run, delivered, committed, heard, completed
-            as the point has them; a cursor is an int, a text or null
-reason      null, or {"type": the error's name, "text": its words}
+`version` is 1. `attempt`, `prompt`, `token`, `cursor`, `tools_run`, `delivered`, `committed`, `heard` and
+`completed` are as the point has them; a cursor is an int, a text or null. `reason` is null or
+`{"type": the error's name, "text": its words}`.
 """
 
 from __future__ import annotations
@@ -73,7 +72,8 @@ def _fields_of(said: object) -> Mapping[str, Any]:
     if not isinstance(said, Mapping):
         raise ConfigError(f"this is no ResumePoint: {type(said).__name__}, and no JSON object")
     fields = cast("Mapping[str, Any]", said)
-    if (version := fields.get("version")) != VERSION or isinstance(version, bool):
+    version: object = fields.get("version")
+    if not (_is_int(version) and version == VERSION):
         raise ConfigError(
             f"this is no ResumePoint of version {VERSION}, which is the one known here: its version "
             f"is {version!r}"
@@ -84,19 +84,18 @@ def _fields_of(said: object) -> Mapping[str, Any]:
 
 
 def _read_error(fields: Mapping[str, Any]) -> EarlierError | None:
-    reason: Any = fields["reason"]
-    if reason is None:
+    said: object = fields["reason"]
+    if said is None:
         return None
-    is_one = (
-        isinstance(reason, Mapping)
-        and cast("Mapping[str, Any]", reason).keys() == {"type", "text"}
-        and all(isinstance(text, str) for text in cast("Mapping[str, Any]", reason).values())
-    )
+    _expect(fields, "reason", isinstance(said, Mapping), "null or {type, text}")
+    reason = cast("Mapping[str, object]", said)
+    name, text = reason.get("type"), reason.get("text")
+    is_one = len(reason) == 2 and isinstance(name, str) and isinstance(text, str)
     _expect(fields, "reason", is_one, "null or {type, text}")
-    return EarlierError(reason["type"], reason["text"])
+    return EarlierError(str(name), str(text))
 
 
-def _expect(fields: Mapping[str, Any], name: str, is_right: bool, what: str) -> None:  # noqa: FBT001 - it is what was found
+def _expect(fields: Mapping[str, Any], name: str, is_right: bool, what: str) -> None:
     if not is_right:
         raise ConfigError(
             f"this is no ResumePoint: {name} is {fields[name]!r}, and must be {what}"

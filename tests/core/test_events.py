@@ -27,6 +27,7 @@ from streamguard.events import (
     HoldOver,
     InterruptFailed,
     Interrupting,
+    KeysRepeated,
     LoopStalled,
     OwnerAbandoned,
     ProcessAdopted,
@@ -500,6 +501,15 @@ def raised(error):
             {"attempt": 2, "messages": 7},
             "DEBUG",
             "a: attempt 2 played 7 messages again, now dropped",
+        ),
+        (
+            KeysRepeated,
+            {"attempt": 2},
+            "WARNING",
+            (
+                "a: dedupe_by gave one key to several messages of attempt 2: keys must be unique, or "
+                "a replay cannot be told from new messages, and the turn is not retried"
+            ),
         ),
         (
             GaveUp,
