@@ -216,7 +216,7 @@ class CircuitBreaker:
         if store is not None and clock is not None:
             raise ConfigError("clock= belongs to the store: give it there, or leave store= out")
         self.key = key
-        self.on_open = on_open
+        self.on_open: OnOpen | None = on_open
         self._rules = Rules(
             open_after=open_after,
             pause=pause,

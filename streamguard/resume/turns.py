@@ -36,7 +36,7 @@ from streamguard.signals import Failed
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from streamguard.breaker.breaker import Permit
+    from streamguard.breaker.breaker import OnOpen, Permit
     from streamguard.plan import Plan
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.points import Opener
@@ -173,7 +173,8 @@ class Turn(AsyncIterator[T]):
         self._was_cancelled = False
         self.is_pulled = False
         self._failed: list[Attempted] = []
-        self._failure = given.reason
+        self._failure: BaseException | None = None
+        self._reason_given = given.reason
         # What the next attempt is to begin with, and when.
         self._next_point: ResumePoint | None = None
         self._not_before = -float("inf")
@@ -302,7 +303,7 @@ class Turn(AsyncIterator[T]):
             prompt=None if is_completed else self._prompt,
             token=ledger.token,
             cursor=self.cursor,
-            reason=None if is_completed else self._failure,
+            reason=None if is_completed else self._failure or self._reason_given,
             tools_run=ledger.tool_calls,
             delivered=self._taken,
             committed=ledger.committed - untaken,
@@ -409,14 +410,14 @@ class Turn(AsyncIterator[T]):
         settings = self._conversation.reconnecting
         if settings is None or settings.breaker is None or self._ledger.permit is not None:
             return
+        # Who has a retry left waits for the pause, and for whoever probes. Who has not begun may have
+        # been told not to.
+        on_open: OnOpen = "wait"
+        if self._failure is None and settings.breaker.on_open is not None:
+            on_open = settings.breaker.on_open
         try:
             self._ledger.permit = await settings.breaker.acquire(
-                within=max(0.0, self._remaining()),
-                # Who has a retry left waits for the pause, and for whoever probes. Who has not
-                # begun may have been told not to.
-                on_open="wait"
-                if self._failure is not None
-                else settings.breaker.on_open or "wait",
+                within=max(0.0, self._remaining()), on_open=on_open
             )
         except CircuitOpenError as refused:
             if self._failure is None:

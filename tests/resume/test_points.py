@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamguard import (
+    CircuitBreaker,
+    CircuitOpenError,
     ConfigError,
     EarlierError,
     IdleTimeoutError,
@@ -447,3 +449,23 @@ def test_another_process_goes_on(tmp_path, token):
         assert run() == ([], "done")
     else:
         assert run() == ([], "unsafe")
+
+
+def test_a_circuit_that_is_open_when_a_kept_session_begins(loop):
+    """P3: it is what the consumer hears, and not what ended the attempt in the other process."""
+
+    async def main():
+        kept = await _point_after(Script(opened("s"), say("a"), hang()))
+        assert kept.reason.type_name == "IdleTimeoutError"
+        breaker = CircuitBreaker(clock=anyio.current_time, on_open="raise")
+        breaker.isolate()
+        backend = Backend([Script(done())])
+        resume = reconnecting_resume(breaker=breaker)
+        async with session(backend.open, point=kept) | idle_guard(60) | resume as chat:
+            for _ in range(2):
+                with pytest.raises(CircuitOpenError):
+                    await texts(chat)
+            assert chat.point.reason == kept.reason
+        assert backend.points == []
+
+    loop.run(main)
