@@ -417,13 +417,13 @@ def _with(schedule: Schedule, path: tuple[Any, ...], value: Any) -> Schedule:
 # -- cases that are kept ------------------------------------------------------------------
 
 
-def kept(name: str) -> list[tuple[str, Schedule]]:
-    """The kept cases of a subject: what once failed, by the file's name."""
+def kept(name: str) -> list[tuple[str, Schedule, str]]:
+    """The kept cases of a subject: what once failed, by the file's name, and why it still does."""
     found = []
     for file in sorted(CASES.glob("*.json")):
         case = json.loads(file.read_text())
         if name in case["subjects"]:
-            found.append((file.stem, case["schedule"]))
+            found.append((file.stem, case["schedule"], case.get("open", "")))
     return found
 
 

@@ -692,9 +692,10 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
         "swallows",
         "raises",
     )
-    if run.native and run.sent and run.end != "cancelled" and not swallows:
-        if run.at > (run.sent_at or 0.0):
-            yield Complaint("swallowed", f"a native cancel at {run.sent_at}: {run.end}")
+    sent_at = run.sent_at if run.native and not swallows else None
+    # One that comes as the last thing reaches what is awaited next.
+    if sent_at is not None and run.end != "cancelled" and run.at > sent_at:
+        yield Complaint("swallowed", f"a native cancel at {sent_at}: {run.end}")
     disturbed = outer[0] != "none" or schedule["patience"][0] != "none"
     if disturbed and schedule["on_cancel"] != ["unwinds"]:
         return  # what the source makes of somebody else's cancel is not foreseen
@@ -724,7 +725,7 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     # a source says that has swallowed our cancel.
     yields_on = schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] == "swallows"
     went_on = yields_on and any(at >= first.at for _, at in run.delivered)
-    comes_first = outer[0] == "none" or outer[1] > first.at
+    comes_first = first.is_certain and (outer[0] == "none" or outer[1] > first.at)
     impatient = schedule["patience"][0] != "none"
     if (
         run.end == "end"

@@ -62,6 +62,7 @@ class Struck(NamedTuple):
 
     limits: tuple[str, ...]
     at: float
+    is_certain: bool = True  # however ties go
 
 
 @dataclass
@@ -564,13 +565,14 @@ def undisturbed(schedule: dict[str, Any], form: str, *, native: bool) -> list[Ou
 def struck(schedule: dict[str, Any], form: str, *, native: bool) -> Struck | None:
     """The limits that are reached first, were it not for anything from outside; which, and when."""
     alone = {**schedule, "outer": ["none"], "patience": ["none", 0]}
-    found: list[Struck] = []
-    for strikes_first, asides_late in itertools.product((False, True), repeat=2):
-        life = Life(alone, form, native, Ties("last", asides_late, strikes_first))
+    lives = [
+        Life(alone, form, native, Ties("last", asides_late, strikes_first))
+        for strikes_first, asides_late in itertools.product((False, True), repeat=2)
+    ]
+    for life in lives:
         life.live()
-        if life.struck is not None:
-            found.append(life.struck)
+    found = [life.struck for life in lives if life.struck is not None]
     if not found:
         return None
-    first = min(each.at for each in found)
-    return Struck(tuple({limit for each in found for limit in each.limits}), first)
+    limits = {limit for each in found for limit in each.limits}
+    return Struck(tuple(limits), min(each.at for each in found), len(found) == len(lives))

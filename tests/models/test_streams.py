@@ -15,7 +15,7 @@ from tests.models import explorer
 from tests.models.streams import SUBJECTS
 
 MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
-SCHEDULES = 20_000 if MORE else 100
+SCHEDULES = 3_000 if MORE else 100
 SEED = str(int(time.time())) if MORE else "1"
 CASES = [(subject, case) for subject in SUBJECTS for case in explorer.kept(subject.name)]
 
@@ -30,9 +30,12 @@ def test_random_schedules(subject, loop):
 
 
 @pytest.mark.parametrize(
-    ("subject", "case"), CASES, ids=lambda part: getattr(part, "name", part[0])
+    ("subject", "case"), CASES, ids=lambda part: part[0] if isinstance(part, tuple) else part.name
 )
-def test_kept_cases(subject, case, loop):
-    """What once failed, on every loop."""
-    _, schedule = case
-    assert not explorer.try_one(subject, loop.name, schedule)
+def test_kept_cases(subject, case, loop, request):
+    """What once failed, on every loop. What still fails says why it is not mended yet."""
+    _, schedule, still_open = case
+    if still_open:
+        request.applymarker(pytest.mark.xfail(reason=still_open, strict=False))
+    complaints = explorer.try_one(subject, loop.name, schedule)
+    assert not complaints
