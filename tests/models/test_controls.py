@@ -1,0 +1,189 @@
+"""Controls: with an old fault put back, the explorer finds it.
+
+Each control is a patch that takes one cure away, and what the explorer then complains of. It begins
+at the schedule that finds it, to save time; `STREAMGUARD_EXPLORE=minutes` begins at the first.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from streamguard import attempt, teardown, watch
+from streamguard.attempt import Attempt
+from streamguard.loops import Cut, _asyncio, timekeeper
+from streamguard.testing import clocks
+from tests.models import explorer
+from tests.models.streams import SUBJECTS
+
+MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
+FORMS = {subject.name: subject for subject in SUBJECTS}
+
+
+@dataclass(frozen=True)
+class Control:
+    """One fault."""
+
+    name: str
+    put_back: Callable[[pytest.MonkeyPatch], None]
+    form: str
+    loop: str
+    kinds: frozenset[str]
+    found_at: int
+    among: Callable[[explorer.Schedule], bool] = lambda _: True
+
+
+def alarm_covers_nobody(patch: pytest.MonkeyPatch) -> None:
+    """An alarm that rang while nobody waited was taken for one that covers the next wait."""
+    judges = Attempt._judges
+
+    def old(self: Any, now: float) -> bool:
+        steady, self.watch.steady = self.watch.steady, False
+        is_due = judges(self, now)
+        if not is_due and self.entry is not None:
+            self.watch.steady = steady
+        return is_due
+
+    patch.setattr(Attempt, "_judges", old)
+
+
+def dropped_ones_are_called(patch: pytest.MonkeyPatch) -> None:
+    """A sleeper that had been dropped was still called, and a cut asked not whether anybody waits."""
+
+    def cut(self: Any, *, force: bool = False) -> Cut:
+        self._waits = True
+        return as_it_is(self, force=force)
+
+    as_it_is = _asyncio.AsyncioParking.cut
+    patch.setattr(_asyncio.AsyncioParking, "cut", cut)
+
+    def old(self: Any, curious: Any) -> None:
+        for sleeper, _ in curious:
+            now = self._clock()
+            try:
+                sleeper.on_confirmed(now)
+            except Exception as error:
+                self._failed(sleeper, error, now)
+
+    patch.setattr(timekeeper.Timekeeper, "_confirm", old)
+
+
+def flushed_cancels_are_foreign(patch: pytest.MonkeyPatch) -> None:
+    """The cancel that a source lets go on after a message was taken for the caller's."""
+    patch.setattr(Attempt, "is_our_cut", lambda *_: False)
+
+
+def deaf_pulls_are_cut_once(patch: pytest.MonkeyPatch) -> None:
+    """What swallowed our cancel was never cancelled again."""
+    steps = {**attempt._STEPS}
+    for do in (attempt.Do.CANCEL_AGAIN, attempt.Do.AWAIT_END):
+        steps[do] = lambda _: None
+    patch.setattr(attempt, "_STEPS", steps)
+
+
+def deaf_closes_are_cut_once(patch: pytest.MonkeyPatch) -> None:
+    """So it was with a close that is past its bound."""
+
+    def old(self: Any, now: float) -> None:
+        self._looks += 1
+        cut = self._parking.cut()
+        self.was_cut = self.was_cut or cut is Cut.SENT
+        if cut is not Cut.SENT:
+            self._loop.timekeeper.put(self, now + 0.05)
+
+    patch.setattr(teardown.Bounded, "on_confirmed", old)
+
+
+def turns_start_late(patch: pytest.MonkeyPatch) -> None:
+    """Time before a turn began was taken for a stall."""
+    decidable = watch.Watch._decidable
+
+    def old(self: Any, due: Any) -> float:
+        began, self._turn_started = self._turn_started, None
+        try:
+            return decidable(self, due)
+        finally:
+            self._turn_started = began
+
+    patch.setattr(watch.Watch, "_decidable", old)
+
+
+def stalls_move_all_limits(patch: pytest.MonkeyPatch) -> None:
+    """A stall of one limit put off the others, too."""
+    decidable = watch.Watch._decidable
+
+    def old(self: Any, due: Any) -> float:
+        when = decidable(self, due)
+        if due.limit == "total":
+            return when
+        return max(when, *(each.until for each in self._noticed.values()), -math.inf)
+
+    patch.setattr(watch.Watch, "_decidable", old)
+
+
+def waits_begin_again(patch: pytest.MonkeyPatch) -> None:
+    """A wait that was announced again was a new one."""
+    announce = watch.Watch._announce
+
+    def old(self: Any, signal: Any, now: float, wall: float) -> None:
+        if watch._Announced(signal.id) not in self._holds:
+            self._waits = watch._NO_WAITS
+        self._stir(now)
+        announce(self, signal, now, wall)
+
+    patch.setattr(watch.Watch, "_announce", old)
+
+
+def nobody_lets_go(patch: pytest.MonkeyPatch) -> None:
+    """A bare stream that was cancelled or left stayed live until it was collected."""
+    patch.setattr(Attempt, "let_go", lambda *_: None)
+
+
+CONTROLS = [
+    Control("1", alarm_covers_nobody, "block", "asyncio", frozenset({"outcome", "when"}), 741),
+    Control("2", dropped_ones_are_called, "bare", "asyncio", frozenset({"afterwards"}), 48),
+    Control(
+        "3",
+        dropped_ones_are_called,
+        "block",
+        "asyncio",
+        frozenset({"afterwards"}),
+        48,
+        lambda schedule: schedule["on_close"] == ["none"],
+    ),
+    Control("4", dropped_ones_are_called, "bare", "asyncio", frozenset({"cancelling"}), 27),
+    Control("5", flushed_cancels_are_foreign, "bare", "trio", frozenset({"invented"}), 167),
+    Control("5", flushed_cancels_are_foreign, "block", "trio", frozenset({"missed"}), 167),
+    Control("7", deaf_pulls_are_cut_once, "block", "trio", frozenset({"late"}), 108),
+    Control("7 (close)", deaf_closes_are_cut_once, "bare", "uvloop", frozenset({"late"}), 389),
+    Control("12", turns_start_late, "block", "asyncio", frozenset({"when", "outcome"}), 2648),
+    Control("13", stalls_move_all_limits, "bare", "asyncio", frozenset({"outcome", "when"}), 2648),
+    Control("15", waits_begin_again, "block", "asyncio", frozenset({"outcome", "late"}), 478),
+    Control("18", nobody_lets_go, "bare", "trio", frozenset({"status"}), 0),
+]
+
+
+def found(control: Control, first: int, schedules: int) -> int | None:
+    """The first schedule that complains of the fault."""
+    subject = FORMS[control.form]
+    for start in range(first, first + schedules, explorer.BATCH):
+        names = [f"1:{i}" for i in range(start, min(start + explorer.BATCH, first + schedules))]
+        drawn = [(name, subject.draw(explorer.seeded(name))) for name in names]
+        drawn = [(name, schedule) for name, schedule in drawn if control.among(schedule)]
+        for name, _, complaints in explorer.try_all(subject, control.loop, drawn):
+            if control.kinds & {complaint.kind for complaint in complaints}:
+                return int(name.partition(":")[2])
+    return None
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda c: f"{c.name}-{c.form}-{c.loop}")
+def test_control(control, monkeypatch):
+    monkeypatch.setattr(clocks, "UNANNOUNCED_THREADS", 0.01)
+    control.put_back(monkeypatch)
+    first = 0 if MORE else control.found_at
+    assert found(control, first, 20_000 if MORE else 1) is not None
