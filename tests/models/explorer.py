@@ -148,7 +148,9 @@ class _Heard(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if "failed when its time had come" in record.msg:
-            self.failures.append(record.getMessage() + f" ({record.exc_info})")
+            error = record.exc_info[1] if record.exc_info else None
+            where = "".join(traceback.format_exception(error)[-4:])
+            self.failures.append(f"{record.getMessage()}: {where}")
 
 
 @contextmanager

@@ -1,0 +1,548 @@
+"""What the contract says of one guarded stream, the slow way: an oracle for `streams`.
+
+It walks through time in eighths of a second. At each instant it lets happen what happens, asks
+which limits are reached, and adds up the silence. It has no timers, no tasks and no deadlines, and
+nothing of the library. Times of a schedule are in units of `scale` seconds.
+
+Where the contract leaves open which of two things at one instant comes first, a `Ties` says how it
+is to be here; `allowed` gives what any of them allows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+TICK = 1 / 8
+ANNOUNCED = 3600.0  # seconds: how long an announced wait lasts that nobody ends
+TOLERATED = 0.25  # seconds: a deadline noticed later is a loop that did not run (T4)
+FOREVER = 100.0  # units: how long a source hangs
+LONGEST = 1000.0
+
+ERRORS = {
+    "idle": "IdleTimeoutError",
+    "first": "FirstMessageTimeoutError",
+    "liveness": "LivenessTimeoutError",
+    "tools": "ToolTimeoutError",
+    "turn": "TurnTimeoutError",
+    "total": "DeadlineExceededError",
+    "exit_grace": "end",
+}
+
+
+class Ties(NamedTuple):
+    """Which of two things at the same instant comes first."""
+
+    # A cancel from outside, or the consumer's own patience, against messages and limits: nothing
+    # is promised about somebody else's timer.
+    outer: str = "after the stream"  # "first", "after the stream", "last"
+    # What is said from another task, against a limit that is due.
+    asides_late: bool = False
+    # A limit that strikes the block, against the step of a consumer that is at work: it may be
+    # cut before it, or after it at its next await (O5).
+    strikes_first: bool = False
+    # Of limits that are due at once, which is named.
+    named: int = 0
+
+
+class Outcome(NamedTuple):
+    """What the consumer saw."""
+
+    delivered: tuple[tuple[int, float], ...]  # messages by number, and when
+    end: str
+    at: float
+
+
+class Struck(NamedTuple):
+    """The first limit that is reached: which could be named, and when."""
+
+    limits: tuple[str, ...]
+    at: float
+
+
+@dataclass
+class Life:
+    """One life of a guarded stream."""
+
+    schedule: dict[str, Any]
+    form: str
+    native: bool  # asyncio's loops, where a cancel can come that is nobody's scope
+    ties: Ties = Ties()
+
+    now: float = 0.0
+    # the source
+    step: int = 0
+    repeats: int = 0
+    wakes: float | None = None
+    is_finished: bool = False  # a generator that a cancel has ended
+    failure: str | None = None
+    buffer: list[Any] = field(default_factory=list)
+    number: int = 0
+    # the consumer
+    doing: str = "enters"
+    until: float = 0.0
+    actions: list[Any] = field(default_factory=list)
+    asked_at: float = 0.0
+    patience: int = 0
+    own_holds: int = 0
+    delivered: list[tuple[int, float]] = field(default_factory=list)
+    was_interrupted: bool = False
+    # the watch
+    started: float | None = None
+    in_turn: bool = True
+    turn_from: float | None = None
+    progressed: bool = False
+    turns: int = 0
+    grace_from: float = 0.0
+    more: bool = False
+    pings: bool = False
+    silent: float = 0.0
+    lifeless: float = 0.0
+    judged_from: float = 0.0
+    holds: dict[Any, float] = field(default_factory=dict)
+    same_waits: set[str] = field(default_factory=set)
+    work: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    moved: dict[Any, tuple[int, float]] = field(default_factory=dict)
+    # how it ends
+    struck: Struck | None = None
+    ended: Outcome | None = None
+
+    def __post_init__(self) -> None:
+        self.limits = self.schedule["limits"]
+        self.asides = list(self.schedule["asides"])
+        self.outer = list(self.schedule["outer"])
+        self.scale = self.schedule["scale"]
+
+    # -- the walk ------------------------------------------------------------------------
+
+    def live(self) -> Outcome:
+        self.started = self.judged_from = 0.0
+        self.ask()
+        while self.ended is None:
+            self.at_this_instant()
+            if self.ended is None:
+                self.pass_time(TICK)
+            if self.now > LONGEST:
+                self.end("hung")
+        return self.ended
+
+    def at_this_instant(self) -> None:
+        if self.ties.outer == "first":
+            self.from_outside()
+        if self.ties.strikes_first and self.doing == "works":
+            self.judge(strikes_only=True)
+        if not self.ties.asides_late:
+            self.do_asides()
+        self.let_happen()
+        if self.ties.outer == "after the stream":
+            self.from_outside()
+            self.let_happen()
+        self.judge()
+        if self.ties.asides_late:
+            self.do_asides()
+            self.let_happen()
+        if self.ties.outer == "last":
+            self.from_outside()
+            self.let_happen()
+
+    def pass_time(self, length: float) -> None:
+        """A stretch in which nothing happens; it may be long, if the loop is blocked."""
+        end = self.now + length
+        while self.now < end:
+            self.lapse()
+            if self.is_waiting and self.in_turn:
+                self.lifeless += TICK
+                if not self.holds and not self.is_gated:
+                    self.silent += TICK
+            self.now += TICK
+            self.lapse()
+
+    def lapse(self) -> None:
+        for key in [key for key, until in self.holds.items() if until <= self.now]:
+            self.end_hold(key)
+
+    def end(self, how: str, after: float = 0.0) -> None:
+        if self.ended is None:
+            self.ended = Outcome(tuple(self.delivered), how, self.now + after)
+
+    # -- the source ----------------------------------------------------------------------
+
+    @property
+    def runs_ahead(self) -> bool:
+        return self.schedule["kind"] == "channel"
+
+    def run_source(self) -> bool:
+        """Whether the source did anything."""
+        if self.is_finished or (not self.runs_ahead and self.doing != "asks"):
+            return False
+        if not self.runs_ahead and self.buffer:
+            return False
+        steps = self.schedule["source"]
+        if self.wakes is not None:
+            if self.wakes > self.now:
+                return False
+            self.wakes = None
+            self.advance()
+            return True
+        if self.step >= len(steps):
+            self.failure, self.is_finished = "end", True
+            return True
+        match steps[self.step]:
+            case ["sleep", d]:
+                self.wakes = self.now + d
+            case ["every", d, _, _]:
+                self.wakes = self.now + d
+            case ["say", signals]:
+                self.say(signals)
+                self.step += 1
+            case ["hang"] | ["told"]:
+                self.wakes = self.now + FOREVER
+            case ["raise"]:
+                self.failure, self.is_finished = "source", True
+            case ["genexit"]:
+                self.failure, self.is_finished = "GeneratorExit", True
+            case ["block", d]:
+                self.step += 1
+                self.pass_time(d)
+        return True
+
+    def advance(self) -> None:
+        match self.schedule["source"][self.step]:
+            case ["every", _, times, signals]:
+                self.say(signals)
+                self.repeats += 1
+                if self.repeats < times:
+                    return
+                self.repeats = 0
+        self.step += 1
+
+    def say(self, signals: Any) -> None:
+        self.buffer.append((self.number, signals))
+        self.number += 1
+
+    # -- the consumer --------------------------------------------------------------------
+
+    @property
+    def is_waiting(self) -> bool:
+        if self.form == "monitor" and not self.schedule["marks"]:
+            return True
+        return self.doing == "asks"
+
+    def let_happen(self) -> None:
+        while self.ended is None and (self.run_source() or self.run_consumer()):
+            pass
+
+    def ask(self) -> None:
+        if self.form == "bare" and (total := self.limits.get("total")) is not None:
+            if self.now >= total:
+                self.strike(["total"])
+                return
+        self.doing, self.asked_at = "asks", self.now
+        if self.turn_from is None:
+            self.turn_from = self.now
+
+    def run_consumer(self) -> bool:
+        if self.doing == "asks":
+            if self.buffer:
+                self.take(self.buffer.pop(0))
+                return True
+            if self.failure is not None:
+                self.source_is_over()
+                return True
+            return False
+        if self.doing == "works" and self.until <= self.now:
+            while self.own_holds:
+                self.end_hold(("own", self.own_holds))
+                self.own_holds -= 1
+            self.act()
+            return True
+        return False
+
+    def source_is_over(self) -> None:
+        interrupted = self.was_interrupted and self.in_turn and self.form != "monitor"
+        if self.failure == "end" and interrupted:
+            self.end("StreamInterruptedError")
+        else:
+            self.end(str(self.failure))
+
+    def take(self, message: Any) -> None:
+        number, signals = message
+        self.delivered.append((number, self.now))
+        self.was_interrupted = False
+        self.see(signals)
+        works = self.schedule["work"]
+        self.actions = (
+            list(works[len(self.delivered) - 1]) if len(self.delivered) <= len(works) else []
+        )
+        self.doing = "works"
+        self.until = self.now
+        self.act()
+
+    def act(self) -> None:
+        while self.actions:
+            match self.actions.pop(0):
+                case ["work" | "work under a timeout", d]:
+                    self.until = self.now + d
+                    return
+                case ["hold", d]:
+                    self.own_holds += 1
+                    self.hold(("own", self.own_holds), self.now + ANNOUNCED)
+                    self.until = self.now + d
+                    return
+                case ["touch"]:
+                    self.progress()
+                case ["prompt"]:
+                    self.prompt()
+                case ["block", d]:
+                    self.pass_time(d)
+        match self.schedule["leave"]:
+            case ["break", n] if len(self.delivered) >= n:
+                self.end("break")
+            case ["raise", n] if len(self.delivered) >= n:
+                self.end("own")
+            case _:
+                self.ask()
+
+    # -- from outside --------------------------------------------------------------------
+
+    def do_asides(self) -> None:
+        while self.ended is None and self.asides and self.asides[0][0] <= self.now:
+            _, what, *more = self.asides.pop(0)
+            match what, more:
+                case "hold", [key, allowance]:
+                    self.end_hold(("aside", key))
+                    self.hold(("aside", key), self.now + allowance)
+                case "release", [key]:
+                    self.end_hold(("aside", key))
+                case "touch", _:
+                    self.progress()
+                case "prompt", _:
+                    self.prompt()
+                case "block", [d]:
+                    self.pass_time(d)
+
+    def from_outside(self) -> None:
+        if self.ended is None and self.outer[0] != "none" and self.now >= self.outer[1]:
+            self.end("cancelled" if self.outer[0].startswith("cancel") else "outer")
+        kind, length = self.schedule["patience"]
+        if self.ended is None and kind != "none" and self.doing == "asks":
+            if self.now >= self.asked_at + length:
+                self.patience += 1
+                if not self.runs_ahead and not self.buffer and not self.is_finished:
+                    self.failure, self.is_finished = "end", True
+                self.was_interrupted = True
+                self.ask()
+                if self.patience > 3 and self.ended is None:
+                    self.end("impatient")
+
+    # -- limits --------------------------------------------------------------------------
+
+    def judge(self, *, strikes_only: bool = False) -> None:
+        if self.ended is not None:
+            return
+        due: list[str] = []
+        for limit, deadline, window in self.reached():
+            if strikes_only and not (limit == "total" or self.form == "monitor"):
+                continue
+            late = (self.now - deadline) * self.scale
+            if limit == "total" or late <= min(TOLERATED, window * self.scale / 2):
+                due.append(limit)
+                continue
+            # T4: the loop did not run. That limit, and no other, is moved; three times at most.
+            times, _ = self.moved.get(limit, (0, 0.0))
+            if times >= 3:
+                due.append(limit)
+            else:
+                self.moved[limit] = (times + 1, self.now + min(window, 1.0 / self.scale))
+        if due:
+            self.strike(due)
+
+    def reached(self) -> Iterator[tuple[str, float, float]]:
+        """Each limit that is reached, with the instant at which it could be told, and its window."""
+        limits = self.limits
+        if (w := limits.get("total")) is not None and self.now >= w:
+            if self.is_waiting or self.form != "bare":
+                yield "total", w, w
+        if not self.is_waiting:
+            return
+        since = self.asked_at if self.doing == "asks" else self.judged_from
+        for limit, passed, window, attended in self.clocks():
+            if passed < window:
+                continue
+            deadline = self.now - (passed - window)
+            if not attended:  # judged only while somebody waits, and in its own turn
+                deadline = max(deadline, since, self.judged_from)
+            _, not_before = self.moved.get(limit, (0, 0.0))
+            deadline = max(deadline, not_before)
+            if self.now >= deadline:
+                yield limit, deadline, window
+
+    def clocks(self) -> Iterator[tuple[str, float, float, bool]]:
+        """Limit, how long its clock has run, its window, whether it stops while nobody waits."""
+        limits = self.limits
+        if not self.in_turn:
+            if (w := limits.get("exit_grace")) is not None:
+                since = max([self.grace_from, *(until for until, _ in self.work.values())])
+                if self.more:
+                    since = max(since, self.grace_from + ANNOUNCED / self.scale)
+                yield "exit_grace", self.now - since, w, False
+            return
+        silence = "first" if self.awaits_first else "idle"
+        if (w := limits.get(silence)) is not None and not self.is_gated and not self.holds:
+            yield silence, self.silent, w, True
+        if (w := limits.get("liveness")) is not None and self.pings:
+            yield "liveness", self.lifeless, w, True
+        if (w := limits.get("turn")) is not None and self.turn_from is not None:
+            yield "turn", self.now - self.turn_from, w, False
+        if (w := limits.get("tools")) is not None:
+            for until, _ in self.work.values():
+                yield "tools", self.now - until + w, w, False
+
+    def strike(self, due: list[str]) -> None:
+        """The verdict, and its teardown with a source that unwinds at once."""
+        self.struck = Struck(tuple(due), self.now)
+        limit = due[self.ties.named % len(due)]
+        took = self.teardown_takes()
+        done = self.now + took
+        how, first, *_ = (*self.outer, 0.0)
+        # T9, D6: a native cancel waits for the teardown and outranks the verdict; against a
+        # scope the verdict, which came first, wins.
+        if self.native and how in ("cancel", "cancel2", "timeout") and first < done:
+            self.end("outer" if how == "timeout" else "cancelled", took)
+        self.end(ERRORS[limit], took)
+
+    def teardown_takes(self) -> float:
+        match self.schedule["disconnect"]:
+            case ["none"]:
+                return 0.0
+            case [_, d]:
+                return min(d, self.schedule["disconnect_timeout"])
+        raise AssertionError
+
+    # -- what messages say ---------------------------------------------------------------
+
+    @property
+    def awaits_first(self) -> bool:
+        return self.limits.get("first") is not None and not self.progressed
+
+    @property
+    def is_gated(self) -> bool:
+        return self.limits.get("tools") is not None and bool(self.work)
+
+    def see(self, signals: Any) -> None:
+        self.lifeless = 0.0
+        self.moved.pop("liveness", None)
+        for signal in signals:
+            self.take_in(signal)
+
+    def take_in(self, signal: Any) -> None:
+        kind, *more = signal
+        if kind not in ("wait", "ping", "usage"):
+            self.same_waits.clear()
+        match kind, more:
+            case "ping", _:
+                self.pings = True
+            case "usage", _:
+                pass
+            case "session", _:
+                self.no_work_done()
+            case "turn", [_, announces]:
+                self.progress()
+                self.close_turn(announces)
+            case "progress" | "failed", _:
+                if not self.in_turn and kind == "progress":
+                    self.open_turn(self.now)
+                self.progress()
+            case "start", [id_, background]:
+                if not self.in_turn:
+                    self.open_turn(self.now)
+                self.progress()
+                until, was = self.work.get(id_, (self.now + self.limits.get("tools", 0), False))
+                self.work[id_] = (until, was or background)
+            case "finish", [id_]:
+                self.progress()
+                if self.work.pop(id_, None) is not None:
+                    self.moved.pop("tools", None)
+                    if not self.in_turn:
+                        self.grace_from = self.now
+            case "wait", [id_]:
+                # T6: announced again, also after a lapse, it is the same wait.
+                if id_ not in self.same_waits:
+                    self.same_waits.add(id_)
+                    self.progress()
+                    self.hold(("announced", id_), self.now + ANNOUNCED / self.scale)
+            case "waited", [id_]:
+                if ("announced", id_) in self.holds:
+                    self.progress()
+                    self.end_hold(("announced", id_))
+                else:
+                    self.no_work_done()
+
+    def no_work_done(self) -> None:
+        if not self.awaits_first:
+            self.fresh_window()
+
+    def progress(self) -> None:
+        self.progressed = True
+        self.same_waits.clear()
+        self.fresh_window()
+
+    def prompt(self) -> None:
+        self.open_turn(self.now)
+        self.judged_from = self.now
+
+    def open_turn(self, began: float) -> None:
+        self.in_turn, self.progressed, self.turn_from, self.more = True, False, began, False
+        for limit in ("turn", "tools", "exit_grace"):
+            self.moved.pop(limit, None)
+        self.judged_from = self.now
+        self.fresh_window()
+
+    def close_turn(self, more: bool) -> None:
+        self.turns += 1
+        self.in_turn = False
+        self.grace_from, self.more = self.now, more
+        self.work = {id_: entry for id_, entry in self.work.items() if entry[1]}
+        for limit in ("turn", "tools", "exit_grace"):
+            self.moved.pop(limit, None)
+        for key in [key for key in self.holds if key[0] == "announced"]:
+            self.end_hold(key)
+
+    def hold(self, key: Any, until: float) -> None:
+        self.holds[key] = until
+        self.silent = 0.0
+        self.lapse()
+
+    def end_hold(self, key: Any) -> None:
+        if self.holds.pop(key, None) is not None and not self.holds:
+            self.fresh_window()
+
+    def fresh_window(self) -> None:
+        self.silent = 0.0
+        self.moved.pop("idle", None)
+        self.moved.pop("first", None)
+
+
+def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Outcome]:
+    """Every outcome that the contract allows; the likeliest first."""
+    seen: set[Outcome] = set()
+    has_outer = schedule["outer"][0] != "none" or schedule["patience"][0] != "none"
+    outer = ("after the stream", "first", "last") if has_outer else ("after the stream",)
+    asides = (False, True) if schedule["asides"] else (False,)
+    strikes = (False,) if form == "bare" else (False, True)
+    for named, o, a, s in itertools.product((0, 1, 2), outer, asides, strikes):
+        life = Life(schedule, form, native, Ties(o, a, s, named))
+        outcome = life.live()
+        if outcome not in seen:
+            seen.add(outcome)
+            yield outcome
+
+
+def struck(schedule: dict[str, Any], form: str, *, native: bool) -> Struck | None:
+    """The first limit that is reached, were it not for anything from outside."""
+    alone = {**schedule, "outer": ["none"], "patience": ["none", 0]}
+    life = Life(alone, form, native)
+    life.live()
+    return life.struck
