@@ -20,6 +20,7 @@ ANNOUNCED = 3600.0  # seconds: how long an announced wait lasts that nobody ends
 TOLERATED = 0.25  # seconds: a deadline noticed later is a loop that did not run (T4)
 FOREVER = 100.0  # units: how long a source hangs
 LONGEST = 1000.0
+NEVER = float("inf")
 
 ERRORS = {
     "idle": "IdleTimeoutError",
@@ -429,7 +430,7 @@ class Life:
 
     @property
     def is_gated(self) -> bool:
-        return self.limits.get("tools") is not None and bool(self.work)
+        return bool(self.work)
 
     def see(self, signals: Any) -> None:
         self.lifeless = 0.0
@@ -459,7 +460,9 @@ class Life:
                 if not self.in_turn:
                     self.open_turn(self.now)
                 self.progress()
-                until, was = self.work.get(id_, (self.now + self.limits.get("tools", 0), False))
+                until, was = self.work.get(
+                    id_, (self.now + self.limits.get("tools", NEVER), False)
+                )
                 self.work[id_] = (until, was or background)
             case "finish", [id_]:
                 self.progress()
