@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -389,13 +389,8 @@ class Run:
                 try:
                     await self.take_all(aiter(source), monitor.saw, marks)
                 finally:
-                    with anyio.CancelScope(shield=True):
-                        if not self.rough_source:
-                            await source.aclose()
-
-    @property
-    def rough_source(self) -> bool:
-        return self.schedule["on_close"] != ["none"] or self.schedule["on_cancel"][0] != "unwinds"
+                    with anyio.CancelScope(shield=True), suppress(Foreign):
+                        await source.aclose()
 
     def operator(self) -> Any:
         schedule = self.schedule
@@ -641,7 +636,10 @@ def is_plain(schedule: Schedule) -> bool:
 def judge(run: Run) -> list[Complaint]:
     complaints = run.complaints + list(judge_deliveries(run))
     if is_plain(run.schedule):
-        complaints += judge_plain(run)
+        wrong = list(judge_plain(run))
+        if not wrong:
+            return complaints
+        complaints += wrong
     complaints += judge_rough(run, struck(run.schedule, run.form, native=run.native))
     return complaints
 
@@ -658,7 +656,7 @@ def judge_deliveries(run: Run) -> Any:
 
 
 def judge_plain(run: Run) -> Any:
-    outcome = Outcome(tuple(run.delivered), run.end, run.at)
+    outcome = Outcome(tuple(run.delivered), run.end, run.at, len(run.disconnects))
     expected: list[Outcome] = []
     for possible in allowed(run.schedule, run.form, native=run.native):
         if outcome == possible:
@@ -685,7 +683,8 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     if run.native and run.sent and run.end != "cancelled" and not swallows:
         if run.at > (run.sent_at or 0.0):
             yield Complaint("swallowed", f"a native cancel at {run.sent_at}: {run.end}")
-    late = schedule["observer"] == "never"
+    if schedule["patience"][0] != "none" and schedule["on_cancel"] != ["unwinds"]:
+        return  # what the consumer's own cancels bring is not foreseen
     # A generator's `finally` runs in its last pull, and what it takes there is silence.
     closes_in_pull = schedule["kind"] == "generator" and schedule["on_close"] != ["none"]
     if first is None and closes_in_pull:
@@ -693,11 +692,14 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     if is_verdict and first is None:
         yield Complaint("false verdict", f"{run.end} at {run.at:g}: no limit was reached")
     elif is_verdict and first is not None and verdict is not None:
-        if (verdict.at - run.began) / run.scale < first.at - 1e-6 and not late:
+        if (verdict.at - run.began) / run.scale < first.at - 1e-6:
             yield Complaint(
                 "early", f"{verdict.limit} at {verdict.at - run.began:g}, not {first.at:g}"
             )
-        goes_on = schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] in ("flushes",)
+        goes_on = schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] in (
+            "flushes",
+            "swallows",
+        )
         disturbed = outer[0] != "none" or schedule["patience"][0] != "none"
         if verdict.limit not in first.limits and not goes_on and not disturbed:
             yield Complaint("limit", f"{verdict.limit}, and {first.limits} were reached first")
@@ -757,18 +759,29 @@ def budget(schedule: Schedule) -> float:
 # -- drawing ---------------------------------------------------------------------------------
 
 
+def may_be_handed_on(schedule: Schedule) -> bool:
+    """Whether pulls may be made in other tasks than the consumer's.
+
+    anyio cancels a task that waits for another in each pass, so time would stand still while that
+    other is deaf. And asyncio does not hand on a GeneratorExit as it is.
+    """
+    polite = schedule["on_cancel"] == ["unwinds"] and schedule["on_close"] == ["none"]
+    return polite and ["genexit"] not in schedule["source"]
+
+
 class Drawing:
     """Draws one schedule."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, form: str) -> None:
         self.random = random
+        self.form = form
         self.chance = lambda p: random.random() < p
         self.choice = random.choice
 
     def length(self, most: float = 2.0) -> float:
         return self.choice([0.25, 0.5, 0.5, 0.75, 1.0, 1.0, 1.25, 1.5, 2.0, 3.0])
 
-    def schedule(self, form: str) -> Schedule:
+    def schedule(self) -> Schedule:
         schedule: Schedule = {**SIMPLEST, "limits": self.limits()}
         is_long = self.chance(0.08)
         schedule["scale"] = 120 if is_long else 1
@@ -797,10 +810,7 @@ class Drawing:
             schedule["patience"] = ["scope", self.length()]
         if not is_long and self.chance(0.4):
             self.roughen(schedule)
-        # anyio cancels a task that only waits for another in each pass, so time would stand still
-        # while that other is deaf.
-        polite = schedule["on_cancel"] == ["unwinds"] and schedule["on_close"] == ["none"]
-        schedule["hands_on"] = polite and self.chance(0.15)
+        schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule)
         return schedule
 
     def limits(self) -> dict[str, float]:
@@ -917,7 +927,7 @@ class Drawing:
                     ["raises"],
                 ]
             )
-        if self.chance(0.4):
+        if self.chance(0.4) and self.form != "monitor":  # there the source is not ours to close
             schedule["on_close"] = self.choice(
                 [
                     ["takes", 0.5],
@@ -968,7 +978,7 @@ class Streams:
     simplest: Any = field(default_factory=lambda: SIMPLEST)
 
     def draw(self, random: Random) -> Schedule:
-        return Drawing(random).schedule(self.name)
+        return Drawing(random, self.name).schedule()
 
     def is_valid(self, schedule: Schedule) -> bool:
         positive = [
@@ -981,6 +991,7 @@ class Streams:
         blocks = [i for i, step in enumerate(steps) if step[0] == "block"]
         return (
             bool(schedule["limits"])
+            and (not schedule["hands_on"] or may_be_handed_on(schedule))
             and all(value > 0 for value in positive)
             and all(i > 0 and steps[i - 1][0] == "sleep" and steps[i - 1][1] > 0 for i in blocks)
         )

@@ -54,6 +54,7 @@ class Outcome(NamedTuple):
     delivered: tuple[tuple[int, float], ...]  # messages by number, and when
     end: str
     at: float
+    disconnects: int  # how often
 
 
 class Struck(NamedTuple):
@@ -132,7 +133,9 @@ class Life:
     def at_this_instant(self) -> None:
         if self.ties.outer == "first":
             self.from_outside()
-        if self.ties.strikes_first and self.doing == "works":
+        # A message that was handed on to a monitor came by a relay.
+        relayed = self.form == "monitor" and self.schedule["hands_on"]
+        if self.ties.strikes_first and (self.doing == "works" or relayed):
             self.judge(strikes_only=True)
         if not self.ties.asides_late:
             self.do_asides()
@@ -166,7 +169,8 @@ class Life:
 
     def end(self, how: str, after: float = 0.0) -> None:
         if self.ended is None:
-            self.ended = Outcome(tuple(self.delivered), how, self.now + after)
+            calls = int(self.struck is not None and self.schedule["disconnect"] != ["none"])
+            self.ended = Outcome(tuple(self.delivered), how, self.now + after, calls)
 
     # -- the source ----------------------------------------------------------------------
 
@@ -405,14 +409,17 @@ class Life:
         """The verdict, and its teardown with a source that unwinds at once."""
         self.struck = Struck(tuple(due), self.now)
         limit = due[self.ties.named % len(due)]
-        took = self.teardown_takes()
-        done = self.now + took
+        done = self.now + self.teardown_takes()
+        for at, what, *more in self.asides:
+            if what == "block" and self.now <= at < done:
+                done = max(done, at + more[0])
         how, first, *_ = (*self.outer, 0.0)
         # T9, D6: a native cancel waits for the teardown and outranks the verdict; against a
         # scope the verdict, which came first, wins.
-        if self.native and how in ("cancel", "cancel2", "timeout") and first < done:
-            self.end("outer" if how == "timeout" else "cancelled", took)
-        self.end(ERRORS[limit], took)
+        comes = first < done or (first == done and self.ties.outer == "first")
+        if self.native and how in ("cancel", "timeout") and comes:
+            self.end("outer" if how == "timeout" else "cancelled", done - self.now)
+        self.end(ERRORS[limit], done - self.now)
 
     def teardown_takes(self) -> float:
         match self.schedule["disconnect"]:
@@ -544,8 +551,15 @@ def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Ou
 
 
 def struck(schedule: dict[str, Any], form: str, *, native: bool) -> Struck | None:
-    """The first limit that is reached, were it not for anything from outside."""
+    """The limits that are reached first, were it not for anything from outside; which, and when."""
     alone = {**schedule, "outer": ["none"], "patience": ["none", 0]}
-    life = Life(alone, form, native)
-    life.live()
-    return life.struck
+    found: list[Struck] = []
+    for strikes_first, asides_late in itertools.product((False, True), repeat=2):
+        life = Life(alone, form, native, Ties("last", asides_late, strikes_first))
+        life.live()
+        if life.struck is not None:
+            found.append(life.struck)
+    if not found:
+        return None
+    first = min(each.at for each in found)
+    return Struck(tuple({limit for each in found for limit in each.limits}), first)
