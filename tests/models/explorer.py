@@ -222,12 +222,27 @@ async def _observe(subject: Subject, schedule: Schedule, heard: _Heard) -> list[
     complaints += [Complaint("timekeeper", each) for each in heard.failures[:1]]
     complaints += [Complaint("loop", each) for each in failed[:1]]
     if (left := living_tasks() - tasks) != 0:
-        complaints.append(Complaint("tasks", f"{left} left"))
+        complaints.append(Complaint("tasks", f"{left} left: {_tasks_now()}"))
     if timers_left():
         complaints.append(Complaint("timers", f"{timers_left()} left in the timekeeper"))
     if kept := live():
         complaints.append(Complaint("live", f"still live: {kept}"))
     return complaints
+
+
+def _tasks_now() -> list[str]:
+    """The names of all tasks of the running loop."""
+    if loops.current().cancelled is asyncio.CancelledError:
+        return [task.get_name() + repr(task.get_coro()) for task in asyncio.all_tasks()]
+    import trio
+
+    root: Any = trio.lowlevel.current_root_task()
+    found, waiting = [], [root]
+    while waiting:
+        task = waiting.pop()
+        found.append(task.name)
+        waiting += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return found
 
 
 def _in_short(context: dict[str, Any]) -> str:
@@ -238,9 +253,11 @@ def _in_short(context: dict[str, Any]) -> str:
 
 
 def timers_left() -> int:
-    """How many live entries the running loop's timekeeper has."""
-    heap = loops.current().timekeeper._heap
-    return sum(1 for entry in heap if (who := entry[2]()) is not None and who.entry is entry)
+    """How many entries the running loop's timekeeper has; forgotten ones keep its alarm, too."""
+    return len(loops.current().timekeeper._heap)
+
+
+_begun: set[str] = set()
 
 
 def try_all(
@@ -260,6 +277,9 @@ def _some(
     some: Sequence[tuple[str, Schedule]],
     done: list[tuple[str, Schedule, list[Complaint]]],
 ) -> list[tuple[str, Schedule, list[Complaint]]]:
+    if loop not in _begun:
+        _begun.add(loop)
+        run_on(loop, passes)  # the first of a process opens what the others use again
     files = open_files()
     with listening() as heard, _not_stuck(STUCK) as alive, warnings.catch_warnings():
         warnings.simplefilter("ignore")

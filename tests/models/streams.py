@@ -24,10 +24,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from streamguard import Activity, errors, idle_guard, loops, signals
+from streamguard import Activity, errors, events, idle_guard, signals
 from streamguard.testing import block_loop
 from tests.models.explorer import Complaint, Schedule, Witness, passes
-from tests.models.streams_model import ERRORS, Outcome, Struck, allowed, struck
+from tests.models.streams_model import ERRORS, Outcome, Struck, allowed, struck, undisturbed
 
 INTERRUPT_BOUND = 5.0
 UNWINDING_BOUND = 5.0
@@ -108,6 +108,9 @@ class Run:
     complaints: list[Complaint] = field(default_factory=list)
     is_inside: bool = True
     sent: int = 0
+    begun: int = 0
+    ended: int = 0
+    stream: Any = None
     sent_at: float | None = None
     swallowed: int = 0
     cancels_seen: int = 0
@@ -258,6 +261,8 @@ class Run:
                 await self.sleep(FOREVER)
 
     def observe(self, event: object) -> None:
+        self.begun += isinstance(event, events.StreamStarted)
+        self.ended += isinstance(event, events.StreamEnded)
         match self.schedule["observer"]:
             case "raises":
                 raise Foreign("observer")
@@ -316,6 +321,7 @@ class Run:
             del kept
         self.is_inside = False
         self.at = self.now
+        self.look_at_activity()
         if task is not None:
             for _ in range(self.sent if self.end == "cancelled" else 0):
                 task.uncancel()
@@ -326,15 +332,20 @@ class Run:
         except self.cancelled:
             if not (self.native and self.sent and self.end != "cancelled"):
                 self.complain("afterwards", "what the consumer did after the stream was cancelled")
-        self.look_at_activity()
 
     def may_be_left(self) -> set[int]:
         # A cancel that came as the last thing reaches what is awaited next.
         return set(range(self.sent + 1)) if self.sent and self.end != "cancelled" else {0}
 
     def look_at_activity(self) -> None:
+        """Whether what others see of it is true at once."""
+        if self.schedule["outer"][0] == "cancel2":
+            return  # a teardown may have been left, and goes on
         if self.activity.status not in ("ended", "new"):
             self.complain("status", f"{self.end}, and the activity is {self.activity.status!r}")
+        if self.ended != self.begun:
+            self.complain("events", f"{self.begun} streams started and {self.ended} ended")
+        self.stream = None
 
     def name_of(self, error: BaseException) -> str:
         match error:
@@ -371,7 +382,8 @@ class Run:
         operator = self.operator()
         self.end = "end"
         if self.form == "bare":
-            stream = self.source() | operator
+            # Somebody keeps it, so that it must say by itself that it has ended.
+            self.stream = stream = self.source() | operator
             try:
                 await self.take_all(aiter(stream), lambda _: None)
             finally:
@@ -703,6 +715,7 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
         disturbed = outer[0] != "none" or schedule["patience"][0] != "none"
         if verdict.limit not in first.limits and not goes_on and not disturbed:
             yield Complaint("limit", f"{verdict.limit}, and {first.limits} were reached first")
+    yield from judge_end(run)
     if first is None:
         if run.disconnects:
             yield Complaint("disconnect", f"at {run.disconnects}, with no limit reached")
@@ -727,6 +740,23 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     wants = schedule["disconnect"] != ["none"] and schedule["interrupt"] == ["none"]
     if is_verdict and wants and not run.disconnects:
         yield Complaint("disconnect", "there was a verdict, and it was not called")
+
+
+def judge_end(run: Run) -> Any:
+    """A source that is slow or deaf when it is closed changes when it ends, within bounds, not how."""
+    schedule = run.schedule
+    if schedule["outer"][0] != "none" or schedule["patience"][0] != "none":
+        return
+    if schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] in ("flushes", "swallows"):
+        return
+    polite = undisturbed(schedule, run.form, native=run.native)
+    if run.at > polite.at + budget(schedule):
+        yield Complaint("late", f"{run.end} at {run.at:g}, due at {polite.at:g}: {polite}")
+    only_slow = schedule["on_cancel"][0] in ("unwinds", "deaf") and schedule["on_close"] != [
+        "raises"
+    ]
+    if run.end != polite.end and only_slow:
+        yield Complaint("end", f"{run.end} at {run.at:g}, not {polite}")
 
 
 def budget(schedule: Schedule) -> float:
@@ -786,7 +816,7 @@ class Drawing:
         is_long = self.chance(0.08)
         schedule["scale"] = 120 if is_long else 1
         schedule["kind"] = self.choice(["generator", "generator", "channel"])
-        schedule["source"] = self.source(is_long)
+        schedule["source"] = self.source(is_long, is_long or schedule["kind"] == "channel")
         schedule["work"] = [self.work(is_long) for _ in range(self.choice([0, 1, 2, 4, 6]))]
         if self.chance(0.25):
             schedule["leave"] = [self.choice(["break", "raise"]), self.choice([1, 2, 3])]
@@ -830,7 +860,7 @@ class Drawing:
                     limits[name] += self.choice([0, 1, 2, 5])
         return limits or {"idle": 1.0}
 
-    def source(self, is_long: bool) -> list[Any]:
+    def source(self, is_long: bool, runs_ahead: bool) -> list[Any]:
         steps: list[Any] = []
         for _ in range(self.choice([0, 1, 2, 3, 4, 6, 8])):
             if self.chance(0.6):
@@ -838,7 +868,7 @@ class Drawing:
             if is_long and self.chance(0.4):
                 said = [self.choice([["wait", "a"], ["ping"], ["progress"]])]
                 steps.append(["every", 0.25, self.choice([4, 12, 40, 160]), said])
-            if steps and steps[-1][0] == "sleep" and not is_long and self.chance(0.05):
+            if steps and steps[-1][0] == "sleep" and not runs_ahead and self.chance(0.05):
                 steps.append(["block", self.length()])
             steps.append(["say", self.message()])
         steps.append([self.choice(["hang", "hang", "hang", "end", "end", "raise", "genexit"])])
@@ -993,6 +1023,7 @@ class Streams:
             bool(schedule["limits"])
             and (not schedule["hands_on"] or may_be_handed_on(schedule))
             and all(value > 0 for value in positive)
+            and not (blocks and schedule["kind"] == "channel")
             and all(i > 0 and steps[i - 1][0] == "sleep" and steps[i - 1][1] > 0 for i in blocks)
         )
 

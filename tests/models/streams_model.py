@@ -411,7 +411,9 @@ class Life:
         limit = due[self.ties.named % len(due)]
         done = self.now + self.teardown_takes()
         for at, what, *more in self.asides:
-            if what == "block" and self.now <= at < done:
+            if what == "block" and (
+                self.now <= at < done or (at == done and self.ties.asides_late)
+            ):
                 done = max(done, at + more[0])
         how, first, *_ = (*self.outer, 0.0)
         # T9, D6: a native cancel waits for the teardown and outranks the verdict; against a
@@ -480,8 +482,8 @@ class Life:
             case "wait", [id_]:
                 # T6: announced again, also after a lapse, it is the same wait.
                 if id_ not in self.same_waits:
-                    self.same_waits.add(id_)
                     self.progress()
+                    self.same_waits.add(id_)
                     self.hold(("announced", id_), self.now + ANNOUNCED / self.scale)
             case "waited", [id_]:
                 if ("announced", id_) in self.holds:
@@ -548,6 +550,12 @@ def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Ou
         if outcome not in seen:
             seen.add(outcome)
             yield outcome
+
+
+def undisturbed(schedule: dict[str, Any], form: str, *, native: bool) -> Outcome:
+    """What it comes to with nobody from outside."""
+    alone = {**schedule, "outer": ["none"], "patience": ["none", 0]}
+    return Life(alone, form, native).live()
 
 
 def struck(schedule: dict[str, Any], form: str, *, native: bool) -> Struck | None:
