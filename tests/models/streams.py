@@ -750,13 +750,14 @@ def judge_end(run: Run) -> Any:
     if schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] in ("flushes", "swallows"):
         return
     polite = undisturbed(schedule, run.form, native=run.native)
-    if run.at > polite.at + budget(schedule):
-        yield Complaint("late", f"{run.end} at {run.at:g}, due at {polite.at:g}: {polite}")
+    due = max(outcome.at for outcome in polite)
+    if run.at > due + budget(schedule):
+        yield Complaint("late", f"{run.end} at {run.at:g}, due at {due:g}")
     only_slow = schedule["on_cancel"][0] in ("unwinds", "deaf") and schedule["on_close"] != [
         "raises"
     ]
-    if run.end != polite.end and only_slow:
-        yield Complaint("end", f"{run.end} at {run.at:g}, not {polite}")
+    if only_slow and run.end not in {outcome.end for outcome in polite}:
+        yield Complaint("end", f"{run.end} at {run.at:g}, not {polite[0].end} at {due:g}")
 
 
 def budget(schedule: Schedule) -> float:

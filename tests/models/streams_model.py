@@ -552,10 +552,10 @@ def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Ou
             yield outcome
 
 
-def undisturbed(schedule: dict[str, Any], form: str, *, native: bool) -> Outcome:
-    """What it comes to with nobody from outside."""
+def undisturbed(schedule: dict[str, Any], form: str, *, native: bool) -> list[Outcome]:
+    """What it may come to with nobody from outside."""
     alone = {**schedule, "outer": ["none"], "patience": ["none", 0]}
-    return Life(alone, form, native).live()
+    return list(allowed(alone, form, native=native))
 
 
 def struck(schedule: dict[str, Any], form: str, *, native: bool) -> Struck | None:
