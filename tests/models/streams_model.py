@@ -418,6 +418,7 @@ class Life:
         how, first, *_ = (*self.outer, 0.0)
         # T9, D6: a native cancel waits for the teardown and outranks the verdict; against a
         # scope the verdict, which came first, wins.
+        first = max(first, self.now)  # later, if the loop was blocked
         comes = first < done or (first == done and self.ties.outer == "first")
         if self.native and how in ("cancel", "timeout") and comes:
             self.end("outer" if how == "timeout" else "cancelled", done - self.now)

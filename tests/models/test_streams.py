@@ -1,0 +1,38 @@
+"""Guarded streams in all their forms, against a naive model, on random schedules.
+
+A few seconds here. `STREAMGUARD_EXPLORE=minutes` takes some minutes, with a seed of its own, and
+`python -m tests.models` as long as one likes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.models import explorer
+from tests.models.streams import SUBJECTS
+
+MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
+SCHEDULES = 20_000 if MORE else 100
+SEED = str(int(time.time())) if MORE else "1"
+CASES = [(subject, case) for subject in SUBJECTS for case in explorer.kept(subject.name)]
+
+pytestmark = pytest.mark.timeout(3600 if MORE else 300)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_random_schedules(subject, loop):
+    tally = explorer.explore(subject, loop.name, seed=SEED, schedules=SCHEDULES)
+    assert not tally.mismatches, "\n\n".join(map(str, tally.mismatches))
+    assert tally.seen == SCHEDULES
+
+
+@pytest.mark.parametrize(
+    ("subject", "case"), CASES, ids=lambda part: getattr(part, "name", part[0])
+)
+def test_kept_cases(subject, case, loop):
+    """What once failed, on every loop."""
+    _, schedule = case
+    assert not explorer.try_one(subject, loop.name, schedule)
