@@ -34,6 +34,7 @@ UNWINDING_BOUND = 5.0
 AFTERWARDS = 3.0
 SETTLED = 60.0
 FOREVER = 100.0
+LEFT = ("break", "own", "impatient")
 
 SIMPLEST: Schedule = {
     "scale": 1,
@@ -379,6 +380,7 @@ class Run:
                 await self.guarded()
 
     async def guarded(self) -> None:
+        schedule = self.schedule
         operator = self.operator()
         self.end = "end"
         if self.form == "bare":
@@ -388,7 +390,8 @@ class Run:
                 await self.take_all(aiter(stream), lambda _: None)
             finally:
                 # Python tells nobody of a loop that was left in its body (O7).
-                if self.is_at_work or self.end in ("break", "own", "impatient"):
+                # A pull that was to be handed on may not even have begun.
+                if self.is_at_work or schedule["hands_on"] or self.end in LEFT:
                     with anyio.CancelScope(shield=True):
                         await stream.aclose()
         elif self.form == "block":
@@ -695,8 +698,9 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     if run.native and run.sent and run.end != "cancelled" and not swallows:
         if run.at > (run.sent_at or 0.0):
             yield Complaint("swallowed", f"a native cancel at {run.sent_at}: {run.end}")
-    if schedule["patience"][0] != "none" and schedule["on_cancel"] != ["unwinds"]:
-        return  # what the consumer's own cancels bring is not foreseen
+    disturbed = outer[0] != "none" or schedule["patience"][0] != "none"
+    if disturbed and schedule["on_cancel"] != ["unwinds"]:
+        return  # what the source makes of somebody else's cancel is not foreseen
     # A generator's `finally` runs in its last pull, and what it takes there is silence.
     closes_in_pull = schedule["kind"] == "generator" and schedule["on_close"] != ["none"]
     if first is None and closes_in_pull:
@@ -712,7 +716,6 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
             "flushes",
             "swallows",
         )
-        disturbed = outer[0] != "none" or schedule["patience"][0] != "none"
         if verdict.limit not in first.limits and not goes_on and not disturbed:
             yield Complaint("limit", f"{verdict.limit}, and {first.limits} were reached first")
     yield from judge_end(run)
@@ -732,7 +735,7 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     ):
         yield Complaint("missed", f"{first.limits} at {first.at:g}, and the stream ended well")
     # What an interrupt brings may end the turn well, and then nothing is due any more.
-    went_on = schedule["interrupt"] != ["none"] and any(at > first.at for _, at in run.delivered)
+    went_on = schedule["interrupt"] != ["none"] and any(at >= first.at for _, at in run.delivered)
     if run.at > first.at + budget(schedule) and comes_first and not went_on:
         yield Complaint(
             "late", f"{run.end} at {run.at:g}, {first.limits} were due at {first.at:g}"
@@ -792,14 +795,18 @@ def budget(schedule: Schedule) -> float:
 # -- drawing ---------------------------------------------------------------------------------
 
 
-def may_be_handed_on(schedule: Schedule) -> bool:
+def may_be_handed_on(schedule: Schedule, form: str) -> bool:
     """Whether pulls may be made in other tasks than the consumer's.
 
-    anyio cancels a task that waits for another in each pass, so time would stand still while that
-    other is deaf. And asyncio does not hand on a GeneratorExit as it is.
+    anyio cancels a task that waits for another in each pass: time would stand still while that
+    other is deaf, and a teardown be left that a scope's one cancel waits for. Each hand-over takes
+    passes, so what comes at `total`'s instant is anybody's. And asyncio does not hand on a
+    GeneratorExit as it is.
     """
     polite = schedule["on_cancel"] == ["unwinds"] and schedule["on_close"] == ["none"]
-    return polite and ["genexit"] not in schedule["source"]
+    scopes = schedule["outer"][0] == "scope" or schedule["patience"][0] != "none"
+    struck = form == "monitor" or (form == "block" and "total" in schedule["limits"])
+    return polite and not scopes and not struck and ["genexit"] not in schedule["source"]
 
 
 class Drawing:
@@ -845,7 +852,7 @@ class Drawing:
             schedule["patience"] = ["scope", self.length()]
         if not is_long and self.chance(0.4):
             self.roughen(schedule)
-        schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule)
+        schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule, self.form)
         return schedule
 
     def limits(self) -> dict[str, float]:
@@ -1026,7 +1033,7 @@ class Streams:
         blocks = [i for i, step in enumerate(steps) if step[0] == "block"]
         return (
             bool(schedule["limits"])
-            and (not schedule["hands_on"] or may_be_handed_on(schedule))
+            and (not schedule["hands_on"] or may_be_handed_on(schedule, self.name))
             and all(value > 0 for value in positive)
             and not (schedule["kind"] == "channel" and '"block"' in json.dumps(schedule))
             and all(i > 0 and steps[i - 1][0] == "sleep" and steps[i - 1][1] > 0 for i in blocks)

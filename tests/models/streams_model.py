@@ -133,9 +133,7 @@ class Life:
     def at_this_instant(self) -> None:
         if self.ties.outer == "first":
             self.from_outside()
-        # A message that was handed on to a monitor came by a relay.
-        relayed = self.form == "monitor" and self.schedule["hands_on"]
-        if self.ties.strikes_first and (self.doing == "works" or relayed):
+        if self.ties.strikes_first and self.doing == "works":
             self.judge(strikes_only=True)
         if not self.ties.asides_late:
             self.do_asides()
@@ -244,7 +242,9 @@ class Life:
             if self.now >= total:
                 self.strike(["total"])
                 return
-        self.doing, self.asked_at = "asks", self.now
+        self.doing = "asks"
+        if self.form != "monitor" or self.schedule["marks"]:
+            self.asked_at = self.now
         if self.turn_from is None:
             self.turn_from = self.now
 
@@ -276,6 +276,8 @@ class Life:
         number, signals = message
         self.delivered.append((number, self.now))
         self.was_interrupted = False
+        if self.form == "monitor":
+            self.asked_at = self.now  # without marks it waits on from here
         self.see(signals)
         works = self.schedule["work"]
         self.actions = (
@@ -372,13 +374,12 @@ class Life:
                 yield "total", w, w
         if not self.is_waiting:
             return
-        since = self.asked_at if self.doing == "asks" else self.judged_from
         for limit, passed, window, attended in self.clocks():
             if passed < window:
                 continue
             deadline = self.now - (passed - window)
             if not attended:  # judged only while somebody waits, and in its own turn
-                deadline = max(deadline, since, self.judged_from)
+                deadline = max(deadline, self.asked_at, self.judged_from)
             _, not_before = self.moved.get(limit, (0, 0.0))
             deadline = max(deadline, not_before)
             if self.now >= deadline:
