@@ -84,11 +84,11 @@ SIGNALS: dict[str, Callable[..., Any]] = {
 # -- one run ---------------------------------------------------------------------------------
 
 
-class Own(Exception):
+class Own(Exception):  # noqa: N818 - it says whose it is
     """What a consumer's body raises."""
 
 
-class Foreign(Exception):
+class Foreign(Exception):  # noqa: N818
     """What a source raises."""
 
 
@@ -514,12 +514,8 @@ class Run:
 
 
 async def anext_in_a_task(messages: Any) -> Any:
-    try:
-        return await anext(messages)
-    except StopAsyncIteration:
-        stopped = True
-    if stopped:
-        raise StopAsyncIteration
+    # A coroutine that `create_task` takes; the end comes out of it as it is.
+    return await anext(messages)
 
 
 class Channel:
@@ -687,7 +683,8 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     verdict = getattr(run.error, "verdict", None)
     is_verdict = run.end in ERRORS.values() and run.end != "end"
     outer = schedule["outer"]
-    if run.end == "cancelled" and not run.sent:
+    own = schedule["patience"][0] != "none" and schedule["on_cancel"][0] == "flushes"
+    if run.end == "cancelled" and not run.sent and not own:  # or the rest of the consumer's own
         yield Complaint("invented", "a cancellation that nobody sent")
     if run.end == "outer" and outer[0] == "none":
         yield Complaint("invented", f"a timeout that nobody set: {run.error!r}")
@@ -723,6 +720,10 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
         if run.disconnects:
             yield Complaint("disconnect", f"at {run.disconnects}, with no limit reached")
         return
+    # What an interrupt brings may end the turn well, and then nothing is due any more; so may what
+    # a source says that has swallowed our cancel.
+    yields_on = schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] == "swallows"
+    went_on = yields_on and any(at >= first.at for _, at in run.delivered)
     comes_first = outer[0] == "none" or outer[1] > first.at
     impatient = schedule["patience"][0] != "none"
     if (
@@ -731,11 +732,9 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
         and not impatient
         and "exit_grace" not in first.limits
         and not run.source_reached_its_end
-        and schedule["interrupt"] == ["none"]
+        and not went_on
     ):
         yield Complaint("missed", f"{first.limits} at {first.at:g}, and the stream ended well")
-    # What an interrupt brings may end the turn well, and then nothing is due any more.
-    went_on = schedule["interrupt"] != ["none"] and any(at >= first.at for _, at in run.delivered)
     if run.at > first.at + budget(schedule) and comes_first and not went_on:
         yield Complaint(
             "late", f"{run.end} at {run.at:g}, {first.limits} were due at {first.at:g}"
@@ -943,7 +942,7 @@ class Drawing:
 
     def outer(self, schedule: Schedule) -> list[Any]:
         # An instant at which something is due anyway, as often as not.
-        ties = [v for v in schedule["limits"].values()] + [self.length()]
+        ties = [*schedule["limits"].values(), self.length()]
         at = self.choice(ties) + self.choice([0, 0, 0.25, 0.5, 1, 2])
         match self.choice(["timeout", "scope", "cancel", "cancel", "cancel2"]):
             case "cancel":
@@ -1035,6 +1034,7 @@ class Streams:
             bool(schedule["limits"])
             and (not schedule["hands_on"] or may_be_handed_on(schedule, self.name))
             and all(value > 0 for value in positive)
+            and all(at % 0.25 == 0.125 for at, *_ in schedule["asides"])
             and not (schedule["kind"] == "channel" and '"block"' in json.dumps(schedule))
             and all(i > 0 and steps[i - 1][0] == "sleep" and steps[i - 1][1] > 0 for i in blocks)
         )

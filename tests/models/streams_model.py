@@ -71,7 +71,7 @@ class Life:
     schedule: dict[str, Any]
     form: str
     native: bool  # asyncio's loops, where a cancel can come that is nobody's scope
-    ties: Ties = Ties()
+    ties: Ties = field(default_factory=Ties)
 
     now: float = 0.0
     # the source
@@ -87,6 +87,7 @@ class Life:
     until: float = 0.0
     actions: list[Any] = field(default_factory=list)
     asked_at: float = 0.0
+    pulled_at: float = 0.0
     patience: int = 0
     own_holds: int = 0
     delivered: list[tuple[int, float]] = field(default_factory=list)
@@ -238,11 +239,10 @@ class Life:
             pass
 
     def ask(self) -> None:
-        if self.form == "bare" and (total := self.limits.get("total")) is not None:
-            if self.now >= total:
-                self.strike(["total"])
-                return
-        self.doing = "asks"
+        if self.form == "bare" and self.now >= self.limits.get("total", NEVER):
+            self.strike(["total"])
+            return
+        self.doing, self.pulled_at = "asks", self.now
         if self.form != "monitor" or self.schedule["marks"]:
             self.asked_at = self.now
         if self.turn_from is None:
@@ -334,15 +334,16 @@ class Life:
         if self.ended is None and self.outer[0] != "none" and self.now >= self.outer[1]:
             self.end("cancelled" if self.outer[0].startswith("cancel") else "outer")
         kind, length = self.schedule["patience"]
-        if self.ended is None and kind != "none" and self.doing == "asks":
-            if self.now >= self.asked_at + length:
-                self.patience += 1
-                if not self.runs_ahead and not self.buffer and not self.is_finished:
-                    self.failure, self.is_finished = "end", True
-                self.was_interrupted = True
-                self.ask()
-                if self.patience > 3 and self.ended is None:
-                    self.end("impatient")
+        if self.ended is not None or kind == "none" or self.doing != "asks":
+            return
+        if self.now >= self.pulled_at + length:
+            self.patience += 1
+            if not self.runs_ahead and not self.buffer and not self.is_finished:
+                self.failure, self.is_finished = "end", True
+            self.was_interrupted = True
+            self.ask()
+            if self.patience > 3 and self.ended is None:
+                self.end("impatient")
 
     # -- limits --------------------------------------------------------------------------
 
@@ -369,9 +370,9 @@ class Life:
     def reached(self) -> Iterator[tuple[str, float, float]]:
         """Each limit that is reached, with the instant at which it could be told, and its window."""
         limits = self.limits
-        if (w := limits.get("total")) is not None and self.now >= w:
-            if self.is_waiting or self.form != "bare":
-                yield "total", w, w
+        is_judged = self.is_waiting or self.form != "bare"
+        if is_judged and self.now >= (w := limits.get("total", NEVER)):
+            yield "total", w, w
         if not self.is_waiting:
             return
         for limit, passed, window, attended in self.clocks():
