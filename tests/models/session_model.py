@@ -387,6 +387,11 @@ class Model:
         if until == released > self.now:
             raise UnsureError(until)
         self.now = max(self.now, released)
+        if self.plan.get("total") is not None and self.now >= self.plan["total"]:
+            outcome = then()
+            if outcome is None or outcome[0] == "end":
+                raise UnsureError(self.now)  # the block's own end is due at this very instant
+            return outcome
         return then()
 
     def _dues(self, attempt: Attempt) -> dict[str, float]:

@@ -138,12 +138,13 @@ class World:
     points: list[Any] = field(default_factory=list)
     sent: list[dict[str, Any]] = field(default_factory=list)  # new messages, of the turn
     started: float = 0.0
-    ended: BaseException | None = None
+    ended: str | None = None  # how; an error would keep frames
     ended_at: float | None = None
     block_left_at: float | None = None
     cancels_left: int = 0
     native_cancels: int = 0
     hung: bool = False
+    cursor: int = 0
     witness: Any = None
     breaker: Any = None
     is_after: bool = False
@@ -259,7 +260,8 @@ class World:
         key: Any = None
         if keys is not None:
             kinds = keys["values"]
-            key = len(self.sent) + 1 if not kinds else kinds[len(self.sent) % len(kinds)]
+            self.cursor += 1
+            key = self.cursor if not kinds else kinds[len(self.sent) % len(kinds)]
         message = {
             "id": f"{connection.number}.{connection.turns}.{number}",
             "says": words,
@@ -326,8 +328,9 @@ class World:
         try:
             await self._within_scope()
         except BaseException as error:
-            self.ended = error
-            if isinstance(error, anyio.get_cancelled_exc_class()):
+            is_cancel = _is_cancel(error)
+            self.ended = "cancelled" if is_cancel else repr(error)
+            if is_cancel:
                 raise
         finally:
             self.ended_at = self.now
@@ -368,8 +371,6 @@ class World:
             for number, acts in enumerate(self.plan["sessions"]):
                 self.session_of_consumer = number
                 self.note("session", number)
-                if number:
-                    self.sent = []
                 point = await self._session(acts, point, number)
         except Exception as error:
             self.block_left_at = self.now
@@ -469,8 +470,17 @@ class World:
             except (Exception, StopAsyncIteration) as error:
                 box.append((None, error))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pull)
+        if self.native:
+            task = asyncio.create_task(pull())
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                task.cancel()
+                await asyncio.wait({task})
+                raise
+        else:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(pull)
         if not box:
             raise LostPullError
         message, error = box.pop()
@@ -511,6 +521,13 @@ class World:
 
 
 LIMITS = ("first", "tools", "turn", "exit_grace", "total")
+
+
+def _is_cancel(error: BaseException) -> bool:
+    """Whether it is a cancellation, or a nursery's group of nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_cancel, error.exceptions))
+    return isinstance(error, anyio.get_cancelled_exc_class())
 
 
 def _limit_of(error: BaseException) -> str | None:
@@ -601,6 +618,8 @@ class _Opened:
                     pass
                 case "hang":
                     await self.world.over.wait()
+                case "deaf":
+                    await self.world.nap(None, {"kind": "deaf"})
                 case kind:
                     raise ERRORS[kind]()
         except anyio.get_cancelled_exc_class():
