@@ -80,6 +80,7 @@ class Attempt:
     coming: tuple[float, str, Any] | None = None
     failed: str | None = None
     spans_turns: bool = False
+    is_playing: bool = False
     # Until when it ends, and what then follows.
     ending: tuple[float, Callable[[], Any]] | None = None
 
@@ -97,6 +98,7 @@ class Turn:
     next_prompt: str | None = None
     not_before: float = -math.inf
     begun: bool = False
+    said: list[tuple[str, ...]] = field(default_factory=list)
 
 
 class Model:
@@ -329,15 +331,17 @@ class Model:
                     return math.inf, "hang", None
                 case kind:
                     return at, "raise", kind
-        if attempt.messages == 0:
+        if attempt.messages == 0 and not attempt.is_playing:
+            attempt.is_playing = True
             number = self.turns_of.get(attempt.number, 0)
             self.turns_of[attempt.number] = number + 1
             turns = script["turns"]
             self.steps = iter(list(enumerate(turns[min(number, len(turns) - 1)])))
             self.began = at
             self.turn_number = number + 1
-            prompt = turn.prompt if turn.next_prompt is None else turn.next_prompt
-            self.sent = (at, attempt.number, prompt)
+            self.replayed = self._replayed(turn) if number == 0 else []
+        if self.replayed:
+            return at, "replay", self.replayed.pop(0)
         for number, step in self.steps:
             match step:
                 case ["wait", seconds]:
@@ -352,6 +356,12 @@ class Model:
                 case ["raise", kind]:
                     return at, "raise", kind
         return at, "end", None
+
+    def _replayed(self, turn: Turn) -> list[tuple[str, ...]]:
+        keys = self.plan.get("keys")
+        if keys is None:
+            return []
+        return turn.said[-keys["again"] :] if keys["again"] is not None else list(turn.said)
 
     def _wait(self, turn: Turn, attempt: Attempt, until: float) -> tuple[str, Any] | None:
         if attempt.ending is not None:
@@ -421,8 +431,12 @@ class Model:
     def _came(self, turn: Turn, attempt: Attempt, kind: str, value: Any) -> tuple[str, Any] | None:
         match kind:
             case "message":
+                turn.said.append(value[1])
                 self._read(turn, attempt, value[1])
                 return "message", value
+            case "replay":  # the backend lives, and nothing is new
+                self._read(turn, attempt, value, is_new=False)
+                return None
             case "end":
                 return self._complete(turn, reuses=bool(self.plan.get("reuses")))
             case _:
@@ -455,10 +469,12 @@ class Model:
             raise UnsureError(at)
         return took
 
-    def _read(self, turn: Turn, attempt: Attempt, words: tuple[str, ...]) -> None:
+    def _read(
+        self, turn: Turn, attempt: Attempt, words: tuple[str, ...], *, is_new: bool = True
+    ) -> None:
         attempt.messages += 1
         turn.heard = True
-        acts = any(word.partition(":")[0] in ACTS for word in words)
+        acts = is_new and any(word.partition(":")[0] in ACTS for word in words)
         if acts:
             turn.delivered += 1
             if attempt.first_new is None:
@@ -472,7 +488,8 @@ class Model:
                 attempt.silent = 0.0
             match kind:
                 case "token" | "lost":
-                    self.token = rest if kind == "token" else None
+                    if is_new:
+                        self.token = rest if kind == "token" else None
                     if self.plan.get("first") is None or attempt.progressed:
                         attempt.silent = 0.0
                 case "ping":

@@ -331,10 +331,12 @@ class Sessions:
             # On trio the timekeeper's task lasts as long as an alarm, its owner's life apart (O7).
             await anyio.sleep(11)
         found = []
-        if world.witness is not None and world.witness() is not None:
-            gc.collect()
-            if world.witness() is not None:
-                found.append(Complaint("frames", "the consumer's frame outlives it"))
+        for generation in range(3):  # the youngest first: collecting all takes its time
+            if world.witness is None or world.witness() is None:
+                break
+            gc.collect(generation)
+        else:
+            found.append(Complaint("frames", "the consumer's frame outlives it"))
         return found
 
 
@@ -480,11 +482,15 @@ def _deliveries(world: World) -> Iterator[str]:
             if world.plan["keys"] is not None and not _is_unique(world.plan["keys"]):
                 continue
             yield "ResumeDivergedError, though all is played again as it was"
-        if got != said[: len(got)]:
+        if _is_hostile(world.plan):
+            # What swallows its cancellation may speak on when nobody listens any more.
+            if [each for each in said if each in got] != got or len(said) - len(got) > 2:
+                yield f"said {said}, got {got}"
+        elif got != said[: len(got)]:
             yield f"said {said}, got {got}"
-        elif is_whole and len(got) != len(said) and not _is_hostile(world.plan):
+        elif is_whole and len(got) != len(said):
             yield f"the turn is over; said {said}, got {got}"
-        elif len(said) - len(got) > (2 if _is_hostile(world.plan) else 1):
+        elif len(said) - len(got) > 1:
             yield f"said {said}, got {got}"
 
 
