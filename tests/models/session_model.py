@@ -42,6 +42,7 @@ RETRIES: dict[str, tuple[int, list[float]]] = {
     "auth": (0, [0]),
     "validation": (0, [0]),
 }
+TINY = 1e-5
 ACTS = ("progress", "work", "worked", "done")
 
 
@@ -135,7 +136,7 @@ class Model:
                 raise UnsureError(self.now)
             self.note("left")
         except UnsureError as unsure:
-            self.unsure_from = unsure.at
+            self.unsure_from = min(self.unsure_from, unsure.at)
         self.unsure_from = min(self.unsure_from, until)
 
     # -- the consumer ----------------------------------------------------------------------
@@ -210,6 +211,8 @@ class Model:
         name, gave_up, limits = failure
         self.note("failed", name, gave_up, limits)
         if "catch" in how:
+            if self.unsure_from < math.inf:
+                raise UnsureError(self.now)
             return True
         self._leave()
         self.note("error", name, gave_up, limits)
@@ -291,6 +294,8 @@ class Model:
             self.current = turn
         if not self.can_reuse and self.connection is not None:
             self._cut()
+            if until <= self.now + self._takes(self._script(self.connection).get("close"), self.now):
+                raise UnsureError(self.now)
             self._close()
         if turn.not_before > self.now:
             if until < turn.not_before:
@@ -398,9 +403,11 @@ class Model:
             raise UnsureError(until)
         self.now = max(self.now, released)
         if self.plan.get("total") is not None and self.now >= self.plan["total"]:
+            # The block's own end is due, if not at an instant that is past.
+            self.unsure_from = min(self.unsure_from, self.now + TINY)
             outcome = then()
             if outcome is None or outcome[0] == "end":
-                raise UnsureError(self.now)  # the block's own end is due at this very instant
+                raise UnsureError(self.now)
             return outcome
         return then()
 

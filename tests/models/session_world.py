@@ -34,7 +34,7 @@ from streamguard.signals import (
 Schedule = dict[str, Any]
 
 GIVEN = "Go on."  # what a resumed session is asked
-BEYOND = 20_000.0  # seconds; a consumer that is not free by then hangs
+BEYOND = 500_000.0  # seconds; a consumer that is not free by then hangs
 AFTER = 3.0  # seconds the consumer sleeps after its session, and must not be cancelled in
 
 
@@ -107,6 +107,7 @@ class Connected:
     """One connection, from the call of `open` to its end."""
 
     number: int
+    session: int
     point: dict[str, Any]
     entered: bool = False
     left: bool = False
@@ -162,7 +163,8 @@ class World:
         return round(anyio.current_time() - self.started, 6)
 
     def note(self, *what: Any) -> None:
-        self.log.append((self.now, *what))
+        if not self.over.is_set():
+            self.log.append((self.now, *what))
 
     # -- the backend -----------------------------------------------------------------------
 
@@ -424,6 +426,7 @@ class World:
                             self.look(chat)
                             if "catch" not in how:
                                 raise
+                            self.note("caught", type(error).__name__)
                     case ["within", seconds]:
                         try:
                             with anyio.move_on_after(seconds) as scope:
@@ -544,6 +547,7 @@ class _Opened:
         number = len(world.connections)
         self.connection = Connected(
             number=number,
+            session=world.session_of_consumer,
             point={
                 "attempt": point.attempt,
                 "prompt": point.prompt,
@@ -552,7 +556,8 @@ class _Opened:
             },
         )
         for earlier in world.connections:
-            if not earlier.is_gone:
+            # A new session is its user's own decision.
+            if earlier.session == world.session_of_consumer and not earlier.is_gone:
                 world.wrong.append(
                     f"two owners: connection {number} is opened while {earlier.number} is there"
                 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -332,10 +333,9 @@ class Sessions:
             await anyio.sleep(11)
         found = []
         for generation in range(3):  # the youngest first: collecting all takes its time
-            if world.witness is None or world.witness() is None:
-                break
-            gc.collect(generation)
-        else:
+            if world.witness is not None and world.witness() is not None:
+                gc.collect(generation)
+        if world.witness is not None and world.witness() is not None:
             found.append(Complaint("frames", "the consumer's frame outlives it"))
         return found
 
@@ -435,6 +435,9 @@ def _errors(world: World) -> Iterator[str]:
         is_backends = entry[1] == "error" and entry[2] in ("ConnectionError", "StatusError")
         if is_backends and entry[2:] not in failures and not closing:
             yield f"{entry[2]} came out of the block at {entry[0]}, and out of no pull"
+    for before, entry in itertools.pairwise(world.log):
+        if entry[1] == "error" and before[1] == "caught" and entry[2] == before[2]:
+            yield f"{entry[2]} was caught, and came out of the block at {entry[0]} once more"
     errors = [entry for entry in world.log if entry[1] == "error"]
     if any(entry[2] == "LeftError" for entry in errors) and ["raise"] not in acts:
         yield "LeftError was not raised by the consumer"
