@@ -510,10 +510,8 @@ class Model:
                         attempt.failed = None
                 case _:
                     attempt.silent, attempt.progressed = 0.0, True
-                    if kind == "failed":
-                        attempt.failed = rest
-                    else:
-                        attempt.failed = None
+                    if is_new:
+                        attempt.failed = rest if kind == "failed" else None
                     if kind == "work":
                         turn.tools.add(rest)
                         attempt.work.setdefault(rest, self.now)

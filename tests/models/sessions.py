@@ -315,6 +315,7 @@ class Sessions:
         if not native:  # trio shuffles the tasks that are ready: by the schedule, from here on
             trio._core._run._r.seed(json.dumps(schedule))  # type: ignore[attr-defined]
         world = World(copy.deepcopy(schedule), native)
+        self.prepare(world)
         complaints = await play(world)
         for _ in range(5):
             await anyio.lowlevel.checkpoint()
@@ -322,6 +323,9 @@ class Sessions:
             complaints += await self._leftovers(world)
             complaints += judge(world)
         return complaints
+
+    def prepare(self, world: World) -> None:
+        """What else is there in this world."""
 
     async def _leftovers(self, world: World) -> list[Complaint]:
         """What is still there when it should not be; then let it go."""
