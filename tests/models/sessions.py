@@ -50,7 +50,7 @@ def draw(random: Random) -> Schedule:
     plan: Schedule = {
         "idle": random.choice((1.5, 2, 3)),
         "first": random.choice((None, None, None, 2, 4)),
-        "tools": random.choice((None, 3, 6)),
+        "tools": random.choice((3, 6, 90)),
         "turn": random.choice((None, None, None, 8, 16)),
         "total": random.choice((None, None, None, 6, 15, 40)),
         "exit_grace": random.choice((1, 2)),
@@ -278,7 +278,7 @@ class Sessions:
         "keys": None,
         "total": None,
         "turn": None,
-        "tools": None,
+        "tools": 6,
         "first": None,
         "retry": None,
         "reuses": False,
