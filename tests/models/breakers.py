@@ -21,6 +21,7 @@ import anyio
 
 from streamguard import CircuitBreaker, idle_guard, reconnecting_resume, session
 from streamguard.breaker import MemoryStore
+from streamguard.retry import RetryPolicy
 from streamguard.signals import Progress, TurnEnded
 from tests.models import sessions
 from tests.models.explorer import Complaint, Schedule
@@ -153,6 +154,7 @@ class Backend:
     outages: list[list[float]]
     works: float
     fails_after: float
+    random: Random
     started: float = field(default_factory=anyio.current_time)
     opens: list[float] = field(default_factory=list)
 
@@ -202,6 +204,7 @@ class Outages:
             "begins": random.choice((0, 0, 1, 3)),
             "lasts": random.choice((5, 20, 60, 100, 120, 86_400)),
             "on_open": random.choice(("wait", "wait", "wait", "raise")),
+            "jitter": random.randint(1, 1_000_000),
         }
 
     def is_valid(self, schedule: Schedule) -> bool:
@@ -213,7 +216,12 @@ class Outages:
     async def run(self, schedule: Schedule) -> list[Complaint]:
         """All rounds, one after the other; then one more session when all is well again."""
         begins, lasts = schedule["begins"], schedule["lasts"]
-        backend = Backend([[begins, begins + lasts]], schedule["works"], schedule["fails_after"])
+        backend = Backend(
+            [[begins, begins + lasts]],
+            schedule["works"],
+            schedule["fails_after"],
+            Random(schedule["jitter"]),
+        )
         breaker = CircuitBreaker(
             "backend", on_open=schedule["on_open"], clock=anyio.current_time
         )
@@ -241,7 +249,8 @@ class Outages:
 
     async def _one(self, backend: Backend, breaker: CircuitBreaker, outcome: Outcome) -> None:
         operator = idle_guard(60, read=lambda message: message)
-        operator = operator | reconnecting_resume(breaker=breaker)
+        policy = RetryPolicy(random=backend.random.random)
+        operator = operator | reconnecting_resume(breaker=breaker, policy=policy)
         try:
             async with session(backend.opener(outcome), prompt="go") | operator as chat:
                 async for _ in chat:
@@ -265,9 +274,9 @@ class Outages:
             if outcome.error is None and outcome.got != 2:
                 yield f"a session ended well with {outcome.got} messages"
         if plan["lasts"] > 120:
-            tried = sum(outcome.opens for outcome in outcomes)
+            tried = sum(outcome.opens for outcome in outcomes if outcome.error is not None)
             if plan["on_open"] == "wait" and tried >= 12 and breaker.status != "escalated":
-                yield f"after a day of outage and {tried} attempts it is {breaker.status}"
+                yield f"after a day of outage and {tried} failures it is {breaker.status}"
             return
         if breaker.status == "escalated":
             yield f"an outage of {plan['lasts']} s escalated"
