@@ -223,7 +223,7 @@ class Model:
         assert turn is not None
         is_open = turn.attempt is not None and turn.over is None
         if is_open:
-            self._cut()
+            self._cut(turn)
             turn.over = "end"
             self._close()
         elif turn.over is None:
@@ -232,15 +232,15 @@ class Model:
 
     def _leave(self) -> None:
         if self.connection is not None:
-            self._cut()
+            self._cut(self.current)
             self._close()
 
-    def _cut(self) -> None:
+    def _cut(self, turn: Turn | None) -> None:
         """A pull that is under way is cancelled."""
-        attempt = self.current.attempt if self.current is not None else None
+        attempt = turn.attempt if turn is not None else None
         if attempt is not None and attempt.ending is not None:
             raise UnsureError(self.now)
-        if attempt is not None and attempt.coming is not None and attempt.coming[0] == self.now:
+        if attempt is not None and attempt.coming is not None and attempt.coming[0] <= self.now:
             raise UnsureError(self.now)
         if attempt is not None and attempt.coming is not None and attempt.coming[0] > self.now:
             self._only_plain()
@@ -285,6 +285,7 @@ class Model:
 
     def _begin(self, turn: Turn, until: float) -> bool:
         """The next attempt of the turn, or False if the consumer did not wait so long."""
+        left = self.current
         if not turn.begun:
             turn.begun = True
             if self.current is not None and self.current is not turn:
@@ -293,7 +294,7 @@ class Model:
                 self.spent, self.instant = [], 0
             self.current = turn
         if not self.can_reuse and self.connection is not None:
-            self._cut()
+            self._cut(left)
             if until <= self.now + self._takes(self._script(self.connection).get("close"), self.now):
                 raise UnsureError(self.now)
             self._close()
@@ -384,7 +385,7 @@ class Model:
         self.now = instant
         if arrives <= instant:
             attempt.coming = None
-            outcome = self._came(turn, attempt, kind, value)
+            outcome = self._came(turn, attempt, kind, value, arrives)
         elif due <= instant:
             self._verdict(turn, attempt, frozenset(k for k in dues if dues[k] == due))
             outcome = None
@@ -435,14 +436,16 @@ class Model:
 
     # -- what comes ------------------------------------------------------------------------
 
-    def _came(self, turn: Turn, attempt: Attempt, kind: str, value: Any) -> tuple[str, Any] | None:
+    def _came(
+        self, turn: Turn, attempt: Attempt, kind: str, value: Any, arrived: float
+    ) -> tuple[str, Any] | None:
         match kind:
             case "message":
                 turn.said.append(value[1])
-                self._read(turn, attempt, value[1])
+                self._read(turn, attempt, value[1], arrived)
                 return "message", value
             case "replay":  # the backend lives, and nothing is new
-                self._read(turn, attempt, value, is_new=False)
+                self._read(turn, attempt, value, arrived, is_new=False)
                 return None
             case "end":
                 return self._complete(turn, reuses=bool(self.plan.get("reuses")))
@@ -477,7 +480,13 @@ class Model:
         return took
 
     def _read(
-        self, turn: Turn, attempt: Attempt, words: tuple[str, ...], *, is_new: bool = True
+        self,
+        turn: Turn,
+        attempt: Attempt,
+        words: tuple[str, ...],
+        at: float,
+        *,
+        is_new: bool = True,
     ) -> None:
         attempt.messages += 1
         turn.heard = True
@@ -485,13 +494,13 @@ class Model:
         if acts:
             turn.delivered += 1
             if attempt.first_new is None:
-                attempt.first_new = self.now
-            attempt.last_new = self.now
+                attempt.first_new = at
+            attempt.last_new = at
         for word in words:
             kind, _, rest = word.partition(":")
             if kind in ("progress", "work") and not attempt.turn_open:
                 attempt.turn_open, attempt.progressed = True, False
-                attempt.turn_began = self.now
+                attempt.turn_began = at
                 attempt.silent = 0.0
             match kind:
                 case "token" | "lost":
@@ -503,7 +512,7 @@ class Model:
                     pass
                 case "done":
                     attempt.turn_open = False
-                    attempt.ended_at = self.now
+                    attempt.ended_at = at
                     attempt.work = {}
                     attempt.silent, attempt.progressed = 0.0, True
                     if rest == "success":
@@ -514,7 +523,7 @@ class Model:
                         attempt.failed = rest if kind == "failed" else None
                     if kind == "work":
                         turn.tools.add(rest)
-                        attempt.work.setdefault(rest, self.now)
+                        attempt.work.setdefault(rest, at)
                     if kind == "worked":
                         attempt.work.pop(rest, None)
 

@@ -317,7 +317,8 @@ class World:
             (
                 type(event).__name__,
                 getattr(event, "attempt", None),
-                getattr(event, "outcome", None),
+                # Before there was an outcome, counters took an end without an error for a success.
+                getattr(event, "outcome", "completed" if error is None else "failed"),
                 None if error is None else type(error).__name__,
             )
         )
