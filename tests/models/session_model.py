@@ -225,14 +225,15 @@ class Model:
         if is_open:
             self._cut(turn)
             turn.over = "end"
+            turn.attempt = None
             self._close()
         elif turn.over is None:
             turn.over = "end"
         self.note("closed")
 
     def _leave(self) -> None:
+        self._cut(self.current)
         if self.connection is not None:
-            self._cut(self.current)
             self._close()
 
     def _cut(self, turn: Turn | None) -> None:
@@ -243,10 +244,10 @@ class Model:
         if attempt is not None and attempt.coming is not None and attempt.coming[0] <= self.now:
             raise UnsureError(self.now)
         if attempt is not None and attempt.coming is not None and attempt.coming[0] > self.now:
-            self._only_plain()
+            self._only_plain(attempt)
 
-    def _only_plain(self) -> None:
-        script = self._script(self.connection)
+    def _only_plain(self, attempt: Attempt) -> None:
+        script = self._script(attempt.number)
         if (script.get("manner") or {}).get("kind", "plain") != "plain":
             raise UnsureError(self.now)
 
@@ -293,8 +294,9 @@ class Model:
                     self.current.over = "superseded"
                 self.spent, self.instant = [], 0
             self.current = turn
-        if not self.can_reuse and self.connection is not None:
+        if left is not turn:
             self._cut(left)
+        if not self.can_reuse and self.connection is not None:
             if until <= self.now + self._takes(self._script(self.connection).get("close"), self.now):
                 raise UnsureError(self.now)
             self._close()
@@ -537,7 +539,7 @@ class Model:
 
     def _verdict(self, turn: Turn, attempt: Attempt, limits: frozenset[str]) -> None:
         """D1: cut the pull, disconnect, close; then decide."""
-        self._only_plain()
+        self._only_plain(attempt)
         script = self._script(attempt.number)
         attempt.coming = None
         at, took = self.now, 0.0
@@ -586,7 +588,10 @@ class Model:
         left = math.inf if total is None else total - self.now
         if left <= 0 or "total" in failure.limits:
             return "deadline"
-        replays = self.plan.get("keys") is not None
+        keys = self.plan.get("keys")
+        replays = keys is not None
+        if keys is not None and len(set(keys["values"])) < len(keys["values"]):
+            raise UnsureError(self.now)  # by keys that repeat nobody can tell what is a replay
         done = not replays and bool(turn.tools or turn.delivered)
         allowed, delays = RETRIES.get(kind) or (retry["retries"], retry["backoff"])
         if kind in ("auth", "validation") or (kind == "unknown" and done):

@@ -108,6 +108,7 @@ class Connected:
 
     number: int
     session: int
+    turn: int
     point: dict[str, Any]
     entered: bool = False
     left: bool = False
@@ -225,7 +226,9 @@ class World:
         connection.turns += 1
         manner = dict(script.get("manner") or {})
         began = anyio.current_time()
-        self.note("sent", connection.number, prompt)
+        # What was opened for one turn speaks in it, though the consumer may be elsewhere by now.
+        turn = connection.turn if connection.turns == 1 else self.turn_of_consumer
+        self.note("sent", connection.number, prompt, turn)
         connection.streams += 1
         cancelled = anyio.get_cancelled_exc_class()
         try:
@@ -240,24 +243,26 @@ class World:
                             await self.nap(seconds, manner)
                         except cancelled:
                             if manner.get("kind") == "flush":
-                                yield self.message(connection, number, ["progress"])
+                                yield self.message(connection, turn, number, ["progress"])
                             raise
                     case ["hang"]:
                         try:
                             await self.nap(None, manner)
                         except cancelled:
                             if manner.get("kind") == "flush":
-                                yield self.message(connection, number, ["progress"])
+                                yield self.message(connection, turn, number, ["progress"])
                             raise
                     case ["say", *words]:
-                        yield self.message(connection, number, words)
+                        yield self.message(connection, turn, number, words)
                     case ["raise", kind]:
                         raise ERRORS[kind]()
-            self.note("ran out", connection.number)
+            self.note("ran out", connection.number, turn)
         finally:
             connection.streams -= 1
 
-    def message(self, connection: Connected, number: int, words: list[str]) -> dict[str, Any]:
+    def message(
+        self, connection: Connected, turn: int, number: int, words: list[str]
+    ) -> dict[str, Any]:
         keys = self.plan.get("keys")
         key: Any = None
         if keys is not None:
@@ -269,8 +274,9 @@ class World:
             "says": words,
             "key": key,
         }
-        self.sent.append(message)
-        self.note("said", message["id"], tuple(words))
+        if turn == self.turn_of_consumer:
+            self.sent.append(message)
+        self.note("said", message["id"], tuple(words), turn)
         return message
 
     def replay(self, connection: Connected) -> list[dict[str, Any]]:
@@ -374,6 +380,7 @@ class World:
             for number, acts in enumerate(self.plan["sessions"]):
                 self.session_of_consumer = number
                 self.note("session", number)
+                self.turn_of_consumer += number > 0
                 point = await self._session(acts, point, number)
         except Exception as error:
             self.block_left_at = self.now
@@ -549,6 +556,7 @@ class _Opened:
         self.connection = Connected(
             number=number,
             session=world.session_of_consumer,
+            turn=world.turn_of_consumer,
             point={
                 "attempt": point.attempt,
                 "prompt": point.prompt,

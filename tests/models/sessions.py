@@ -482,13 +482,8 @@ def turns_of(world: World) -> list[list[tuple[Any, ...]]]:
 
 def _deliveries(world: World) -> Iterator[str]:
     """R2, R6: nothing is lost, doubled or out of its order."""
-    for turn in turns_of(world):
-        mine = {str(entry[2]) for entry in turn if entry[1] == "sent"}
-        said = [
-            entry[2]
-            for entry in turn
-            if entry[1] == "said" and entry[2].partition(".")[0] in mine
-        ]
+    for number, turn in enumerate(turns_of(world)):
+        said = [entry[2] for entry in turn if entry[1] == "said" and entry[4] == number]
         got = [entry[2] for entry in turn if entry[1] == "got"]
         # A turn that the consumer left may have had one message on its way, and a flush.
         is_whole = any(entry[1] in ("end", "failed") for entry in turn) and not any(
@@ -516,12 +511,12 @@ def _is_unique(keys: dict[str, Any]) -> bool:
 
 def _ends(world: World) -> Iterator[str]:
     """T8, T10: a turn ends well only if the backend has ended it."""
-    for turn in turns_of(world):
+    for number, turn in enumerate(turns_of(world)):
         over = False
         for entry in turn:
-            if entry[1] in ("ran out", "closed", "failed"):
+            if entry[1] in ("closed", "failed") or (entry[1] == "ran out" and entry[3] == number):
                 over = True
-            if entry[1] == "said" and any(word.startswith("done:") for word in entry[3]):
+            if _is_done(entry) and entry[4] == number:
                 over = True
             if entry[1] == "end" and not over:
                 yield f"a hang ended well at {entry[0]}"
@@ -533,9 +528,8 @@ def _opens(world: World) -> Iterator[str]:
     token: str | None = None
     completed: set[str] = set()
     prompt = "go"
-    for turn in turns_of(world):
+    for index, turn in enumerate(turns_of(world)):
         opens, tools, delivered = 0, 0, 0
-        mine: set[str] = set()  # the connections that were asked in this turn
         if turn and turn[0][1] == "ask":
             prompt = turn[0][2]
         for entry in turn:
@@ -554,12 +548,10 @@ def _opens(world: World) -> Iterator[str]:
                     if asked in completed and asked != GIVEN:
                         yield f"connection {number} is asked {asked!r}, which had ended"
                     opens += 1
-                    mine.add(str(number))
                 case "sent":
-                    mine.add(str(entry[2]))
                     if entry[3] in completed and entry[3] != GIVEN:
                         yield f"{entry[3]!r} is sent at {entry[0]}, which had ended"
-                case "said" if entry[2].partition(".")[0] in mine:
+                case "said" if entry[4] == index:
                     for word in entry[3]:
                         kind, _, rest = word.partition(":")
                         if kind == "token":
