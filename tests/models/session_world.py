@@ -11,6 +11,7 @@ Knows streamguard's public names, anyio and the two loops; nothing of how the li
 from __future__ import annotations
 
 import asyncio
+import json
 import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -381,6 +382,8 @@ class World:
                 self.session_of_consumer = number
                 self.note("session", number)
                 self.turn_of_consumer += number > 0
+                if point is not None and hasattr(point, "as_json"):
+                    point = ResumePoint.from_json(json.dumps(point.as_json()))
                 point = await self._session(acts, point, number)
         except Exception as error:
             self.block_left_at = self.now

@@ -511,8 +511,9 @@ def _is_unique(keys: dict[str, Any]) -> bool:
 
 def _ends(world: World) -> Iterator[str]:
     """T8, T10: a turn ends well only if the backend has ended it."""
+    over = False
     for number, turn in enumerate(turns_of(world)):
-        over = False
+        over = over and turn[0][1] == "session"  # what had ended has, in another session, too
         for entry in turn:
             if entry[1] in ("closed", "failed") or (entry[1] == "ran out" and entry[3] == number):
                 over = True
@@ -528,8 +529,13 @@ def _opens(world: World) -> Iterator[str]:
     token: str | None = None
     completed: set[str] = set()
     prompt = "go"
+    tools = delivered = 0
+    is_over = True
     for index, turn in enumerate(turns_of(world)):
-        opens, tools, delivered = 0, 0, 0
+        opens = 0
+        if is_over or turn[0][1] != "session":
+            tools = delivered = 0
+        is_over = False
         if turn and turn[0][1] == "ask":
             prompt = turn[0][2]
         for entry in turn:
@@ -538,7 +544,7 @@ def _opens(world: World) -> Iterator[str]:
                     _, _, number, _, asked, given = entry
                     if opens and plan["retry"] is None:
                         yield f"connection {number} was opened, and nobody had asked to reconnect"
-                    if opens and plan["keys"] is None and given is None and (tools or delivered):
+                    if plan["keys"] is None and given is None and (tools or delivered):
                         yield (
                             f"connection {number} begins afresh, after {tools} tool calls and "
                             f"{delivered} messages"
@@ -552,15 +558,19 @@ def _opens(world: World) -> Iterator[str]:
                     if entry[3] in completed and entry[3] != GIVEN:
                         yield f"{entry[3]!r} is sent at {entry[0]}, which had ended"
                 case "said" if entry[4] == index:
+                    is_over = is_over or _is_done(entry)
                     for word in entry[3]:
                         kind, _, rest = word.partition(":")
                         if kind == "token":
                             token = rest
                         if kind == "lost":
                             token = None
-                        tools += kind == "work"
-                    delivered += any(w.partition(":")[0] in ACTS for w in entry[3])
-                case "end":
+                case "got":
+                    tools += sum(word.startswith("work:") for word in entry[3])
+                    delivered += any(word.partition(":")[0] in ACTS for word in entry[3])
+                case "ran out" if entry[3] == index:
+                    is_over = True
+                case "end" if is_over:
                     completed.add(prompt)
                 case _:
                     pass
