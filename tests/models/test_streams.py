@@ -15,7 +15,7 @@ from tests.models import explorer
 from tests.models.streams import SUBJECTS
 
 MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
-SCHEDULES = 3_000 if MORE else 100
+SCHEDULES = 3_000 if MORE else 300
 SEED = str(int(time.time())) if MORE else "1"
 CASES = [(subject, case) for subject in SUBJECTS for case in explorer.kept(subject.name)]
 

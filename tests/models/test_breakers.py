@@ -1,0 +1,34 @@
+"""The breaker with stores in trouble and through outages, on random schedules.
+
+A few seconds here; more as in `test_streams`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.models import explorer
+from tests.models.breakers import SUBJECTS
+from tests.models.test_streams import MORE, SCHEDULES, SEED
+
+CASES = [(subject, case) for subject in SUBJECTS for case in explorer.kept(subject.name)]
+
+pytestmark = pytest.mark.timeout(3600 if MORE else 300)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_random_schedules(subject, loop):
+    # An outage has many sessions and may last a day.
+    schedules = SCHEDULES // 10 if subject.name == "outage" else SCHEDULES
+    tally = explorer.explore(subject, loop.name, seed=SEED, schedules=schedules)
+    assert not tally.mismatches, "\n\n".join(map(str, tally.mismatches))
+    assert tally.seen == schedules
+
+
+@pytest.mark.parametrize(
+    ("subject", "case"), CASES, ids=lambda part: getattr(part, "name", part[0])
+)
+def test_kept_cases(subject, case, loop):
+    """What once failed, on every loop."""
+    _, schedule = case
+    assert not explorer.try_one(subject, loop.name, schedule)
