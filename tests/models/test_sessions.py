@@ -28,5 +28,5 @@ def test_random_schedules(subject, loop):
 )
 def test_kept_cases(subject, case, loop):
     """What once failed, on every loop."""
-    _, schedule = case
+    _, schedule, _ = case
     assert not explorer.try_one(subject, loop.name, schedule)

@@ -1,13 +1,12 @@
 """Guarded streams in all their forms, against a naive model, on random schedules.
 
-A few seconds here. `STREAMGUARD_EXPLORE=minutes` takes some minutes, with a seed of its own, and
-`python -m tests.models` as long as one likes.
+A few seconds here. `STREAMGUARD_EXPLORE=minutes` takes some minutes, and `python -m tests.models` as long,
+and with as many seeds, as one likes.
 """
 
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.models.streams import SUBJECTS
 
 MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
 SCHEDULES = 3_000 if MORE else 300
-SEED = str(int(time.time())) if MORE else "1"
+SEED = "ci" if MORE else "1"  # always the same: what a new seed finds must not fail a build
 CASES = [(subject, case) for subject in SUBJECTS for case in explorer.kept(subject.name)]
 
 pytestmark = pytest.mark.timeout(3600 if MORE else 300)
