@@ -93,7 +93,9 @@ class Stores(sessions.Sessions):
         plan["store"] = {
             "blocks": random.random() < 0.3,
             "takes": 0.0005 if random.random() < 0.1 else 0,
-            "at": [random.choice((1, -1)) * random.randint(1, 12) for _ in range(random.randint(0, 4))],
+            "at": [
+                random.choice((1, -1)) * random.randint(1, 12) for _ in range(random.randint(0, 4))
+            ],
             "from": random.choice((None, None, 1, 2, 3, 5)),
             "listen": random.random() < 0.1,
             "on_open": random.choice(("raise", "wait")),
@@ -126,7 +128,10 @@ class Stores(sessions.Sessions):
         complaints = await super().run(schedule)
         if self.store.on_loop:
             complaints.append(
-                Complaint("stalls", f"a store that blocks was called {self.store.on_loop} times on the loop")
+                Complaint(
+                    "stalls",
+                    f"a store that blocks was called {self.store.on_loop} times on the loop",
+                )
             )
         return complaints
 
@@ -222,9 +227,7 @@ class Outages:
             schedule["fails_after"],
             Random(schedule["jitter"]),
         )
-        breaker = CircuitBreaker(
-            "backend", on_open=schedule["on_open"], clock=anyio.current_time
-        )
+        breaker = CircuitBreaker("backend", on_open=schedule["on_open"], clock=anyio.current_time)
         outcomes: list[Outcome] = []
         for _ in range(schedule["rounds"]):
             async with anyio.create_task_group() as tasks:

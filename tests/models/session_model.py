@@ -297,7 +297,9 @@ class Model:
         if left is not turn:
             self._cut(left)
         if not self.can_reuse and self.connection is not None:
-            if until <= self.now + self._takes(self._script(self.connection).get("close"), self.now):
+            if until <= self.now + self._takes(
+                self._script(self.connection).get("close"), self.now
+            ):
                 raise UnsureError(self.now)
             self._close()
         if turn.not_before > self.now:
@@ -598,9 +600,7 @@ class Model:
             return "class"
         productive = attempt.first_new is not None and attempt.last_new - attempt.first_new >= 60
         spent = [] if productive else list(self.spent)
-        is_instant = (
-            kind != "idle" and not attempt.messages and ended - attempt.began < 1.0
-        )
+        is_instant = kind != "idle" and not attempt.messages and ended - attempt.began < 1.0
         instant = (0 if productive else self.instant) + 1 if is_instant else 0
         if allowed == 0 or spent.count(kind) >= allowed:
             return "retries"

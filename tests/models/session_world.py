@@ -20,7 +20,14 @@ from typing import Any
 import anyio
 import trio
 
-from streamguard import Connection, ResumePoint, idle_guard, keep_alive, reconnecting_resume, session
+from streamguard import (
+    Connection,
+    ResumePoint,
+    idle_guard,
+    keep_alive,
+    reconnecting_resume,
+    session,
+)
 from streamguard.retry import Backoff, RetryPolicy
 from streamguard.signals import (
     Failed,
@@ -71,7 +78,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "validation": lambda: StatusError(400),
     "unknown": lambda: RuntimeError("what?"),
     "timeout": lambda: TimeoutError("its own"),
-    "exit": lambda: GeneratorExit(),
+    "exit": GeneratorExit,
 }
 
 
@@ -256,7 +263,7 @@ class World:
                     case ["say", *words]:
                         yield self.message(connection, turn, number, words)
                     case ["raise", kind]:
-                        raise ERRORS[kind]()
+                        raise ERRORS[kind]()  # noqa: RSE102 - some are functions
             self.note("ran out", connection.number, turn)
         finally:
             connection.streams -= 1
@@ -591,7 +598,7 @@ class _Opened:
                 case "hang":
                     await self.world.nap(None, dict(script.get("manner") or {}))
                 case kind:
-                    raise ERRORS[kind]()
+                    raise ERRORS[kind]()  # noqa: RSE102 - some are functions
         except BaseException:
             connection.left = True
             raise
@@ -638,9 +645,8 @@ class _Opened:
                 case "deaf":
                     await self.world.nap(None, {"kind": "deaf"})
                 case kind:
-                    raise ERRORS[kind]()
+                    raise ERRORS[kind]()  # noqa: RSE102 - some are functions
         except anyio.get_cancelled_exc_class():
             connection.left_badly = True
             raise
         connection.left = True
-

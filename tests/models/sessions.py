@@ -174,7 +174,11 @@ def _acts(random: Random) -> list[Any]:
         for _ in range(random.choice((0, 0, 1))):
             acts.append(
                 random.choice(
-                    (["within", random.choice(GRID[1:])], ["sleep", random.choice(GRID)], ["take", 1, 0])
+                    (
+                        ["within", random.choice(GRID[1:])],
+                        ["sleep", random.choice(GRID)],
+                        ["take", 1, 0],
+                    )
                 )
             )
         how = [word for word, odds in (("hand", 0.15), ("catch", 0.25)) if some() < odds]
@@ -309,9 +313,7 @@ class Sessions:
         if (retry := schedule["retry"]) is not None and not retry["backoff"]:
             return False
         kinds = {"take": 3, "within": 2, "ask": 2, "sleep": 2, "aclose": 1, "raise": 1}
-        return all(
-            len(act) >= kinds[act[0]] for acts in schedule["sessions"] for act in acts
-        )
+        return all(len(act) >= kinds[act[0]] for acts in schedule["sessions"] for act in acts)
 
     async def run(self, schedule: Schedule) -> list[Complaint]:
         """Play it, let everything end, and judge."""
@@ -366,7 +368,9 @@ def _is_hostile(plan: Schedule) -> bool:
                 return True
             if how.get("takes", 0) > 4:
                 return True
-        if any(step[0] == "raise" and step[1] == "exit" for turn in attempt["turns"] for step in turn):
+        if any(
+            step[0] == "raise" and step[1] == "exit" for turn in attempt["turns"] for step in turn
+        ):
             return True
     return False
 
@@ -417,10 +421,10 @@ def _cancellation(world: World) -> Iterator[str]:
                 yield f"cancelled at {ended}, and nobody did"
     if outer["kind"] and ended > at + BUDGET + AFTER and (was_cancelled or cuts):
         yield f"cancelled at {at}, and free at {ended} only"
-    if world.native and world.cancels_left != world.native_cancels:
-        # A cancel after the consumer's last word changes nothing that it could have told.
-        if not (world.cancels_left < world.native_cancels and ended <= at):
-            yield f"cancelling() is {world.cancels_left}, after {world.native_cancels} cancels"
+    # A cancel after the consumer's last word changes nothing that it could have told.
+    is_late = world.cancels_left < world.native_cancels and ended <= at
+    if world.native and world.cancels_left != world.native_cancels and not is_late:
+        yield f"cancelling() is {world.cancels_left}, after {world.native_cancels} cancels"
 
 
 def _errors(world: World) -> Iterator[str]:
@@ -612,7 +616,9 @@ def _outcomes(world: World) -> Iterator[str]:
     if (began := kinds.count("StreamStarted")) != (over := kinds.count("StreamEnded")):
         yield f"{began} streams began, {over} ended"
     good = sum(entry[1] == "ran out" or _is_done(entry) for entry in world.log)
-    told = sum(kind == "StreamEnded" and outcome == "completed" for kind, _, outcome, _ in world.events)
+    told = sum(
+        kind == "StreamEnded" and outcome == "completed" for kind, _, outcome, _ in world.events
+    )
     if told > good:
         yield f"{told} streams are said to be completed, and {good} were"
     if len(world.plan["sessions"]) > 1:
