@@ -360,8 +360,9 @@ class Attempt:
         """
         if self.plan.stamps or self._way.state is not State.WATCHING:
             return False
-        watch = self.watch
-        if watch.work or self.entry is None or self.entry[0] > now + watch.limits.horizon:
+        watch, limits = self.watch, self.watch.limits
+        runs_on = watch.work or limits.turn is not None  # a clock that no message starts anew
+        if runs_on or self.entry is None or self.entry[0] > now + limits.horizon:
             watch.waiting_since = now
             self.reconsider()
             watch.waiting_since = None
@@ -450,7 +451,7 @@ class Attempt:
                 self._in_context(self._on, Event.BLOCK_DEAF)
             case State.DECIDED if self.block is not None and self.watch.waiting_since is None:
                 self._strike_block()
-            case State.DECIDED | State.SURFACING:
+            case State.DECIDED | State.CLAIMED | State.SURFACING:
                 self._on(Event.DEAF)
             case _:
                 pass
@@ -725,8 +726,12 @@ class Attempt:
     # -- the end of a verdict's way --------------------------------------------------------
 
     def decide(self, verdict: Verdict | None = None) -> None:
-        """Make `verdict` final, or, of a pull that has raised, what it was cut for."""
+        """Make `verdict` final, or, of a pull that has raised, what it was cut for.
+
+        If one is final already, this pull comes for that.
+        """
         if self._tearing_down is not None:
+            self._on(Event.CLAIM)
             return
         if verdict is None:
             self._on(Event.UNWOUND)

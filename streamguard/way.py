@@ -1,13 +1,13 @@
 """The way of a verdict: every state an attempt can be in, and what each event does there.
 
-    UNBEGUN ──> WATCHING ──> DUE ──> CUT ──────> DECIDED ──> OVER
+    UNBEGUN ──> WATCHING ──> DUE ──> CUT ──────> DECIDED ──> CLAIMED ──> OVER
                                │                    ^
                                └──> INTERRUPTING ──>┘
 
 A limit is *due* when the watch says so; the loop then makes its passes, so that what has arrived is
 handed over first (T3, T4). What still waits is cut, and the verdict is a candidate: a message that
 comes after all withdraws it (T3). When the pull has unwound, or stays deaf, the verdict is decided:
-it is final, and the teardown begins (D1, O6). Where the user gave an `interrupt`, that is tried
+it is final, and the teardown begins (D1, O6); whoever pulls claims it. Where the user gave an `interrupt`, that is tried
 before the cut, and from then on only a turn that ends well withdraws the verdict.
 
 A table without I/O. `attempt` finds out which event has happened, and does what the row says; the
@@ -33,7 +33,8 @@ class State(Enum):
     CUT = "the pull is cancelled; a message withdraws the verdict"
     LAST_CUT = "the pull is cancelled after an interrupt; only a good end of the turn withdraws"
     STRUCK = "the block is cancelled; a body that ends by itself withdraws the verdict"
-    DECIDED = "the verdict is final; the next pull raises it"
+    DECIDED = "the verdict is final, and nobody has come for it yet: the next pull raises it"
+    CLAIMED = "the verdict is final; its consumer waits for the teardown and then gets it"
     SURFACING = "the verdict is final; the block is cancelled and raises it"
     LEAVING = "the consumer is done; the source is being closed"
     OVER = "nothing is watched any more"
@@ -63,6 +64,7 @@ class Event(Enum):
     LATE = "our own cancellation came out of the source, a message after it was withdrawn"
     VERDICT = "a verdict that no window was waited for: a spent total, a truncated end"
     ASIDE = "a hold, a touch or a prompt: something was said by hand"
+    CLAIM = "a pull comes for the verdict that is final"
     TORN_DOWN = "the teardown is over"
     LEFT = "the consumer leaves of its own accord"
     LEFT_CUT = "the consumer leaves by a cancellation, or an error that came of one"
@@ -112,8 +114,8 @@ WAY: Final[Table[State, Event, Do]] = {
         E.BAD_END: (S.WATCHING, D.NOTHING),
         E.ANSWERED: (S.WATCHING, D.NOTHING),
         E.FOREIGN: (S.WATCHING, D.NOTHING),
-        E.LATE: (S.DECIDED, D.DECIDE),
-        E.VERDICT: (S.DECIDED, D.DECIDE),
+        E.LATE: (S.CLAIMED, D.DECIDE),
+        E.VERDICT: (S.CLAIMED, D.DECIDE),
         E.ASIDE: (S.WATCHING, D.REARM),
         E.LEFT: (S.LEAVING, D.STOP_WATCHING),
         E.LEFT_CUT: (S.LEAVING, D.STOP_WATCHING),
@@ -134,8 +136,8 @@ WAY: Final[Table[State, Event, Do]] = {
         E.BAD_END: (S.WATCHING, D.REST),
         E.ANSWERED: (S.WATCHING, D.REST),
         E.FOREIGN: (S.WATCHING, D.REST),
-        E.LATE: (S.DECIDED, D.DECIDE),
-        E.VERDICT: (S.DECIDED, D.DECIDE),
+        E.LATE: (S.CLAIMED, D.DECIDE),
+        E.VERDICT: (S.CLAIMED, D.DECIDE),
         E.ASIDE: (S.DUE, D.JUDGE_AGAIN),
         E.LEFT: (S.LEAVING, D.STOP_WATCHING),
         E.LEFT_CUT: (S.LEAVING, D.STOP_WATCHING),
@@ -148,10 +150,10 @@ WAY: Final[Table[State, Event, Do]] = {
         E.GOOD_END: (S.WATCHING, D.WITHDRAW),
         E.BAD_END: (S.DECIDED, D.END_BADLY),  # but that message is delivered
         E.ANSWERED: (S.INTERRUPTING, D.NOTHING),
-        E.UNWOUND: (S.DECIDED, D.DECIDE),
+        E.UNWOUND: (S.CLAIMED, D.DECIDE),
         E.FOREIGN: (S.WATCHING, D.WITHDRAW),
-        E.LATE: (S.DECIDED, D.DECIDE),
-        E.VERDICT: (S.DECIDED, D.DECIDE),
+        E.LATE: (S.CLAIMED, D.DECIDE),
+        E.VERDICT: (S.CLAIMED, D.DECIDE),
         E.ASIDE: (S.INTERRUPTING, D.NOTHING),
         E.LEFT: (S.LEAVING, D.WITHDRAW_AND_STOP),
         E.LEFT_CUT: (S.LEAVING, D.WITHDRAW_AND_STOP),
@@ -168,10 +170,10 @@ WAY: Final[Table[State, Event, Do]] = {
         E.GOOD_END: (S.WATCHING, D.WITHDRAW),
         E.BAD_END: (S.DECIDED, D.END_BADLY),
         E.ANSWERED: (S.INTERRUPTED, D.NOTHING),
-        E.UNWOUND: (S.DECIDED, D.DECIDE),
+        E.UNWOUND: (S.CLAIMED, D.DECIDE),
         E.FOREIGN: (S.WATCHING, D.WITHDRAW),
-        E.LATE: (S.DECIDED, D.DECIDE),
-        E.VERDICT: (S.DECIDED, D.DECIDE),
+        E.LATE: (S.CLAIMED, D.DECIDE),
+        E.VERDICT: (S.CLAIMED, D.DECIDE),
         E.ASIDE: (S.INTERRUPTED, D.NOTHING),
         E.LEFT: (S.LEAVING, D.WITHDRAW_AND_STOP),
         E.LEFT_CUT: (S.LEAVING, D.WITHDRAW_AND_STOP),
@@ -183,13 +185,13 @@ WAY: Final[Table[State, Event, Do]] = {
         E.GOOD_END: (S.WATCHING, D.WITHDRAW_CUT),
         E.BAD_END: (S.WATCHING, D.WITHDRAW_CUT),
         E.ANSWERED: (S.CUT, D.NOTHING),
-        E.UNWOUND: (S.DECIDED, D.DECIDE),
+        E.UNWOUND: (S.CLAIMED, D.DECIDE),
         E.FOREIGN: (S.WATCHING, D.WITHDRAW),
-        E.VERDICT: (S.DECIDED, D.DECIDE),
+        E.VERDICT: (S.CLAIMED, D.DECIDE),
         E.ASIDE: (S.CUT, D.NOTHING),
         # Another task's pull was cut, and nothing may take it for a cancellation of its own.
-        E.LEFT: (S.DECIDED, D.DECIDE),
-        E.LEFT_CUT: (S.DECIDED, D.DECIDE),
+        E.LEFT: (S.CLAIMED, D.DECIDE),
+        E.LEFT_CUT: (S.CLAIMED, D.DECIDE),
         E.END: (S.OVER, D.END),
     },
     S.LAST_CUT: {
@@ -198,12 +200,12 @@ WAY: Final[Table[State, Event, Do]] = {
         E.GOOD_END: (S.WATCHING, D.WITHDRAW_CUT),
         E.BAD_END: (S.DECIDED, D.END_BADLY),
         E.ANSWERED: (S.LAST_CUT, D.NOTHING),
-        E.UNWOUND: (S.DECIDED, D.DECIDE),
+        E.UNWOUND: (S.CLAIMED, D.DECIDE),
         E.FOREIGN: (S.WATCHING, D.WITHDRAW),
-        E.VERDICT: (S.DECIDED, D.DECIDE),
+        E.VERDICT: (S.CLAIMED, D.DECIDE),
         E.ASIDE: (S.LAST_CUT, D.NOTHING),
-        E.LEFT: (S.DECIDED, D.DECIDE),
-        E.LEFT_CUT: (S.DECIDED, D.DECIDE),
+        E.LEFT: (S.CLAIMED, D.DECIDE),
+        E.LEFT_CUT: (S.CLAIMED, D.DECIDE),
         E.END: (S.OVER, D.END),
     },
     S.STRUCK: {
@@ -226,9 +228,21 @@ WAY: Final[Table[State, Event, Do]] = {
         E.ANSWERED: (S.DECIDED, D.NOTHING),
         E.FOREIGN: (S.DECIDED, D.NOTHING),
         E.ASIDE: (S.DECIDED, D.NOTHING),
+        E.CLAIM: (S.CLAIMED, D.NOTHING),
         E.TORN_DOWN: (S.DECIDED, D.AWAIT_END),
-        E.LEFT: (S.DECIDED, D.NOTHING),
-        E.LEFT_CUT: (S.DECIDED, D.NOTHING),
+        E.LEFT: (S.CLAIMED, D.NOTHING),
+        E.LEFT_CUT: (S.CLAIMED, D.NOTHING),
+        E.END: (S.OVER, D.END),
+    },
+    S.CLAIMED: {  # the block is not struck any more: that would hide the verdict
+        E.DEAF: (S.CLAIMED, D.CANCEL_AGAIN),  # a pull in another task
+        E.ANSWERED: (S.CLAIMED, D.NOTHING),
+        E.FOREIGN: (S.CLAIMED, D.NOTHING),
+        E.ASIDE: (S.CLAIMED, D.NOTHING),
+        E.CLAIM: (S.CLAIMED, D.NOTHING),
+        E.TORN_DOWN: (S.CLAIMED, D.AWAIT_END),
+        E.LEFT: (S.CLAIMED, D.NOTHING),
+        E.LEFT_CUT: (S.CLAIMED, D.NOTHING),
         E.END: (S.OVER, D.END),
     },
     S.SURFACING: {
@@ -236,6 +250,7 @@ WAY: Final[Table[State, Event, Do]] = {
         E.ANSWERED: (S.SURFACING, D.NOTHING),
         E.FOREIGN: (S.SURFACING, D.NOTHING),
         E.ASIDE: (S.SURFACING, D.NOTHING),
+        E.CLAIM: (S.SURFACING, D.NOTHING),
         E.TORN_DOWN: (S.SURFACING, D.AWAIT_END),
         E.LEFT: (S.SURFACING, D.NOTHING),
         E.LEFT_CUT: (S.SURFACING, D.NOTHING),
@@ -262,6 +277,7 @@ WAY: Final[Table[State, Event, Do]] = {
         E.FOREIGN: (S.OVER, D.NOTHING),
         E.VERDICT: (S.OVER, D.NOTHING),
         E.ASIDE: (S.OVER, D.NOTHING),  # from another thread, it may come late
+        E.CLAIM: (S.OVER, D.NOTHING),
         E.TORN_DOWN: (S.OVER, D.NOTHING),  # so may the end of a teardown that was left
         E.LEFT: (S.OVER, D.NOTHING),
         E.LEFT_CUT: (S.OVER, D.NOTHING),
@@ -271,7 +287,7 @@ WAY: Final[Table[State, Event, Do]] = {
 
 # What the rest asks of a state.
 JUDGED: Final = frozenset({S.WATCHING, S.DUE})
-FINAL: Final = frozenset({S.DECIDED, S.SURFACING})
+FINAL: Final = frozenset({S.DECIDED, S.CLAIMED, S.SURFACING})
 CUT: Final = frozenset({S.CUT, S.LAST_CUT})
 AFTER_INTERRUPT: Final = frozenset({S.INTERRUPTING, S.INTERRUPTED, S.LAST_CUT})
 

@@ -71,20 +71,23 @@ class Timekeeper(ABC):
 
     def drop(self, sleeper: Sleeper) -> None:
         """Forget `sleeper`; with the last one the alarm goes too."""
-        if sleeper.entry is None:
-            return
-        sleeper.entry = None
-        self._forgotten += 1
+        if sleeper.entry is not None:
+            sleeper.entry = None
+            self._forgotten += 1
         if self._forgotten > max(_MANY, len(self._heap) // 2):
             # Many short streams with a long window: their entries would pile up until then.
             self._heap = [entry for entry in self._heap if _sleeper_of(entry) is not None]
             heapify(self._heap)
             self._forgotten = 0
+        self._skip_forgotten()
+        if not self._heap:
+            self.set_alarm(None)
+
+    def _skip_forgotten(self) -> None:
+        """Take those off the front that nobody waits for: an alarm for them would be left behind."""
         while self._heap and _sleeper_of(self._heap[0]) is None:
             heappop(self._heap)
             self._forgotten = max(0, self._forgotten - 1)
-        if not self._heap:
-            self.set_alarm(None)
 
     def ring(self) -> None:
         """The alarm went off: wake all whose time has come."""
@@ -102,6 +105,7 @@ class Timekeeper(ABC):
                     self.put(sleeper, now)
             if curious:
                 self.after_passes(partial(self._confirm, curious))
+            self._skip_forgotten()
             self.set_alarm(self._heap[0][0] if self._heap else None)
 
     def _due(self, now: float) -> list[tuple[Sleeper, Entry]]:

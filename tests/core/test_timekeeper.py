@@ -89,6 +89,19 @@ def test_whoever_was_dropped_or_put_off_or_is_gone_sleeps_on(keeper: Clockwork, 
     assert not keeper._heap
 
 
+@pytest.mark.parametrize("drops", [True, False])
+def test_what_was_put_off_leaves_no_alarm_behind(keeper: Clockwork, drops: bool):
+    """O7: a sleeper that was put forward leaves its later entry behind, and an alarm for that."""
+    sleeper = Sleeper("it", [])
+    keeper.put(sleeper, 3600.0)
+    keeper.put(sleeper, 1.0)
+    keeper.ring_at(1.0)
+    if drops:
+        keeper.drop(sleeper)
+    assert keeper.alarm is None
+    assert not keeper._heap
+
+
 def test_the_curious_are_asked_again_after_the_passes_and_all_have_been_woken(keeper: Clockwork):
     """T9: of 10,000, all are judged before the first is cut."""
     log: list[object] = []

@@ -24,7 +24,7 @@ from streamguard.plan import Plan
 from streamguard.reading import Reading
 from streamguard.signals import TurnEnded
 from streamguard.watch import Limits
-from streamguard.way import WAY, Do, Event, State
+from streamguard.way import FINAL, WAY, Do, Event, State
 from tests.core.test_timekeeper import Clockwork
 from tests.diagrams import DOCS, mermaid, shown_in
 from tests.support import Events
@@ -87,16 +87,17 @@ IMPOSSIBLE: dict[str, dict[State, set[Event]]] = {
         }
     },
     "what comes after the verdict is not delivered": {
-        state: {Event.MESSAGE, Event.GOOD_END, Event.BAD_END}
-        for state in (State.DECIDED, State.SURFACING)
+        state: {Event.MESSAGE, Event.GOOD_END, Event.BAD_END} for state in FINAL
     },
     "that pull was not cut, so it ends as it ends": {
         state: {Event.UNWOUND}
         for state in (State.WATCHING, State.DUE, State.STRUCK, State.LEAVING, State.OVER)
     },
     "the verdict is final already": {
-        state: {Event.UNWOUND, Event.VERDICT, Event.LATE}
-        for state in (State.DECIDED, State.SURFACING)
+        state: {Event.UNWOUND, Event.VERDICT, Event.LATE} for state in FINAL
+    },
+    "no verdict is final": {
+        state: {Event.CLAIM} for state in State if state not in FINAL | {State.OVER}
     },
     "our cancellation is on its way, or was somebody else's": {
         state: {Event.LATE}
@@ -104,9 +105,7 @@ IMPOSSIBLE: dict[str, dict[State, set[Event]]] = {
     },
     "an end that is asked for by leaving is no truncation": {State.LEAVING: {Event.VERDICT}},
     "nothing is being torn down": {
-        state: {Event.TORN_DOWN}
-        for state in State
-        if state not in {State.DECIDED, State.SURFACING, State.OVER}
+        state: {Event.TORN_DOWN} for state in State if state not in FINAL | {State.OVER}
     },
 }
 
@@ -253,6 +252,13 @@ def struck(new: Any) -> Case:
 
 def decided(new: Any) -> Case:
     case = cut(new)
+    case.attempt.answered()  # meanwhile it waits for something else
+    case.pass_time(5)
+    return case
+
+
+def claimed(new: Any) -> Case:
+    case = cut(new)
     case.attempt.answered()
     case.attempt.decide()
     return case
@@ -286,6 +292,7 @@ REACH: dict[State, Callable[[Any], Case]] = {
     State.LAST_CUT: last_cut,
     State.STRUCK: struck,
     State.DECIDED: decided,
+    State.CLAIMED: claimed,
     State.SURFACING: surfacing,
     State.LEAVING: leaving,
     State.OVER: over,
@@ -295,7 +302,7 @@ REACH: dict[State, Callable[[Any], Case]] = {
 def confirm_with(answer: Cut) -> Callable[[Case], None]:
     def happen(case: Case) -> None:
         case.pull.answer = case.block.answer = answer
-        if case.state in {State.DECIDED, State.SURFACING}:
+        if case.state in FINAL:
             case.attempt.watch.waiting_since = None
             case.loop.timekeeper.put(case.attempt, case.loop.clock())
             case.loop.timekeeper.ring()
@@ -314,7 +321,7 @@ def never_parked(case: Case) -> None:
 def deaf(case: Case) -> None:
     if case.state in {State.DUE, State.INTERRUPTED}:
         never_parked(case)
-    elif case.state in {State.DECIDED, State.SURFACING}:
+    elif case.state in FINAL:
         case.attempt.asked()  # it still waits
         case.loop.timekeeper.put(case.attempt, case.loop.clock())
         case.loop.timekeeper.ring()
@@ -353,6 +360,13 @@ def late(case: Case) -> None:
     assert case.attempt.is_our_cut(asyncio.CancelledError())
 
 
+def claim(case: Case) -> None:
+    if case.state is State.OVER:  # by a second pull, after the first has got it
+        case.attempt._on(Event.CLAIM)
+    else:
+        case.attempt.decide()
+
+
 def unattended(case: Case) -> None:
     case.attempt.answered()
     case.pass_time(5)
@@ -382,6 +396,7 @@ HAPPEN: dict[Event, Callable[[Case], object]] = {
         Verdict(limit="truncated", at=0.0, window=None, elapsed=0.0)
     ),
     Event.ASIDE: lambda case: case.attempt.heard(),
+    Event.CLAIM: claim,
     Event.TORN_DOWN: lambda case: case.attempt._on(Event.TORN_DOWN),
     Event.LEFT: lambda case: case.attempt.leave(),
     Event.LEFT_CUT: lambda case: case.attempt.leave(is_cancelled=True),

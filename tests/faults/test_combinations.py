@@ -18,6 +18,7 @@ from streamguard import (
     DeadlineExceededError,
     IdleTimeoutError,
     StreamGuardWarning,
+    TurnTimeoutError,
     idle_guard,
     live,
     loops,
@@ -266,6 +267,86 @@ def test_a_cancellation_of_somebody_elses_after_a_flush_stays_theirs(loop: Loop,
         assert outer.cancelled_caught
         assert disconnect.calls == []
         await unharmed()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("close", [0.0, 1.0, 2.0, NEVER])
+@pytest.mark.parametrize("deaf", [5.5, 8.0])
+def test_a_block_is_not_struck_while_its_pull_claims_the_verdict(
+    loop: Loop, deaf: float, close: float
+):
+    """O5, O6, T7: a pull that was deaf closes its source, and then raises; so does the block."""
+
+    class Deaf:
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            try:
+                await anyio.sleep(NEVER)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    until = anyio.current_time() + deaf
+                    while anyio.current_time() < until:
+                        with suppress(asyncio.CancelledError):
+                            await anyio.sleep_until(until)
+
+        async def aclose(self):
+            await anyio.sleep(close)
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        guard = idle_guard(1, disconnect=disconnect, disconnect_timeout=4)
+        taken = await take(Deaf() | guard, "hosted")
+        assert isinstance(taken.error, IdleTimeoutError)
+        assert disconnect.finished == 1
+        await unharmed()
+
+    loop.run(main)
+
+
+def test_total_does_not_strike_a_block_that_is_being_told_of_another_verdict(loop: Loop):
+    """O5, T7: decided while nobody asked; `total` is due while the next pull waits for the close."""
+    turn_is_over = anyio.Event()
+
+    async def source():
+        try:
+            yield "a"
+            await turn_is_over.wait()
+            yield "b"
+            await anyio.sleep(NEVER)
+        finally:
+            await anyio.sleep(3)
+
+    async def interrupt() -> None:
+        turn_is_over.set()  # but that is no end of the turn
+        await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        guard = idle_guard(1, total=8, interrupt=interrupt)
+        taken: list[str] = []
+        with pytest.raises(IdleTimeoutError):
+            async with source() | guard as messages:
+                async for message in messages:
+                    taken.append(message)
+                    if message == "b":
+                        await anyio.sleep(5.5)  # the interrupt's bound passes, with nobody asking
+        assert taken == ["a", "b"]
+        await unharmed()
+
+    loop.run(main)
+
+
+@pytest.mark.filterwarnings("ignore::streamguard.StreamGuardWarning")
+@pytest.mark.parametrize("form", ["bare", "hosted"])
+def test_a_turn_is_overdue_before_total_and_before_any_silence(loop: Loop, form: str):
+    """T1, T2: an alarm that is set already covers only what it comes before."""
+
+    async def main() -> None:
+        taken = await take(said("a") | idle_guard(20, turn=3, total=5), form)
+        assert isinstance(taken.error, TurnTimeoutError)
+        assert loop.took(taken.elapsed, 3)
 
     loop.run(main)
 

@@ -35,6 +35,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import anyio
 import anyio.lowlevel
+import pytest
 
 from streamguard import live, loops
 from streamguard.testing import VirtualLoop, run_virtual
@@ -417,14 +418,15 @@ def _with(schedule: Schedule, path: tuple[Any, ...], value: Any) -> Schedule:
 # -- cases that are kept ------------------------------------------------------------------
 
 
-def kept(name: str) -> list[tuple[str, Schedule, str]]:
-    """The kept cases of a subject: what once failed, by the file's name, and why it still does."""
-    found = []
-    for file in sorted(CASES.glob("*.json")):
-        case = json.loads(file.read_text())
-        if name in case["subjects"]:
-            found.append((file.stem, case["schedule"], case.get("open", "")))
-    return found
+def kept(subjects: Iterable[Subject]) -> list[Any]:
+    """What once failed, as a test's parameters: each subject with each of its schedules."""
+    cases = [(file.stem, json.loads(file.read_text())) for file in sorted(CASES.glob("*.json"))]
+    return [
+        pytest.param(subject, case["schedule"], id=f"{subject.name}-{name}")
+        for subject in subjects
+        for name, case in cases
+        if subject.name in case["subjects"]
+    ]
 
 
 def keep(mismatch: Mismatch, folder: Path = CASES) -> Path:

@@ -11,8 +11,6 @@ from tests.models import explorer
 from tests.models.breakers import SUBJECTS
 from tests.models.test_streams import MORE, SCHEDULES, SEED
 
-CASES = [(subject, case) for subject in SUBJECTS for case in explorer.kept(subject.name)]
-
 pytestmark = pytest.mark.timeout(3600 if MORE else 300)
 
 
@@ -23,12 +21,3 @@ def test_random_schedules(subject, loop):
     tally = explorer.explore(subject, loop.name, seed=SEED, schedules=schedules)
     assert not tally.mismatches, "\n\n".join(map(str, tally.mismatches))
     assert tally.seen == schedules
-
-
-@pytest.mark.parametrize(
-    ("subject", "case"), CASES, ids=lambda part: getattr(part, "name", part[0])
-)
-def test_kept_cases(subject, case, loop):
-    """What once failed, on every loop."""
-    _, schedule, _ = case
-    assert not explorer.try_one(subject, loop.name, schedule)
