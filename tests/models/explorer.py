@@ -204,7 +204,7 @@ async def passes(count: int = 12) -> None:
 
 async def _observe(subject: Subject, schedule: Schedule, heard: _Heard) -> list[Complaint]:
     """Run one schedule; complain of what hangs and of what is left."""
-    tasks = living_tasks()
+    tasks, before = living_tasks(), live()
     heard.failures.clear()
     failed: list[str] = []
     if loops.current().cancelled is asyncio.CancelledError:
@@ -226,7 +226,7 @@ async def _observe(subject: Subject, schedule: Schedule, heard: _Heard) -> list[
         complaints.append(Complaint("tasks", f"{left} left: {_tasks_now()}"))
     if timers_left():
         complaints.append(Complaint("timers", f"{timers_left()} left in the timekeeper"))
-    if kept := live():
+    if kept := [activity for activity in live() if activity not in before]:
         complaints.append(Complaint("live", f"still live: {kept}"))
     return complaints
 
