@@ -83,6 +83,7 @@ class Owner(Generic[T]):
         self._turn = anyio.Event()
         self._outcome: AttemptOutcome = "completed"
         self._was_left_by_error = False
+        self._raised: BaseException | None = None  # by its last pull, while all is being closed
         # The pull is over, and what is left is closing.
         self.unwound = anyio.Event()
 
@@ -224,6 +225,7 @@ class Owner(Generic[T]):
                 cast("Parking", self.attempt.pull).release()
         confirmed = False
         try:
+            self._raised = failure
             self.unwound.set()
             self._on(Event.UNWOUND)
             failure, confirmed = await self._leave(failure)
@@ -237,7 +239,7 @@ class Owner(Generic[T]):
         self.gone.set()
         self._on(Event.CLOSED)
         # What was open must not live on with an error's traceback.
-        self._messages = self._noted = None
+        self._messages = self._noted = self._raised = None
         self.link.forget()
 
     def _is_collected(self, error: BaseException) -> bool:
@@ -318,15 +320,15 @@ class Owner(Generic[T]):
     def _leave_behind(self) -> None:
         attempt = self.attempt
         assert attempt is not None
-        self.failure, self.confirmed = None, False
+        self.failure, self.confirmed = self._raised, False
         try:
             self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
             if attempt.loop is not None:
                 attempt.answered()  # nobody waits for it
             if attempt.verdict is not None:
-                self.failure = attempt.conclude(closed=False, cause=None)
+                self.failure = attempt.conclude(closed=False, cause=self._raised)
             else:
-                attempt.end(outcome=self._outcome)
+                attempt.end(self.failure, outcome=self._outcome_with(self.failure))
             self.confirmed = bool(self.link.is_confirmed(self.failure, closed=False))
         except BaseException as error:  # noqa: BLE001 - an observer ends the program, by its consumer
             self.failure = self.link.worse(self.failure, error)

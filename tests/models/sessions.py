@@ -517,6 +517,8 @@ def _ends(world: World) -> Iterator[str]:
     """T8, T10: a turn ends well only if the backend has ended it."""
     over = False
     for number, turn in enumerate(turns_of(world)):
+        if turn[0][1] == "ask" and len(turn) == 1:
+            continue  # nobody pulled it: the turn before it is still the last
         over = over and turn[0][1] == "session"  # what had ended has, in another session, too
         for entry in turn:
             if entry[1] in ("closed", "failed") or (entry[1] == "ran out" and entry[3] == number):

@@ -5,14 +5,14 @@ The consumer gets it, and what was open is closed.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
 
 from streamguard import events, idle_guard, reconnecting_resume, session
 from streamguard.testing import Script, done, fail, hang, say, swallows_cancel
-from tests.support import Leftovers
+from tests.support import Events, Leftovers
 
 
 class OddError(BaseException):
@@ -124,6 +124,42 @@ def test_what_comes_out_of_a_close_after_the_consumer_has_left(loop, where, erro
                 await anext(aiter(chat))
         assert upstream.opened == upstream.closed == 1
         left.check()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+@pytest.mark.parametrize("error", [*EXITS, ValueError])
+def test_what_came_out_of_a_stream_whose_connection_never_closes(loop, error, resumes):
+    """O6, T7: its owner is left behind, and its consumer gets what ended the stream."""
+
+    async def main():
+        over = anyio.Event()
+        seen = Events()
+
+        @asynccontextmanager
+        async def open_(_point):
+            try:
+                yield Script(say("a"), fail(error("odd")))
+            finally:
+                with anyio.CancelScope(shield=True):
+                    while not over.is_set():
+                        with suppress(anyio.get_cancelled_exc_class()):
+                            await over.wait()
+
+        guard = idle_guard(60, disconnect_timeout=2, observer=seen)
+        operator = guard | reconnecting_resume() if resumes else guard
+        try:
+            with pytest.raises(RuntimeError if error is GeneratorExit else error):
+                async with session(open_, prompt="go") | operator as chat:
+                    async for _ in chat:
+                        pass
+        finally:
+            over.set()
+        assert seen.of(events.OwnerAbandoned)
+        assert [ended.outcome for ended in seen.of(events.AttemptEnded)] == ["failed"]
+        assert [ended.outcome for ended in seen.of(events.StreamEnded)] == ["failed"]
+        await anyio.sleep(10)
 
     loop.run(main)
 
