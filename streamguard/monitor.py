@@ -110,6 +110,9 @@ class Block:
         host = self._known_host()
         is_cancelled = exc is not None and _stems_from(exc, self._cancelled)
         surfaces = attempt.leave(is_cancelled=is_cancelled)
+        if is_cancelled and attempt.verdict is not None:
+            # A pull may have concluded it meanwhile; but a cancel of ours is the verdict (T3).
+            surfaces = surfaces or self._group.cancel_scope.cancel_called
         is_finished = source.is_finished
         closed, outcome = False, exc
         try:

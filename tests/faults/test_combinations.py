@@ -271,12 +271,13 @@ def test_a_cancellation_of_somebody_elses_after_a_flush_stays_theirs(loop: Loop,
     loop.run(main)
 
 
+@pytest.mark.parametrize("limit", ["idle", "total"])
 @pytest.mark.parametrize("close", [0.0, 1.0, 2.0, NEVER])
 @pytest.mark.parametrize("deaf", [5.5, 8.0])
-def test_a_block_is_not_struck_while_its_pull_claims_the_verdict(
-    loop: Loop, deaf: float, close: float
+def test_a_pull_that_was_deaf_brings_the_verdict_out_of_its_block(
+    loop: Loop, deaf: float, close: float, limit: str
 ):
-    """O5, O6, T7: a pull that was deaf closes its source, and then raises; so does the block."""
+    """O5, O6, T7: it closes its source, and then raises; and a block that is struck does."""
 
     class Deaf:
         def __aiter__(self):
@@ -297,9 +298,10 @@ def test_a_block_is_not_struck_while_its_pull_claims_the_verdict(
 
     async def main() -> None:
         disconnect = Disconnect()
-        guard = idle_guard(1, disconnect=disconnect, disconnect_timeout=4)
+        limits: dict[str, Any] = {"idle": {"idle": 1}, "total": {"idle": None, "total": 1}}[limit]
+        guard = idle_guard(**limits, disconnect=disconnect, disconnect_timeout=4)
         taken = await take(Deaf() | guard, "hosted")
-        assert isinstance(taken.error, IdleTimeoutError)
+        assert taken.error.verdict.limit == limit
         assert disconnect.finished == 1
         await unharmed()
 

@@ -517,7 +517,7 @@ def _ends(world: World) -> Iterator[str]:
     """T8, T10: a turn ends well only if the backend has ended it."""
     over = False
     for number, turn in enumerate(turns_of(world)):
-        if turn[0][1] == "ask" and len(turn) == 1:
+        if [entry[1] for entry in turn] in ([], ["ask"]):
             continue  # nobody pulled it: the turn before it is still the last
         over = over and turn[0][1] == "session"  # what had ended has, in another session, too
         for entry in turn:

@@ -14,7 +14,6 @@ second cancel) only what holds in any case is judged.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -809,6 +808,23 @@ def may_be_handed_on(schedule: Schedule, form: str) -> bool:
     return polite and not scopes and not struck and ["genexit"] not in schedule["source"]
 
 
+def blocks_of(schedule: Schedule) -> list[tuple[list[Any], int]]:
+    """Where the schedule blocks the loop: each as a list of steps, and its place in it."""
+    lists = [schedule["source"], *schedule["work"], schedule["asides"]]
+    return [(steps, i) for steps in lists for i, step in enumerate(steps) if "block" in step]
+
+
+def has_clear_blocks(schedule: Schedule) -> bool:
+    """Whether the loop is blocked once at most, and at no instant at which anything else is due.
+
+    What is due together with a block, or while another one lasts, comes before or after it, as the
+    loop likes: such a schedule has any number of outcomes.
+    """
+    blocks, asides = blocks_of(schedule), schedule["asides"]
+    is_aside = bool(blocks) and blocks[0][0] is asides
+    return len(blocks) < 2 and not (is_aside and len(asides) > 1)
+
+
 class Drawing:
     """Draws one schedule."""
 
@@ -852,6 +868,7 @@ class Drawing:
             schedule["patience"] = ["scope", self.length()]
         if not is_long and self.chance(0.4):
             self.roughen(schedule)
+        self.clear_blocks(schedule)
         schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule, self.form)
         return schedule
 
@@ -940,6 +957,13 @@ class Drawing:
             more = {"hold": [key, self.length()], "release": [key], "block": [self.length()]}
             asides.append([at, what, *more.get(what, [])])
         return asides
+
+    def clear_blocks(self, schedule: Schedule) -> None:
+        """Leave one block at most, and alone if it is an aside."""
+        for steps, i in reversed(blocks_of(schedule)[1:]):
+            del steps[i]
+        if not has_clear_blocks(schedule):
+            schedule["asides"] = [aside for aside in schedule["asides"] if "block" in aside]
 
     def outer(self, schedule: Schedule) -> list[Any]:
         # An instant at which something is due anyway, as often as not.
@@ -1036,7 +1060,8 @@ class Streams:
             and (not schedule["hands_on"] or may_be_handed_on(schedule, self.name))
             and all(value > 0 for value in positive)
             and all(at % 0.25 == 0.125 for at, *_ in schedule["asides"])
-            and not (schedule["kind"] == "channel" and '"block"' in json.dumps(schedule))
+            and has_clear_blocks(schedule)
+            and not (schedule["kind"] == "channel" and blocks_of(schedule))
             and all(i > 0 and steps[i - 1][0] == "sleep" and steps[i - 1][1] > 0 for i in blocks)
         )
 

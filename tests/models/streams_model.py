@@ -554,6 +554,14 @@ def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Ou
         if outcome not in seen:
             seen.add(outcome)
             yield outcome
+        if (
+            form != "bare"
+            and outcome.end != "cancelled"
+            and schedule["outer"][1:2] == [outcome.at]
+        ):
+            # It may be the block that is being left.
+            how = "cancelled" if schedule["outer"][0] == "cancel" else "outer"
+            yield outcome._replace(end=how)
 
 
 def undisturbed(schedule: dict[str, Any], form: str, *, native: bool) -> list[Outcome]:
