@@ -700,7 +700,7 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
         return  # what the source makes of somebody else's cancel is not foreseen
     # A generator's `finally` runs in its last pull, and what it takes there is silence.
     closes_in_pull = schedule["kind"] == "generator" and schedule["on_close"] != ["none"]
-    if first is None and closes_in_pull:
+    if closes_in_pull and (first is None or may_end_by_itself(run)):
         return
     if is_verdict and first is None:
         yield Complaint("false verdict", f"{run.end} at {run.at:g}: no limit was reached")
@@ -722,7 +722,8 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
         return
     # What an interrupt brings may end the turn well, and then nothing is due any more; so may what
     # a source says that has swallowed our cancel.
-    yields_on = schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] == "swallows"
+    goes_on = ("swallows", "flushes") if schedule["kind"] == "channel" else ("swallows",)
+    yields_on = schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] in goes_on
     went_on = yields_on and any(at >= first.at for _, at in run.delivered)
     comes_first = first.is_certain and (outer[0] == "none" or outer[1] > first.at)
     impatient = schedule["patience"][0] != "none"
@@ -744,6 +745,12 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     wants = schedule["disconnect"] != ["none"] and schedule["interrupt"] == ["none"]
     if is_verdict and wants and not run.disconnects:
         yield Complaint("disconnect", "there was a verdict, and it was not called")
+
+
+def may_end_by_itself(run: Run) -> bool:
+    """Whether its source may come to its end, if nobody else disturbs it."""
+    polite = undisturbed(run.schedule, run.form, native=run.native)
+    return any(outcome.end in ("end", "source", "GeneratorExit") for outcome in polite)
 
 
 def judge_end(run: Run) -> Any:

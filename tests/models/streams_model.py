@@ -139,6 +139,8 @@ class Life:
             self.judge(strikes_only=True)
         if not self.ties.asides_late:
             self.do_asides()
+            if self.ties.outer == "first":  # it may have come while an aside blocked the loop
+                self.from_outside()
         self.let_happen()
         if self.ties.outer == "after the stream":
             self.from_outside()
@@ -506,6 +508,7 @@ class Life:
         self.fresh_window()
 
     def prompt(self) -> None:
+        self.same_waits.clear()
         self.open_turn(self.now)
         self.judged_from = self.now
 

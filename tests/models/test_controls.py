@@ -7,22 +7,25 @@ at the schedule that finds it, to save time; `STREAMGUARD_EXPLORE=minutes` begin
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from streamguard import attempt, teardown, watch
+from streamguard import attempt, reading, teardown, watch
 from streamguard.attempt import Attempt
+from streamguard.breaker import circuit
+from streamguard.breaker.records import Records
 from streamguard.loops import Cut, _asyncio, timekeeper
+from streamguard.resume import replay, turns
+from streamguard.resume.owner import Owner
 from streamguard.testing import clocks
 from tests.models import explorer
-from tests.models.streams import SUBJECTS
+from streamguard.way import Do, Event, State
+from tests.models.test_streams import MORE
 
-MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
-FORMS = {subject.name: subject for subject in SUBJECTS}
+FORMS = explorer.subjects()
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,88 @@ def nobody_lets_go(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Attempt, "let_go", lambda *_: None)
 
 
+def ends_are_one(patch: pytest.MonkeyPatch) -> None:
+    """All turns raised the same end, which kept the frames of all who had got it."""
+    one = StopAsyncIteration()
+    patch.setattr(turns._Over, "error", property(lambda self: self._error or one))
+
+
+def generator_exits_end_the_owner(patch: pytest.MonkeyPatch) -> None:
+    """A GeneratorExit of the stream's was taken for the end of the owner's own task."""
+    patch.setattr(Owner, "_is_collected", lambda _, error: isinstance(error, GeneratorExit))
+
+
+def stores_may_raise(patch: pytest.MonkeyPatch) -> None:
+    """What a breaker's store raised came out of whoever reported."""
+    patch.setattr(Records, "report", lambda self, change, then: then(self.update(change)))
+
+
+def stores_are_called_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A store that blocks was called where the report was made."""
+    patch.setattr(Records, "blocks", property(lambda _: False))
+
+
+def points_forget_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A point whose turn had ended asked its prompt again."""
+    patch.setattr(turns.Turn, "is_completed", property(lambda _: False))
+
+
+def points_begin_anew(patch: pytest.MonkeyPatch) -> None:
+    """A point with tools run, and no token, began afresh in another process."""
+    patch.setattr(turns.Turn, "_refuse_what_is_unsafe", lambda _: None)
+
+
+def outages_escalate(patch: pytest.MonkeyPatch) -> None:
+    """Each failure of a probe counted, and each pause was as long as the first."""
+
+    def failed(self: Any, before: Any, now: float) -> Any:
+        after = as_it_is(self, before, now)
+        limit = self.escalate_after
+        return after if limit is None or after.failures < limit else escalated(after)
+
+    def escalated(after: Any) -> Any:
+        return circuit._moved(after, "escalated", "failures in a row")
+
+    as_it_is = circuit.Rules._failed
+    patch.setattr(circuit.Rules, "_failed", failed)
+    patch.setattr(circuit.Rules, "pause_after", lambda self, _: self.pause)
+
+
+def repeated_keys_are_replays(patch: pytest.MonkeyPatch) -> None:
+    """A message whose key an earlier one had was taken for that one."""
+    patch.setattr(replay.Replay, "_was_delivered", lambda self, key: key in self._delivered)
+
+
+def hashes_are_compared(patch: pytest.MonkeyPatch) -> None:
+    """Keys were compared by their hashes, and those of -1.0 and -2.0 are the same."""
+    as_it_is = replay.Replay._was_delivered
+    patch.setattr(replay.Replay, "_was_delivered", lambda self, key: as_it_is(self, hash(key)))
+
+
+def readers_may_raise(patch: pytest.MonkeyPatch) -> None:
+    """What a reader raised came into the stream, unless it was an Exception."""
+
+    def noted(self: Any, kind: type, error: BaseException, reporter: Any) -> None:
+        if not isinstance(error, Exception):
+            raise error
+        as_it_is(self, kind, error, reporter)
+
+    as_it_is = reading.Reading._note_failure
+    patch.setattr(reading.Reading, "_note_failure", noted)
+
+
+def blocks_are_struck_for_what_is_told(patch: pytest.MonkeyPatch) -> None:
+    """A block was cancelled while its pull was closing the source for another verdict."""
+    way = attempt.WAY
+    claimed = {**way[State.DECIDED], Event.CLAIM: (State.DECIDED, Do.NOTHING)}
+    patch.setattr(attempt, "WAY", {**way, State.DECIDED: claimed, State.CLAIMED: claimed})
+
+
+def what_was_put_off_stays(patch: pytest.MonkeyPatch) -> None:
+    """An entry that was put forward kept its alarm."""
+    patch.setattr(timekeeper.Timekeeper, "_skip_forgotten", lambda _: None)
+
+
 CONTROLS = [
     Control("1", alarm_covers_nobody, "block", "asyncio", frozenset({"outcome", "when"}), 741),
     Control("2", dropped_ones_are_called, "bare", "asyncio", frozenset({"afterwards"}), 48),
@@ -165,6 +250,18 @@ CONTROLS = [
     Control("13", stalls_move_all_limits, "bare", "asyncio", frozenset({"outcome", "when"}), 2648),
     Control("15", waits_begin_again, "block", "asyncio", frozenset({"outcome", "late"}), 478),
     Control("18", nobody_lets_go, "bare", "trio", frozenset({"status"}), 0),
+    Control("6", ends_are_one, "session", "asyncio", frozenset({"frames"}), 0),
+    Control("8", generator_exits_end_the_owner, "session", "trio", frozenset({"hung"}), 0),
+    Control("9", stores_may_raise, "store", "uvloop", frozenset({"as_predicted"}), 0),
+    Control("9 (blocks)", stores_are_called_at_once, "store", "asyncio", frozenset({"stalls"}), 0),
+    Control("14", readers_may_raise, "bare", "asyncio", frozenset({"delivered"}), 0),
+    Control("16", points_forget_the_end, "session", "asyncio", frozenset({"opens"}), 0),
+    Control("16 (unsafe)", points_begin_anew, "session", "trio", frozenset({"opens"}), 0),
+    Control("17", outages_escalate, "outage", "asyncio", frozenset({"outage"}), 0),
+    Control("19", repeated_keys_are_replays, "session", "uvloop", frozenset({"deliveries"}), 0),
+    Control("19 (hashes)", hashes_are_compared, "session", "asyncio", frozenset({"deliveries"}), 0),
+    Control("a", blocks_are_struck_for_what_is_told, "block", "trio", frozenset({"missed"}), 0),
+    Control("b", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 0),
 ]
 
 
