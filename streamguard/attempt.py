@@ -216,6 +216,11 @@ class Attempt:
         return self._way.state in CUT or self._tearing_down is not None
 
     @property
+    def is_struck(self) -> bool:
+        """Whether the block around the pull was cancelled, and will say what for."""
+        return self._way.state is State.STRUCK
+
+    @property
     def is_condemned(self) -> bool:
         """Whether a pull that ends now has come to the verdict, however it ends."""
         return self.is_cut or self._way.state in AFTER_INTERRUPT

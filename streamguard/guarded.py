@@ -279,8 +279,10 @@ class GuardedIterator(AsyncIterator[T]):
             if attempt.verdict is None:
                 attempt.end(outcome="completed" if self.is_finished else "left")
             elif not attempt.is_over:
-                await attempt.torn_down()
-                attempt.conclude(closed=closed, cause=None)  # nobody asked any more (T3)
+                try:
+                    await attempt.torn_down()
+                finally:
+                    attempt.conclude(closed=closed, cause=None)  # nobody asked any more (T3)
 
     async def close(self) -> bool:
         """Close the source, in the task that iterated it; False if it did not close in time.
@@ -404,7 +406,8 @@ class GuardedIterator(AsyncIterator[T]):
         self._broken = True
         self._ready = False
         self._watch.leave_steady()
-        attempt.end(error)
+        if not attempt.is_struck:  # else it is what our cancel has become
+            attempt.end(error)
         return error
 
     async def _interrupted_by(self, error: BaseException) -> BaseException:

@@ -114,16 +114,7 @@ class Block:
             # A pull may have concluded it meanwhile; but a cancel of ours is the verdict (T3).
             surfaces = surfaces or self._group.cancel_scope.cancel_called
         is_finished = source.is_finished
-        closed, outcome = False, exc
-        try:
-            closed = await source.close()
-        except BaseException as error:  # noqa: BLE001 - it is raised when all is left
-            outcome = error if exc is None or not isinstance(error, Exception) else exc
-        if attempt.verdict is not None and not attempt.is_over:
-            try:
-                await attempt.torn_down()
-            except BaseException as error:  # noqa: BLE001 - it is raised when all is left
-                outcome = error
+        closed, outcome = await self._end_all(exc, source)
         attempt.block = attempt.spawn = None
         try:
             swallowed = await self._leave_group(outcome)
@@ -136,9 +127,28 @@ class Block:
         if surfaces:
             return self._raise_verdict(exc, outcome, host, closed=closed)
         self._settle(exc, closed=closed, is_finished=is_finished)
-        if outcome is not None and outcome is not exc and not swallowed:
+        if outcome is None or outcome is exc:
+            return swallowed
+        if not swallowed:
             raise outcome
-        return swallowed
+        # Our own cancel has cut the source's close short; what the body raised goes on all the same.
+        return exc is None or loops.consists_of(exc, self._cancelled)
+
+    async def _end_all(
+        self, exc: BaseException | None, source: Closable
+    ) -> tuple[bool, BaseException | None]:
+        """Close the source, and wait for the teardown: whether it closed, and what is raised."""
+        closed, outcome = False, exc
+        try:
+            closed = await source.close()
+        except BaseException as error:  # noqa: BLE001 - it is raised when all is left
+            outcome = error if exc is None or not isinstance(error, Exception) else exc
+        if self._attempt.verdict is not None and not self._attempt.is_over:
+            try:
+                await self._attempt.torn_down()
+            except BaseException as error:  # noqa: BLE001 - it is raised when all is left
+                outcome = error
+        return closed, outcome
 
     def _settle(self, exc: BaseException | None, *, closed: bool, is_finished: bool) -> None:
         """The attempt is over, and its verdict, if it has one, is not what the block raises."""

@@ -340,6 +340,87 @@ def test_total_does_not_strike_a_block_that_is_being_told_of_another_verdict(loo
     loop.run(main)
 
 
+class Refuses:
+    """A source that makes an error of its own of a cancellation, and takes its time to close."""
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class():
+            raise OSError("the pipe is gone") from None
+
+    async def aclose(self):
+        await anyio.sleep(1)
+
+
+def test_what_a_source_makes_of_the_cancel_of_its_block(loop: Loop):
+    """O5, T7: `total` has struck the block, so it is what the block raises."""
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        taken = await take(Refuses() | idle_guard(None, total=1, disconnect=disconnect), "hosted")
+        assert isinstance(taken.error, DeadlineExceededError)
+        assert disconnect.finished == 1
+        await unharmed()
+
+    loop.run(main)
+
+
+def test_a_body_that_fails_by_itself_in_a_struck_block(loop: Loop):
+    """T3, T7: its error is its own, though the close of its source is cut short."""
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="own"):
+            async with Refuses() | idle_guard(None, total=1):
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(2)
+                raise ValueError("own")
+        await unharmed()
+
+    loop.run(main)
+
+
+def test_a_cancel_while_a_stream_is_closed_whose_verdict_nobody_took(native: Loop):
+    """D6, O7: it waits for the teardown, and the stream has ended all the same."""
+    turn_is_over = asyncio.Event()
+
+    async def source():
+        yield "a"
+        await turn_is_over.wait()
+        yield "b"
+        await anyio.sleep(NEVER)
+
+    def interrupt() -> None:
+        turn_is_over.set()
+        raise ConnectionError
+
+    async def main() -> None:
+        activity = Activity()
+        guard = idle_guard(
+            1, interrupt=interrupt, disconnect=lambda: anyio.sleep(2), activity=activity
+        )
+        stream = source() | guard
+
+        async def consume() -> None:
+            async for message in stream:
+                if message == "b":
+                    break
+            await anyio.sleep(1)
+            await stream.aclose()
+
+        task = asyncio.create_task(consume())
+        await asyncio.sleep(2.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert activity not in live()
+
+    native.run(main)
+
+
 @pytest.mark.filterwarnings("ignore::streamguard.StreamGuardWarning")
 @pytest.mark.parametrize("form", ["bare", "hosted"])
 def test_a_turn_is_overdue_before_total_and_before_any_silence(loop: Loop, form: str):

@@ -26,7 +26,15 @@ import anyio.lowlevel
 from streamguard import Activity, errors, events, idle_guard, signals
 from streamguard.testing import block_loop
 from tests.models.explorer import Complaint, Schedule, Witness, passes
-from tests.models.streams_model import ERRORS, Outcome, Struck, allowed, struck, undisturbed
+from tests.models.streams_model import (
+    ERRORS,
+    Outcome,
+    Struck,
+    allowed,
+    is_unclear,
+    struck,
+    undisturbed,
+)
 
 INTERRUPT_BOUND = 5.0
 UNWINDING_BOUND = 5.0
@@ -61,6 +69,8 @@ SIMPLEST: Schedule = {
 
 def read(message: Any) -> Any:
     """The reader: messages are `(number, what they say)`."""
+    if ["odd"] in message[1]:
+        raise Odd
     said = [SIGNALS[kind](*more) for kind, *more in message[1]]
     return None if said == [None] else said
 
@@ -85,6 +95,10 @@ SIGNALS: dict[str, Callable[..., Any]] = {
 
 class Own(Exception):  # noqa: N818 - it says whose it is
     """What a consumer's body raises."""
+
+
+class Odd(BaseException):
+    """What a reader raises."""
 
 
 class Foreign(Exception):  # noqa: N818
@@ -645,6 +659,8 @@ def is_plain(schedule: Schedule) -> bool:
 
 def judge(run: Run) -> list[Complaint]:
     complaints = run.complaints + list(judge_deliveries(run))
+    if blocks_of(run.schedule) and is_unclear(run.schedule, run.form, native=run.native):
+        return complaints
     if is_plain(run.schedule):
         wrong = list(judge_plain(run))
         if not wrong:
@@ -925,6 +941,7 @@ class Drawing:
                 ["usage"],
                 ["session"],
                 ["failed"],
+                ["odd"],
                 ["start", id_, False],
                 ["start", id_, False],
                 ["start", id_, True],

@@ -112,6 +112,7 @@ class Life:
     # how it ends
     struck: Struck | None = None
     ended: Outcome | None = None
+    is_unclear: bool = False
 
     def __post_init__(self) -> None:
         self.limits = self.schedule["limits"]
@@ -165,6 +166,15 @@ class Life:
             self.now += TICK
             self.lapse()
 
+    def block(self, length: float) -> None:
+        """The loop is blocked. What is due at its first instant, and who else comes, is anybody's guess."""
+        begin, end = self.now, self.now + length
+        others = [self.outer[1]] if self.outer[0] != "none" else []
+        if self.schedule["patience"][0] != "none" and self.doing == "asks":
+            others.append(self.pulled_at + self.schedule["patience"][1])
+        self.is_unclear |= any(begin <= other <= end for other in others) or any(self.reached())
+        self.pass_time(length)
+
     def lapse(self) -> None:
         for key in [key for key, until in self.holds.items() if until <= self.now]:
             self.end_hold(key)
@@ -212,7 +222,7 @@ class Life:
                 self.failure, self.is_finished = "GeneratorExit", True
             case ["block", d]:
                 self.step += 1
-                self.pass_time(d)
+                self.block(d)
         return True
 
     def advance(self) -> None:
@@ -306,7 +316,7 @@ class Life:
                 case ["prompt"]:
                     self.prompt()
                 case ["block", d]:
-                    self.pass_time(d)
+                    self.block(d)
         match self.schedule["leave"]:
             case ["break", n] if len(self.delivered) >= n:
                 self.end("break")
@@ -331,7 +341,7 @@ class Life:
                 case "prompt", _:
                     self.prompt()
                 case "block", [d]:
-                    self.pass_time(d)
+                    self.block(d)
 
     def from_outside(self) -> None:
         if self.ended is None and self.outer[0] != "none" and self.now >= self.outer[1]:
@@ -344,9 +354,10 @@ class Life:
             if not self.runs_ahead and not self.buffer and not self.is_finished:
                 self.failure, self.is_finished = "end", True
             self.was_interrupted = True
-            self.ask()
-            if self.patience > 3 and self.ended is None:
+            if self.patience > 3:
                 self.end("impatient")
+            else:
+                self.ask()
 
     # -- limits --------------------------------------------------------------------------
 
@@ -450,7 +461,8 @@ class Life:
     def see(self, signals: Any) -> None:
         self.lifeless = 0.0
         self.moved.pop("liveness", None)
-        for signal in signals:
+        # S2: a message whose reader raises is progress, whatever else it might have said.
+        for signal in [["progress"]] if ["odd"] in signals else signals:
             self.take_in(signal)
 
     def take_in(self, signal: Any) -> None:
@@ -544,6 +556,13 @@ class Life:
         self.moved.pop("first", None)
 
 
+def is_unclear(schedule: dict[str, Any], form: str, *, native: bool) -> bool:
+    """Whether the loop is blocked at an instant at which anything else is due."""
+    alone = Life(schedule, form, native)
+    alone.live()
+    return alone.is_unclear
+
+
 def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Outcome]:
     """Every outcome that the contract allows; the likeliest first."""
     seen: set[Outcome] = set()
@@ -557,14 +576,11 @@ def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Ou
         if outcome not in seen:
             seen.add(outcome)
             yield outcome
-        if (
-            form != "bare"
-            and outcome.end != "cancelled"
-            and schedule["outer"][1:2] == [outcome.at]
-        ):
-            # It may be the block that is being left.
+        if outcome.end != "cancelled" and schedule["outer"][1:2] == [outcome.at]:
+            # It may come while a block is being left, or a teardown is waited for.
             how = "cancelled" if schedule["outer"][0] == "cancel" else "outer"
             yield outcome._replace(end=how)
+            yield outcome._replace(end=how, disconnects=0)
 
 
 def undisturbed(schedule: dict[str, Any], form: str, *, native: bool) -> list[Outcome]:

@@ -21,8 +21,8 @@ from streamguard.loops import Cut, _asyncio, timekeeper
 from streamguard.resume import replay, turns
 from streamguard.resume.owner import Owner
 from streamguard.testing import clocks
-from tests.models import explorer
 from streamguard.way import Do, Event, State
+from tests.models import explorer
 from tests.models.test_streams import MORE
 
 FORMS = explorer.subjects()
@@ -259,7 +259,9 @@ CONTROLS = [
     Control("16 (unsafe)", points_begin_anew, "session", "trio", frozenset({"opens"}), 0),
     Control("17", outages_escalate, "outage", "asyncio", frozenset({"outage"}), 0),
     Control("19", repeated_keys_are_replays, "session", "uvloop", frozenset({"deliveries"}), 0),
-    Control("19 (hashes)", hashes_are_compared, "session", "asyncio", frozenset({"deliveries"}), 0),
+    Control(
+        "19 (hashes)", hashes_are_compared, "session", "asyncio", frozenset({"deliveries"}), 0
+    ),
     Control("a", blocks_are_struck_for_what_is_told, "block", "trio", frozenset({"missed"}), 0),
     Control("b", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 0),
 ]
