@@ -96,10 +96,10 @@ def _keys(random: Random) -> dict[str, Any]:
         "cursor": [],
         "unique": [f"m{number}" for number in range(300)],
         "repeating": [random.choice("ab") for _ in range(12)],
-        "floats": [-1.0, -2.0, -1.0, 0.5],
+        "floats": [-1.0, -2.0, *(number + 0.5 for number in range(300))],
     }[kind]
     # What repeats is played again from its beginning: where else would be anybody's guess.
-    again = random.choice((None, None, 1, 2, 3)) if kind in ("cursor", "unique") else None
+    again = None if kind == "repeating" else random.choice((None, None, 1, 2, 3))
     return {"values": values, "again": again}
 
 

@@ -1086,6 +1086,7 @@ class Streams:
             and all(at % 0.25 == 0.125 for at, *_ in schedule["asides"])
             and has_clear_blocks(schedule)
             and not (schedule["kind"] == "channel" and blocks_of(schedule))
+            and all(step[1] and step[2] for step in steps if step[0] == "every")
             and all(i > 0 and steps[i - 1][0] == "sleep" and steps[i - 1][1] > 0 for i in blocks)
         )
 

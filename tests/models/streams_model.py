@@ -576,11 +576,16 @@ def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Ou
         if outcome not in seen:
             seen.add(outcome)
             yield outcome
-        if outcome.end != "cancelled" and schedule["outer"][1:2] == [outcome.at]:
-            # It may come while a block is being left, or a teardown is waited for.
+        if schedule["outer"][1:2] == [outcome.at]:
+            # It may come while a block is being left, a teardown is waited for, or between two of
+            # the messages of that instant.
             how = "cancelled" if schedule["outer"][0] == "cancel" else "outer"
-            yield outcome._replace(end=how)
-            yield outcome._replace(end=how, disconnects=0)
+            delivered = outcome.delivered
+            yield Outcome(delivered, how, outcome.at, outcome.disconnects)
+            yield Outcome(delivered, how, outcome.at, 0)
+            while delivered and delivered[-1][1] == outcome.at:
+                delivered = delivered[:-1]
+                yield Outcome(delivered, how, outcome.at, 0)
 
 
 def undisturbed(schedule: dict[str, Any], form: str, *, native: bool) -> list[Outcome]:
