@@ -752,6 +752,9 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
         and not went_on
     ):
         yield Complaint("missed", f"{first.limits} at {first.at:g}, and the stream ended well")
+    by_itself = ["raise"] in schedule["source"] or schedule["on_close"] == ["raises"]
+    if run.end == "source" and comes_first and not (by_itself or impatient):
+        yield Complaint("disguised", f"{first.limits} at {first.at:g} came out as {run.error!r}")
     if run.at > first.at + budget(schedule) and comes_first and not went_on:
         yield Complaint(
             "late", f"{run.end} at {run.at:g}, {first.limits} were due at {first.at:g}"

@@ -259,7 +259,7 @@ CONTROLS = [
     Control(
         "19 (hashes)", hashes_are_compared, "session", "asyncio", frozenset({"as_predicted"}), 0
     ),
-    Control("struck", struck_blocks_forget_why, "block", "asyncio", frozenset({"missed"}), 0),
+    Control("struck", struck_blocks_forget_why, "block", "asyncio", frozenset({"disguised"}), 0),
     Control("put off", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 0),
 ]
 
