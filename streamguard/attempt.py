@@ -361,7 +361,7 @@ class Attempt:
         if self.plan.stamps or self._way.state is not State.WATCHING:
             return False
         watch = self.watch
-        if watch.work or self.entry is None or self.entry[0] > now + watch.limits.horizon:
+        if watch.work or self.entry is None or self.entry[0] > watch.horizon(now):
             watch.waiting_since = now
             self.reconsider()
             watch.waiting_since = None

@@ -18,11 +18,13 @@ from streamguard import (
     DeadlineExceededError,
     IdleTimeoutError,
     StreamGuardWarning,
+    TurnTimeoutError,
     idle_guard,
     live,
     loops,
 )
 from streamguard.events import HalfTime, StreamEnded, StreamStarted, TimedOut
+from streamguard.signals import TurnEnded
 from streamguard.testing import Script, hang
 from tests.conftest import Loop
 from tests.support import Disconnect, Events, take
@@ -64,6 +66,43 @@ def test_silence_is_seen_after_an_alarm_in_the_consumers_time(loop: Loop, form: 
         taken = await take(said(1) | idle_guard(1, total=60), form, lambda _: slow())
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(taken.elapsed, work + 1)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize(("ready", "elapsed"), [(0, 3.0), (1, 3.0)])
+def test_a_turn_is_over_before_the_total_that_has_set_the_alarm(
+    loop: Loop, ready: float, elapsed: float
+):
+    """T2: the alarm of a block's `total` covers no `turn`, and nothing else may come before it."""
+
+    async def source():
+        yield 1  # found ready: so far nothing has waited, and only the block has set an alarm
+        await anyio.sleep(ready)
+        yield 2
+        await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        taken = await take(source() | idle_guard(None, turn=3, total=60), "hosted")
+        assert isinstance(taken.error, TurnTimeoutError)
+        assert loop.took(taken.elapsed, elapsed)
+
+    loop.run(main)
+
+
+def test_a_turn_that_begins_before_the_last_ones_grace_is_over_has_its_limit(loop: Loop):
+    """T2, T14: the alarm of the grace covers the messages, but not the turn that they begin."""
+
+    async def source():
+        yield TurnEnded()
+        await anyio.sleep(1)
+        yield 1
+        await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        taken = await take(source() | idle_guard(None, turn=2, exit_grace=60), "bare")
+        assert isinstance(taken.error, TurnTimeoutError)
+        assert loop.took(taken.elapsed, 3)
 
     loop.run(main)
 
