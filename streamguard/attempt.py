@@ -370,7 +370,7 @@ class Attempt:
     def heard(self) -> None:
         """The watch was told something by hand (T6)."""
         self._on(Event.ASIDE)
-        if self._news is not None and self.loop is not None:
+        if self._news is not None and self.loop is not None and self._is_shown:
             self._news.look(self.loop.clock())
 
     def reconsider(self) -> None:
@@ -662,6 +662,10 @@ class Attempt:
         self.pull.cut(force=True)
         self._await_end()
 
+    def _cut_no_more(self) -> None:
+        assert self.loop is not None
+        self.loop.timekeeper.drop(self)
+
     def _await_end(self) -> None:
         """What has just been done may end the pull; if not, it is cancelled again."""
         assert self.loop is not None
@@ -725,8 +729,13 @@ class Attempt:
     # -- the end of a verdict's way --------------------------------------------------------
 
     def decide(self, verdict: Verdict | None = None) -> None:
-        """Make `verdict` final, or, of a pull that has raised, what it was cut for."""
+        """Make `verdict` final, or, of a pull that has raised, what it was cut for.
+
+        That pull raises it, and so it does if there is a final one already.
+        """
         if self._tearing_down is not None:
+            if not self.is_over:
+                self._on(Event.RAISED)
             return
         if verdict is None:
             self._on(Event.UNWOUND)
@@ -1046,6 +1055,7 @@ _STEPS: Final[Mapping[Do, Callable[[Attempt], None]]] = {
     Do.END_BADLY: Attempt._end_badly,
     Do.AWAIT_END: Attempt._await_end,
     Do.CANCEL_AGAIN: Attempt._cancel_again,
+    Do.CUT_NO_MORE: Attempt._cut_no_more,
     Do.WITHDRAW: Attempt._withdraw,
     Do.WITHDRAW_CUT: Attempt._withdraw_cut,
     Do.STOP_WATCHING: Attempt._stop_watching,

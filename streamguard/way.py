@@ -62,6 +62,7 @@ class Event(Enum):
     FOREIGN = "somebody else's cancellation came out of the pull"
     LATE = "our own cancellation came out of the source, a message after it was withdrawn"
     VERDICT = "a verdict that no window was waited for: a spent total, a truncated end"
+    RAISED = "a pull raises the verdict that is final, when all is torn down and closed"
     ASIDE = "a hold, a touch or a prompt: something was said by hand"
     TORN_DOWN = "the teardown is over"
     LEFT = "the consumer leaves of its own accord"
@@ -89,6 +90,7 @@ class Do(Enum):
     DECIDE_DEAF = "tell that it is deaf, tear down"
     AWAIT_END = "allow a second to end"
     CANCEL_AGAIN = "cancel again, each second"
+    CUT_NO_MORE = "cut nothing more"
     WITHDRAW = "take the verdict back"
     WITHDRAW_CUT = "take the verdict back, remember the cancel"
     STOP_WATCHING = "drop the alarm"
@@ -225,6 +227,7 @@ WAY: Final[Table[State, Event, Do]] = {
         E.BUSY: (S.DECIDED, D.NOTHING),  # somebody cancels the block already
         E.ANSWERED: (S.DECIDED, D.NOTHING),
         E.FOREIGN: (S.DECIDED, D.NOTHING),
+        E.RAISED: (S.DECIDED, D.CUT_NO_MORE),  # a cut would come into the source's close
         E.ASIDE: (S.DECIDED, D.NOTHING),
         E.TORN_DOWN: (S.DECIDED, D.AWAIT_END),
         E.LEFT: (S.DECIDED, D.NOTHING),
@@ -235,6 +238,7 @@ WAY: Final[Table[State, Event, Do]] = {
         E.DEAF: (S.SURFACING, D.CANCEL_AGAIN),
         E.ANSWERED: (S.SURFACING, D.NOTHING),
         E.FOREIGN: (S.SURFACING, D.NOTHING),
+        E.RAISED: (S.SURFACING, D.CUT_NO_MORE),
         E.ASIDE: (S.SURFACING, D.NOTHING),
         E.TORN_DOWN: (S.SURFACING, D.AWAIT_END),
         E.LEFT: (S.SURFACING, D.NOTHING),

@@ -103,6 +103,9 @@ IMPOSSIBLE: dict[str, dict[State, set[Event]]] = {
         for state in (State.CUT, State.LAST_CUT, State.STRUCK, State.LEAVING, State.OVER)
     },
     "an end that is asked for by leaving is no truncation": {State.LEAVING: {Event.VERDICT}},
+    "no verdict is final that a pull could raise": {
+        state: {Event.RAISED} for state in State if state not in {State.DECIDED, State.SURFACING}
+    },
     "nothing is being torn down": {
         state: {Event.TORN_DOWN}
         for state in State
@@ -381,6 +384,7 @@ HAPPEN: dict[Event, Callable[[Case], object]] = {
     Event.VERDICT: lambda case: case.attempt.decide(
         Verdict(limit="truncated", at=0.0, window=None, elapsed=0.0)
     ),
+    Event.RAISED: lambda case: case.attempt.decide(),
     Event.ASIDE: lambda case: case.attempt.heard(),
     Event.TORN_DOWN: lambda case: case.attempt._on(Event.TORN_DOWN),
     Event.LEFT: lambda case: case.attempt.leave(),
@@ -417,6 +421,7 @@ SEEN: dict[Do, Callable[[Case], object]] = {
     Do.DECIDE_DEAF: lambda case: case.attempt.verdict and case.events.of(PullDeaf),
     Do.AWAIT_END: lambda case: True not in case.pull.cuts,
     Do.CANCEL_AGAIN: lambda case: case.pull.cuts[-1] is True and case.attempt.entry,
+    Do.CUT_NO_MORE: lambda case: case.attempt.entry is None and case.attempt.verdict,
     Do.WITHDRAW: lambda case: case.events.of(CutWithdrawn) and not case.attempt._withdrawn,
     Do.WITHDRAW_CUT: lambda case: case.events.of(CutWithdrawn) and case.attempt._withdrawn,
     Do.STOP_WATCHING: lambda case: case.attempt.entry is None and is_silent(case),
