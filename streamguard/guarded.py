@@ -382,8 +382,10 @@ class GuardedIterator(AsyncIterator[T]):
             return error
         if isinstance(error, GeneratorExit):
             # The pull itself is being closed, and with it any generator that it had reached:
-            # from here on nothing may be awaited.
+            # from here on nothing may be awaited. (Or the source says so itself, cut or not.)
             self._interrupted = True
+            if attempt.loop is not None and attempt.loop.is_running_here():
+                self._parking.release()
             attempt.abandoned()
             self._end_if_bare("left")
             return error
