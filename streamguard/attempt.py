@@ -120,6 +120,7 @@ class Attempt:
         "pull",
         "reading",
         "spawn",
+        "teardown",
         "watch",
     )
 
@@ -137,6 +138,8 @@ class Attempt:
         self.entry: Entry | None = None
         self.exit: BaseException | None = None  # what ends the program, on its way to the consumer
         self.is_spared = False
+        # What the verdict's came to, once it is over: also of a verdict that no error comes of.
+        self.teardown: Teardown | None = None
         self._way: Way = Way(WAY, State.UNBEGUN)
         self._case: _Case | None = None
         # What our cancel had been sent for when a message came all the same: the source may still
@@ -760,7 +763,7 @@ class Attempt:
             return self._error
         assert self.loop is not None
         now = self.loop.clock()
-        teardown = self._teardown(now, closed=closed)
+        self.teardown = teardown = self._teardown(now, closed=closed)
         self.tell(
             events.TornDown(activity=self.activity, at=now, verdict=verdict, teardown=teardown)
         )
