@@ -219,6 +219,11 @@ class Attempt:
         return self._way.state in CUT or self._tearing_down is not None
 
     @property
+    def is_done(self) -> bool:
+        """Whether the turn has ended well, which no verdict on a silence before it changes (T3)."""
+        return self.watch.completed and self.watch.ended_well
+
+    @property
     def is_condemned(self) -> bool:
         """Whether a pull that ends now has come to the verdict, however it ends."""
         return self.is_cut or self._way.state in AFTER_INTERRUPT
@@ -741,7 +746,8 @@ class Attempt:
     def is_our_cut(self, error: BaseException) -> bool:
         """Whether `error` is our own cancel, of a source that had let a message go before it (T3).
 
-        For a cancellation that nobody else has sent. If it is, the verdict that was withdrawn holds.
+        For a cancellation that nobody else has sent. If it is, the verdict that was withdrawn holds;
+        but not if what came ended the turn well: then the cancel is only how the stream ends.
         """
         if self._withdrawn is None or not loops.consists_of(error, self.cancelled):
             return False
@@ -752,6 +758,8 @@ class Attempt:
         return True
 
     async def torn_down(self, cancellation: BaseException | None = None) -> None:
+        if self.is_done:
+            return True
         """Wait for the teardown's end, through one cancellation: this one, or the next (D6)."""
         assert self._tearing_down is not None
         await self._tearing_down.finish(cancellation)

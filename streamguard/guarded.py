@@ -394,6 +394,8 @@ class GuardedIterator(AsyncIterator[T]):
         is_ours = attempt.is_cut and not self._parking.is_overruled
         if is_cancel and not is_ours and not self._parking.is_cancelled:
             is_ours = attempt.is_our_cut(error)
+            if is_ours and attempt.is_done:
+                return await self._ended(StopAsyncIteration())
         if loops.is_exit(error, attempt.cancelled) or (is_cancel and not is_ours):
             return await self._interrupted_by(error)
         if attempt.is_condemned:

@@ -137,6 +137,7 @@ class Watch:
     started: float | None = None
     waiting_since: float | None = None
     turn_open: bool = False
+    ended_well: bool = False  # the latest turn that has ended
     progressed: bool = False
     # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
     # `waiting_since`, because the sums are zero before and after it. Callers may then set these
@@ -367,6 +368,7 @@ class Watch:
                 return
             case TurnEnded():
                 self._progress(now)
+                self.ended_well = signal.outcome == "success"
                 self._close_turn(now, more_expected=signal.more_expected)
                 return
             case Progress() | WorkStarted() if not self.turn_open:
