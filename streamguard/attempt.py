@@ -315,7 +315,12 @@ class Attempt:
     def received(self, message: object) -> None:
         """A message came, and is about to be delivered."""
         assert self.loop is not None
-        watch, signals = self.watch, self.reading.signals(message, self)
+        watch = self.watch
+        try:
+            signals = self.reading.signals(message, self)
+        except BaseException:  # a replay that differs: no silence has ended this stream (T3)
+            self._on(self._unless_total(Event.MESSAGE))
+            raise
         if self._tap is not None:
             self._tap(message, signals)
         if watch.steady and signals is PROGRESS:
