@@ -758,13 +758,13 @@ class Attempt:
             return False
         if self._way.state not in {State.WATCHING, State.DUE} | AFTER_INTERRUPT - CUT:
             return False
+        if self.is_done:
+            return True
         self._case, self._withdrawn = self._withdrawn, None
         self._on(Event.LATE)
         return True
 
     async def torn_down(self, cancellation: BaseException | None = None) -> None:
-        if self.is_done:
-            return True
         """Wait for the teardown's end, through one cancellation: this one, or the next (D6)."""
         assert self._tearing_down is not None
         await self._tearing_down.finish(cancellation)
