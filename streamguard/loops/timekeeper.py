@@ -80,11 +80,15 @@ class Timekeeper(ABC):
             self._heap = [entry for entry in self._heap if _sleeper_of(entry) is not None]
             heapify(self._heap)
             self._forgotten = 0
+        self._pass_over_forgotten()
+        if not self._heap:
+            self.set_alarm(None)
+
+    def _pass_over_forgotten(self) -> None:
+        """So that no alarm is set for nobody."""
         while self._heap and _sleeper_of(self._heap[0]) is None:
             heappop(self._heap)
             self._forgotten = max(0, self._forgotten - 1)
-        if not self._heap:
-            self.set_alarm(None)
 
     def ring(self) -> None:
         """The alarm went off: wake all whose time has come."""
@@ -102,6 +106,7 @@ class Timekeeper(ABC):
                     self.put(sleeper, now)
             if curious:
                 self.after_passes(partial(self._confirm, curious))
+            self._pass_over_forgotten()
             self.set_alarm(self._heap[0][0] if self._heap else None)
 
     def _due(self, now: float) -> list[tuple[Sleeper, Entry]]:
