@@ -466,7 +466,8 @@ class GuardedIterator(AsyncIterator[T]):
         try:
             await self.close()
         finally:
-            self.attempt.end(error, outcome=outcome)
+            if not self._is_hosted:  # whoever hosts it knows whether anybody still wanted it
+                self.attempt.end(error, outcome=outcome)
 
     async def _conclude(
         self,

@@ -267,7 +267,10 @@ class Owner(Generic[T]):
             try:
                 message = await ask()
             except StopAsyncIteration:
-                self._outcome = "completed"
+                if tenure.state is not State.UNWANTED:  # else it ended as it was cut
+                    self._outcome = "completed"
+                assert self.attempt is not None
+                self.attempt.end(outcome=self._outcome)
                 self._on(Event.TURN_OVER)
                 return
             except StreamGuardError as error:

@@ -385,6 +385,42 @@ def test_a_prompt_that_was_refused_stays_refused(loop):
     assert got[0] is got[1]
 
 
+@pytest.mark.parametrize("how", ["left", "cancelled"])
+def test_a_stream_that_takes_its_cut_for_its_end(loop, how):
+    """It ended because its consumer had gone, and nobody has got its end."""
+
+    @asynccontextmanager
+    async def open_(_point):
+        async def stream():
+            yield "a"
+            ended = anyio.Event()
+            try:
+                with anyio.move_on_after(30):
+                    await ended.wait()
+            except anyio.get_cancelled_exc_class():
+                pass
+
+        yield stream()
+
+    told = Events()
+
+    async def consume():
+        async with session(open_, prompt="p") | idle_guard(60, observer=told) as chat:
+            turn = aiter(chat)
+            await anext(turn)
+            with anyio.move_on_after(1 if how == "left" else None):
+                await anext(turn)
+            await turn.aclose()
+
+    async def main():
+        with anyio.move_on_after(2):
+            await consume()
+
+    loop.run(main)
+    assert [event.outcome for event in told.of(StreamEnded)] == [how]
+    assert [event.outcome for event in told.of(AttemptEnded)] == [how]
+
+
 def test_who_leaves_a_turn_that_has_ended_in_its_grace(loop):
     """T14: the run stays a success; its two events say the same."""
     upstream = Upstream(0, say("a"), done(), hang(), swallows=9)
