@@ -39,6 +39,11 @@ class Closable(Protocol):
         """Whether it came to its end by itself."""
         ...
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has raised an error of its own, and nothing came after that."""
+        ...
+
     async def close(self) -> bool:
         """Close it; False if it did not close in time."""
         ...
@@ -110,7 +115,7 @@ class Block:
         host = self._known_host()
         is_cancelled = exc is not None and _stems_from(exc, self._cancelled)
         surfaces = attempt.leave(is_cancelled=is_cancelled)
-        is_finished = source.is_finished
+        ended = _end_of(source, exc)
         closed, outcome = False, exc
         try:
             closed = await source.close()
@@ -125,23 +130,25 @@ class Block:
         try:
             swallowed = await self._leave_group(outcome)
         except BaseException as error:
-            self._settle(error, closed=closed, is_finished=is_finished)
+            self._settle(error, ended, closed=closed)
             raise
         if attempt.exit is not None:
             attempt.end(attempt.exit)
             raise attempt.exit
         if surfaces:
             return self._raise_verdict(exc, outcome, host, closed=closed)
-        self._settle(exc, closed=closed, is_finished=is_finished)
+        self._settle(exc, ended, closed=closed)
         if outcome is not None and outcome is not exc and not swallowed:
             raise outcome
         return swallowed
 
-    def _settle(self, exc: BaseException | None, *, closed: bool, is_finished: bool) -> None:
+    def _settle(
+        self, exc: BaseException | None, ended: StreamOutcome | None, *, closed: bool
+    ) -> None:
         """The attempt is over, and its verdict, if it has one, is not what the block raises."""
         if self._attempt.verdict is None:
-            outcome = _outcome_of(exc, is_finished, self._cancelled)
-            self._attempt.end(exc, outcome=outcome)
+            is_cancelled = exc is not None and loops.consists_of(exc, self._cancelled)
+            self._attempt.end(exc, outcome=ended or ("cancelled" if is_cancelled else "left"))
         else:
             self._attempt.conclude(closed=closed, cause=exc)  # nobody asked any more (T3)
 
@@ -181,13 +188,11 @@ class Block:
             raise
 
 
-def _outcome_of(
-    exc: BaseException | None, is_finished: bool, cancelled: type[BaseException]
-) -> StreamOutcome:
-    """How a stream has ended whose block was left with `exc`, and without a verdict."""
-    if is_finished:
+def _end_of(source: Closable, exc: BaseException | None) -> StreamOutcome | None:
+    """How a stream has ended by itself; None if its consumer left, with `exc`, before that."""
+    if source.is_finished:
         return "completed"
-    return "cancelled" if loops.consists_of(exc, cancelled) and exc is not None else "left"
+    return "failed" if source.has_failed and isinstance(exc, Exception) else None
 
 
 def _only_one_of(error: BaseException) -> BaseException | None:
@@ -223,6 +228,7 @@ class Monitor:
         self._attempt = Attempt(plan, limits, mode_in_force(plan.mode))
         self._block = Block(self._attempt)
         self._marks_waits = False
+        self._has_failed = False  # the latest wait, by an error of the backend's
 
     @property
     def activity(self) -> Activity:
@@ -245,7 +251,8 @@ class Monitor:
         traceback: TracebackType | None,
         /,
     ) -> bool:
-        return await self._block.leave(exc, _Monitored(is_finished=exc is None))
+        monitored = _Monitored(is_finished=exc is None, has_failed=self._has_failed)
+        return await self._block.leave(exc, monitored)
 
     def saw(self, message: object) -> None:
         """A message came."""
@@ -266,8 +273,12 @@ class Monitor:
             self._marks_waits = True
             self._attempt.answered()
         self._attempt.asked()
+        self._has_failed = False
         try:
             yield
+        except Exception as error:
+            self._has_failed = not isinstance(error, StopAsyncIteration)
+            raise
         finally:
             self._attempt.answered()
 
@@ -281,6 +292,7 @@ class _Monitored:
     """What a monitor is told of, which it cannot close. Its block's end is the stream's."""
 
     is_finished: bool
+    has_failed: bool
 
     async def close(self) -> bool:
         return True

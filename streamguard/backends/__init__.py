@@ -104,8 +104,10 @@ def find(message: object) -> Backend | None:
 
 
 def adapted(source: S) -> S:
-    """`source` as it is to be iterated: a client's stream may tell its own end wrongly, or leave a
-    run behind when it is closed."""
+    """`source` as it is to be iterated.
+
+    A client's stream may tell its own end wrongly, or leave a run behind when it is closed.
+    """
     name = _ADAPTED.get(_home_of(source).partition(".")[0])
     return source if name is None else cast("S", _module(name).adapted(source))
 
