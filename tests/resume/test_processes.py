@@ -116,7 +116,8 @@ def test_a_process_that_is_deaf_is_dead_when_its_turn_was_left(loop_name, closes
             process = subprocess.Popen(
                 [sys.executable, "-ISc", f"{command}; time.sleep(1000)"], stdout=subprocess.PIPE
             )
-            process.stdout.readline()
+            with process.stdout as said:
+                said.readline()
             processes.append(process)
             yield Connection(
                 Script(say("a"), hang()), process=process, disconnect=anyio.sleep_forever
