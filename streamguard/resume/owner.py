@@ -310,6 +310,8 @@ class Owner(Generic[T]):
         """
         if self.tearing_down is None:
             return True
+        if self.tearing_down.knows_tree:
+            return False  # the tree's end proves more, and is waited for in its place
         await self.tearing_down.finish()
         return self.tearing_down.outcome in ("none", "returned")
 
