@@ -94,6 +94,7 @@ class Activity:
         "_attempt",
         "_before",
         "_holds",
+        "_is_bound",
         "_prompted",
         "_token",
         "_vain_pulls",
@@ -109,6 +110,7 @@ class Activity:
         self.name = name
         self.labels: Mapping[str, object] = MappingProxyType(labels) if labels else _NONE
         self._weak_bound: weakref.ref[Bound] | None = None
+        self._is_bound = False
         self._watch: Watch | None = None
         self._before = 0
         self._attempt = 1
@@ -196,6 +198,11 @@ class Activity:
 
     @property
     def _bound(self) -> Bound | None:
+        return self._latest if self._is_bound else None
+
+    @property
+    def _latest(self) -> Bound | None:
+        """What is bound, or was: a stream whose pull was cancelled may go on, with the same watch."""
         # Weakly: an abandoned stream must go at once, without waiting for the collector (O7).
         return self._weak_bound() if self._weak_bound is not None else None
 
@@ -264,8 +271,11 @@ class Activity:
         self._tell(lambda bound, now: bound.watch.release(key, now))
 
     def _tell(self, action: Callable[[Bound, float], object]) -> None:
-        """Do `action` on the watch, on its loop: from another thread, soon (T6)."""
-        bound = self._bound
+        """Do `action` on the watch, on its loop: from another thread, soon (T6).
+
+        Also while it is not pulled: if the same stream goes on, it has missed nothing.
+        """
+        bound = self._latest
         if bound is None or bound.loop is None:
             return
 
@@ -283,21 +293,24 @@ class Activity:
 
     def bind(self, bound: Bound, now: float) -> None:
         """Show `bound` from here on, and give it the holds and the prompt that came before."""
-        if self._watch is not None and self._watch is not bound.watch:
+        is_known = self._watch is bound.watch
+        if self._watch is not None and not is_known:
             self._before = self.messages
             self._token = self.token
         self._weak_bound, self._watch = weakref.ref(bound), bound.watch
+        self._is_bound = True
         prompted, self._prompted = self._prompted, None
         if prompted is not None:
             bound.watch.mark_prompt(prompted.on(bound.loop, now))
-        for key, held in list(self._holds.items()):
-            self._pass_on(key, held, bound, now)
+        if not is_known:  # said again, a hold that has lapsed would begin a fresh window
+            for key, held in list(self._holds.items()):
+                self._pass_on(key, held, bound, now)
         _live[id(self)] = self
 
     def unbind(self, bound: Bound) -> None:
         """That attempt is over, unless a later one is shown already; what it was stays readable."""
         if self._bound is bound:
-            self._weak_bound = None
+            self._is_bound = False
             _live.pop(id(self), None)
 
     def count_attempt(self, attempt: int) -> None:

@@ -382,12 +382,15 @@ class GuardedIterator(AsyncIterator[T]):
             return error
         if isinstance(error, GeneratorExit):
             # The pull itself is being closed, and with it any generator that it had reached:
-            # from here on nothing may be awaited.
+            # from here on nothing may be awaited. (Or the source says so itself, cut or not.)
             self._interrupted = True
+            if attempt.loop is not None and attempt.loop.is_running_here():
+                self._parking.release()
             attempt.abandoned()
             self._end_if_bare("left")
             return error
         self._parking.release()
+        waited = self._watch.waiting_since is not None
         attempt.answered()
         attempt.activity.count_vain_pull()
         if attempt.exit is not None:
@@ -398,7 +401,9 @@ class GuardedIterator(AsyncIterator[T]):
             is_ours = attempt.is_our_cut(error)
         if loops.is_exit(error, attempt.cancelled) or (is_cancel and not is_ours):
             return await self._interrupted_by(error)
-        if attempt.is_condemned:
+        # Many a source makes an end, or an error of its own, of the cancel of its block.
+        is_struck = waited and attempt.is_struck and self._parking.is_cancelled
+        if attempt.is_condemned or is_struck:
             return await self._conclude(error)
         if isinstance(error, StopAsyncIteration):
             return await self._ended(error)

@@ -52,6 +52,9 @@ class Block:
         self._group: TaskGroup | None = None
         self._host: Host | None = None
         self._cancelled: type[BaseException] = BaseException
+        # What came out of a monitor's wait: the transport's, not the body's own.
+        self.came_out: BaseException | None = None
+        self._is_of_wait = False
 
     async def enter(self) -> None:
         """Open the group; the attempt begins here."""
@@ -90,6 +93,11 @@ class Block:
         self._group.cancel_scope.cancel()
         return Cut.SENT
 
+    def used(self) -> None:
+        """The host is at work, in a monitor, and waits for nothing."""
+        if self._host is not None:
+            self._host.arrive()
+
     def _known_host(self) -> Host:
         """The host, knowing of the latest pull."""
         assert self._host is not None
@@ -108,6 +116,7 @@ class Block:
             await source.close()
             return False
         host = self._known_host()
+        self._is_of_wait, self.came_out = exc is not None and exc is self.came_out, None
         is_cancelled = exc is not None and _stems_from(exc, self._cancelled)
         surfaces = attempt.leave(is_cancelled=is_cancelled)
         if is_cancelled and attempt.verdict is not None:
@@ -165,12 +174,16 @@ class Block:
         verdict_error = attempt.conclude(closed=closed, cause=exc)
         if host.is_overruled or loops.is_exit(outcome, self._cancelled):
             # A native cancel, and the end of the program, outrank the verdict (T9).
+            if outcome is verdict_error and outcome is not None:
+                # Within the block's own cancelled scope its pull could not tell whose cancel it got.
+                raise self._cancelled from outcome
             if outcome is exc:
                 return False
             assert outcome is not None
             raise outcome
         if verdict_error is None:  # a normal end, but for an error of the body's own
-            return exc is None or loops.consists_of(exc, self._cancelled)
+            is_of_cut = self._is_of_wait or loops.consists_of(exc, self._cancelled)
+            return exc is None or is_of_cut
         if verdict_error is exc:
             return False
         raise verdict_error from exc
@@ -264,6 +277,7 @@ class Monitor:
         """A message came."""
         if not self._is_on:
             return
+        self._block.used()
         waits = self._attempt.watch.waiting_since is not None
         self._attempt.received(message)
         if waits:
@@ -278,9 +292,14 @@ class Monitor:
         if not self._marks_waits:
             self._marks_waits = True
             self._attempt.answered()
+        self._block.used()
+        self._block.came_out = None
         self._attempt.asked()
         try:
             yield
+        except BaseException as error:
+            self._block.came_out = error
+            raise
         finally:
             self._attempt.answered()
 

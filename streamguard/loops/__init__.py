@@ -70,6 +70,10 @@ class Host(Protocol):
         """The latest pull: a cancel that had been counted before it was swallowed long ago."""
         ...
 
+    def arrive(self) -> None:
+        """The same where nothing is pulled: what is counted now was swallowed, if this task asks."""
+        ...
+
     @property
     def is_being_cancelled(self) -> bool:
         """Whether somebody cancels it or a scope around it; from anywhere on the loop."""

@@ -202,6 +202,10 @@ class AsyncioHost:
         if parking.task is self._task:
             self._cancels = parking.cancels
 
+    def arrive(self) -> None:
+        if self._task is not None and asyncio.current_task() is self._task:
+            self._cancels = self._task.cancelling()
+
     @property
     def is_being_cancelled(self) -> bool:
         return self._task is not None and self._task.cancelling() > self._cancels

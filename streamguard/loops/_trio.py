@@ -187,6 +187,9 @@ class TrioHost:
     def pulled(self, parking: Parking) -> None:
         """Scopes keep no count that could be left over."""
 
+    def arrive(self) -> None:
+        """Nor here."""
+
     @property
     def is_being_cancelled(self) -> bool:
         return _is_being_cancelled(self._status)

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import logging
 import weakref
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -24,6 +25,7 @@ from streamguard import (
     loops,
 )
 from streamguard.events import HalfTime, StreamEnded, StreamStarted, TimedOut
+from streamguard.signals import TurnEnded
 from streamguard.testing import Script, hang
 from tests.conftest import Loop
 from tests.support import Disconnect, Events, take
@@ -65,6 +67,23 @@ def test_silence_is_seen_after_an_alarm_in_the_consumers_time(loop: Loop, form: 
         taken = await take(said(1) | idle_guard(1, total=60), form, lambda _: slow())
         assert isinstance(taken.error, IdleTimeoutError)
         assert loop.took(taken.elapsed, work + 1)
+
+    loop.run(main)
+
+
+def test_a_turn_that_begins_before_the_last_ones_grace_is_over_has_its_limit(loop: Loop):
+    """T2, T14: the alarm of the grace covers the messages, but not the turn that they begin."""
+
+    async def source():
+        yield TurnEnded()
+        await anyio.sleep(1)
+        yield 1
+        await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        taken = await take(source() | idle_guard(None, turn=2, exit_grace=60), "bare")
+        assert isinstance(taken.error, TurnTimeoutError)
+        assert loop.took(taken.elapsed, 3)
 
     loop.run(main)
 
@@ -864,5 +883,288 @@ def test_a_cancellation_of_somebody_elses_that_is_swallowed(loop: Loop, form: st
         assert anyio.current_time() - began <= 1 + 5 + 3
         await unharmed()
         assert outer.cancel_called
+
+    loop.run(main)
+
+
+# -- a verdict that must come out ----------------------------------------------------------------
+
+
+class SlowToClose:
+    """It waits as it is told to, and takes its time to close."""
+
+    def __init__(self, wait: Callable[[], Awaitable[Any]], seconds: float) -> None:
+        self.wait, self.seconds = wait, seconds
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        return await self.wait()
+
+    async def aclose(self):
+        await anyio.sleep(self.seconds)
+
+
+def test_total_does_not_cut_a_pull_that_is_raising_another_verdict(loop: Loop):
+    """O5: it was decided in the consumer's time; `total` comes when it is being closed."""
+
+    async def main() -> None:
+        more = anyio.Event()
+
+        async def wait() -> str:
+            await next(waits, anyio.Event()).wait()
+            return "more"
+
+        async def interrupt() -> None:
+            await anyio.sleep(0.5)
+            more.set()
+            raise ConnectionError
+
+        first = anyio.Event()
+        waits = iter([first, more])
+        first.set()
+        source = SlowToClose(wait, 2)
+        guard = idle_guard(1, total=3, interrupt=interrupt, disconnect=Disconnect())
+        worked = Disconnect(seconds=0.5)
+        taken = await take(source | guard, "hosted", lambda _: worked())
+        assert isinstance(taken.error, IdleTimeoutError)
+        assert loop.took(taken.elapsed, 0.5 + 1 + 0.5 + 0.5 + 2)
+        await unharmed()
+
+    loop.run(main)
+
+
+def test_total_comes_out_of_a_pull_that_was_deaf_to_it(loop: Loop):
+    """O5, O6: though the close of its source meets the cut of the block."""
+
+    async def deaf() -> None:
+        try:
+            await anyio.sleep(NEVER)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(6)
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        guard = idle_guard(None, total=1, disconnect=disconnect)
+        taken = await take(SlowToClose(deaf, 1) | guard, "hosted")
+        assert isinstance(taken.error, DeadlineExceededError)
+        assert disconnect.finished == 1
+        await unharmed()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("answer", ["an end", "an error"])
+@pytest.mark.parametrize("kept_waiting", [True, False])
+def test_what_a_pull_makes_of_the_cut_of_its_block_is_the_verdict(
+    loop: Loop, answer: str, kept_waiting: bool
+):
+    """O5, T7: a hang does not end well, nor as the transport's error, because `total` ended it."""
+
+    async def source():
+        if not kept_waiting:
+            await anyio.sleep(1)
+            yield 1
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class():
+            if answer == "an error":
+                raise ConnectionError from None
+        if answer == "never":
+            yield 2
+
+    async def main() -> None:
+        disconnect, events = Disconnect(), Events()
+        guard = idle_guard(None, total=1, disconnect=disconnect, observer=events)
+        taken = await take(source() | guard, "hosted")
+        assert isinstance(taken.error, DeadlineExceededError)
+        assert loop.took(taken.elapsed, 1)
+        assert disconnect.finished == 1
+        assert [event.outcome for event in events.of(StreamEnded)] == ["failed"]
+        await unharmed()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_monitored_wait_that_ends_normally_when_it_is_cut_was_a_hang(loop: Loop, marks: bool):
+    """O10, T7: many a source catches its cancellation and just ends."""
+
+    async def source():
+        yield 1
+        with suppress(anyio.get_cancelled_exc_class()):
+            await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        with pytest.raises(IdleTimeoutError):
+            async with idle_guard(1, disconnect=disconnect).monitor() as monitor:
+                messages = source()
+                while True:
+                    with monitor.waiting() if marks else nullcontext():
+                        message = await anext(messages, None)
+                    if message is None:
+                        break
+                    monitor.saw(message)
+        assert disconnect.finished == 1
+        await unharmed()
+
+    loop.run(main)
+
+
+def test_a_native_cancel_outranks_a_total_that_was_due_in_its_unwinding(native: Loop):
+    """T9: within the cancelled block the pull cannot tell the two apart."""
+
+    async def slow():
+        try:
+            await asyncio.sleep(NEVER)
+            yield
+        finally:
+            await asyncio.sleep(60)
+
+    async def consume() -> None:
+        async with slow() | idle_guard(None, total=1) as messages:
+            async for _ in messages:
+                pass
+
+    async def main() -> None:
+        task = asyncio.create_task(consume())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert task.cancelling() == 1
+
+    native.run(main)
+
+
+def test_a_monitor_raises_although_a_cancel_was_swallowed_before(native: Loop):
+    """T9, O10: what was swallowed before the latest wait is nobody's any more."""
+
+    async def consume() -> None:
+        async with idle_guard(1).monitor() as monitor:
+            with monitor.waiting(), suppress(asyncio.CancelledError):
+                await asyncio.sleep(NEVER)
+            with monitor.waiting():
+                await asyncio.sleep(NEVER)
+
+    async def main() -> None:
+        task = asyncio.create_task(consume())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        began = asyncio.get_running_loop().time()
+        await asyncio.wait([task])
+        assert isinstance(task.exception(), IdleTimeoutError)
+        # Who waits once more has heard nothing in between.
+        assert native.took(asyncio.get_running_loop().time() - began, 0.5)
+
+    native.run(main)
+
+
+def test_a_source_that_says_generator_exit_when_it_is_cut_leaves_no_count(native: Loop):
+    """T9: our cancel is undone on this exit, too."""
+
+    class Source:
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            try:
+                await asyncio.sleep(NEVER)
+            finally:
+                raise GeneratorExit
+
+    async def main() -> None:
+        with pytest.raises(GeneratorExit):
+            async for _ in Source() | idle_guard(1):
+                pass
+        await unharmed()
+
+    native.run(main)
+
+
+def test_a_grace_that_is_over_is_no_failure_of_a_monitored_turn(loop: Loop):
+    """T3, T7: what the transport says to our cancel fails no turn that has ended."""
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        async with idle_guard(None, exit_grace=1, disconnect=disconnect).monitor() as monitor:
+            monitor.saw(TurnEnded())
+            with monitor.waiting():
+                try:
+                    await anyio.sleep(NEVER)
+                finally:
+                    raise ConnectionError
+        assert disconnect.finished == 1
+        await unharmed()
+
+    loop.run(main)
+
+
+# -- what is said by hand while nobody pulls -----------------------------------------------------
+
+
+class Pipe:
+    """A channel: a cancelled pull loses nothing. Here nothing ever comes."""
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        await anyio.sleep(NEVER)
+
+
+async def patient(stream: Any, seconds: float, between: Callable[[], Any] = lambda: None) -> None:
+    """Pull in scopes of its own, again and again."""
+    for _ in range(40):
+        with anyio.move_on_after(seconds):
+            await anext(stream)
+        if (pause := between()) is not None:
+            await pause
+
+
+def test_a_hold_that_has_lapsed_is_not_begun_again_by_the_next_pull(loop: Loop):
+    """T6, T8: its end gave a fresh window, once."""
+
+    async def main() -> None:
+        activity, began = Activity(), anyio.current_time()
+        stream = aiter(Pipe() | idle_guard(3, activity=activity))
+        activity.hold("permission", allowance=1.5).__enter__()
+        with pytest.raises(IdleTimeoutError):
+            await patient(stream, 1)
+        assert loop.took(anyio.current_time() - began, 1.5 + 3)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize(
+    ("said", "elapsed"), [("touch", 5.75), ("release", 5.75), ("nothing", 4.0)]
+)
+def test_what_is_said_between_two_pulls_counts(loop: Loop, said: str, elapsed: float):
+    """T6, T8: also where the pull before was cancelled by the consumer's own scope."""
+
+    async def main() -> None:
+        activity, began = Activity(), anyio.current_time()
+        stream = aiter(Pipe() | idle_guard(3, activity=activity))
+        hold = activity.hold("permission", allowance=60)
+        steps = iter([said])
+
+        async def pause() -> None:
+            await anyio.sleep(0.5)
+            match next(steps, "nothing"):
+                case "touch":
+                    activity.touch()
+                case "release":
+                    hold.__exit__(None, None, None)
+                case _:
+                    pass
+
+        if said == "release":
+            hold.__enter__()
+        with pytest.raises(IdleTimeoutError):
+            await patient(stream, 1.25, pause)
+        assert loop.took(anyio.current_time() - began, elapsed)
 
     loop.run(main)
