@@ -1040,6 +1040,42 @@ def test_a_native_cancel_outranks_a_total_that_was_due_in_its_unwinding(native: 
     native.run(main)
 
 
+@pytest.mark.parametrize("form", ["hosted", "monitored"])
+def test_a_native_cancel_just_after_the_cut_of_a_block_outranks_it(native: Loop, form: str):
+    """T9: what the block's own scope has counted by then is not taken for a swallowed cancel."""
+
+    async def flushes():
+        try:
+            await asyncio.sleep(NEVER)
+        except asyncio.CancelledError:
+            yield 1
+            asyncio.get_running_loop().call_soon(tasks[0].cancel)
+            raise
+
+    async def consume() -> None:
+        if form == "hosted":
+            async with flushes() | idle_guard(None, total=1) as messages:
+                async for _ in messages:
+                    pass
+        else:
+            async with idle_guard(1).monitor() as monitor:
+                source = flushes()
+                while True:
+                    with monitor.waiting():
+                        message = await anext(source)
+                    monitor.saw(message)
+
+    tasks: list[asyncio.Task[None]] = []
+
+    async def main() -> None:
+        tasks.append(asyncio.create_task(consume()))
+        await asyncio.wait(tasks)
+        assert tasks[0].cancelled()
+        assert tasks[0].cancelling() == 1
+
+    native.run(main)
+
+
 def test_a_monitor_raises_although_a_cancel_was_swallowed_before(native: Loop):
     """T9, O10: what was swallowed before the latest wait is nobody's any more."""
 
