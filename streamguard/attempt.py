@@ -377,9 +377,8 @@ class Attempt:
         """
         if self.plan.stamps or self._way.state is not State.WATCHING:
             return False
-        watch, limits = self.watch, self.watch.limits
-        runs_on = watch.work or limits.turn is not None  # a clock that no message starts anew
-        if runs_on or self.entry is None or self.entry[0] > now + limits.horizon:
+        watch = self.watch
+        if watch.work or self.entry is None or self.entry[0] > watch.horizon(now):
             watch.waiting_since = now
             self.reconsider()
             watch.waiting_since = None

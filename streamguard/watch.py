@@ -288,6 +288,17 @@ class Watch:
             nearest = min(nearest, self._decidable(due), self._half_time(due))
         return nearest
 
+    def horizon(self, now: float) -> float:
+        """Before when no wait that begins now, or later, wants a decision, with nothing in flight.
+
+        A silence starts anew with each message; a turn does not, and `total` has its alarm from
+        the first wait, or the block's entry, on.
+        """
+        nearest = now + self.limits.horizon
+        if self.limits.turn is None or self._turn_started is None:
+            return nearest
+        return min(nearest, _end_of(self.limits.turn, self._turn_started))
+
     def total_deadline(self) -> float:
         """When `total` is spent, whether or not anybody waits; inf if it is off or told."""
         return math.inf if (total := self._total()) is None else total.deadline

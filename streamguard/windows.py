@@ -38,7 +38,7 @@ class Limits:
 
     @cached_property
     def horizon(self) -> float:
-        """How soon, at the earliest, a clock that starts now can want a decision."""
+        """How soon, at the earliest, a silence that starts now can want a decision."""
         silences = [window for window in (self.idle, self.first) if window is not None]
         soonest = min(silences, default=math.inf)
         return min(soonest / 2 if self.half_time else soonest, self.liveness or math.inf)

@@ -71,6 +71,26 @@ def test_silence_is_seen_after_an_alarm_in_the_consumers_time(loop: Loop, form: 
     loop.run(main)
 
 
+@pytest.mark.parametrize(("ready", "elapsed"), [(0, 3.0), (1, 3.0)])
+def test_a_turn_is_over_before_the_total_that_has_set_the_alarm(
+    loop: Loop, ready: float, elapsed: float
+):
+    """T2: the alarm of a block's `total` covers no `turn`, and nothing else may come before it."""
+
+    async def source():
+        yield 1  # found ready: so far nothing has waited, and only the block has set an alarm
+        await anyio.sleep(ready)
+        yield 2
+        await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        taken = await take(source() | idle_guard(None, turn=3, total=60), "hosted")
+        assert isinstance(taken.error, TurnTimeoutError)
+        assert loop.took(taken.elapsed, elapsed)
+
+    loop.run(main)
+
+
 def test_a_turn_that_begins_before_the_last_ones_grace_is_over_has_its_limit(loop: Loop):
     """T2, T14: the alarm of the grace covers the messages, but not the turn that they begin."""
 
@@ -904,6 +924,32 @@ class SlowToClose:
 
     async def aclose(self):
         await anyio.sleep(self.seconds)
+
+
+@pytest.mark.parametrize("cancels", [1, 2])
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 3.0])
+def test_a_pull_that_was_deaf_is_not_cut_in_its_close(
+    loop: Loop, form: str, cancels: int, seconds: float
+):
+    """O5, O6: the alarm for its next cancel is not one for the block, and no hang ends well."""
+
+    async def deaf() -> None:
+        for _ in range(cancels):
+            with suppress(anyio.get_cancelled_exc_class()):
+                await anyio.sleep(NEVER)
+        await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        taken = await take(SlowToClose(deaf, seconds) | idle_guard(1, disconnect=disconnect), form)
+        assert isinstance(taken.error, IdleTimeoutError)
+        assert taken.error.teardown is not None
+        assert taken.error.teardown.confirmed
+        assert loop.took(taken.elapsed, 1 + 5 + cancels + seconds)
+        assert disconnect.finished == 1
+        await unharmed()
+
+    loop.run(main)
 
 
 def test_total_does_not_cut_a_pull_that_is_raising_another_verdict(loop: Loop):
