@@ -1250,3 +1250,36 @@ def test_what_is_said_between_two_pulls_counts(loop: Loop, said: str, elapsed: f
         assert loop.took(anyio.current_time() - began, elapsed)
 
     loop.run(main)
+
+
+@unclosed
+def test_an_interrupt_that_still_runs_keeps_no_abandoned_stream(loop: Loop):
+    """D1, O7: though the source keeps an exception that leads back to the stream."""
+
+    async def source():
+        yield 1
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class() as error:
+            kept = error
+            yield 2
+            del kept
+
+    async def consume(guard: Any) -> None:
+        with anyio.move_on_after(1.5):
+            async for _ in source() | guard:
+                await anyio.sleep(0.25)  # the second time it is cancelled here
+
+    async def main() -> None:
+        disconnect, interrupt = Disconnect(), Disconnect(seconds=NEVER)
+        activity = Activity("abandoned")
+        await consume(idle_guard(1, interrupt=interrupt, disconnect=disconnect, activity=activity))
+        assert interrupt.calls
+        for _ in range(3):
+            gc.collect()
+            await anyio.sleep(0.01)
+        assert activity not in live()
+        await anyio.sleep(10)
+        assert not disconnect.calls
+
+    loop.run(main)
