@@ -130,6 +130,7 @@ class Attempt:
         "pull",
         "reading",
         "spawn",
+        "teardown",
         "watch",
     )
 
@@ -147,6 +148,8 @@ class Attempt:
         self.entry: Entry | None = None
         self.exit: BaseException | None = None  # what ends the program, on its way to the consumer
         self.is_spared = False
+        # What the verdict's came to, once it is over: also of a verdict that no error comes of.
+        self.teardown: Teardown | None = None
         self._way: Way = Way(WAY, State.UNBEGUN)
         self._case: _Case | None = None
         # What our cancel had been sent for when a message came all the same: the source may still
@@ -229,6 +232,11 @@ class Attempt:
     def is_struck(self) -> bool:
         """Whether the block around the pull was cancelled, and will say what for."""
         return self._way.state is State.STRUCK
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the turn has ended well, which no verdict on a silence before it changes (T3)."""
+        return self.watch.completed and self.watch.ended_well
 
     @property
     def is_condemned(self) -> bool:
@@ -322,7 +330,12 @@ class Attempt:
     def received(self, message: object) -> None:
         """A message came, and is about to be delivered."""
         assert self.loop is not None
-        watch, signals = self.watch, self.reading.signals(message, self)
+        watch = self.watch
+        try:
+            signals = self.reading.signals(message, self)
+        except BaseException:  # a replay that differs: no silence has ended this stream (T3)
+            self._on(self._unless_total(Event.MESSAGE))
+            raise
         if self._tap is not None:
             self._tap(message, signals)
         if watch.steady and signals is PROGRESS:
@@ -763,12 +776,15 @@ class Attempt:
     def is_our_cut(self, error: BaseException) -> bool:
         """Whether `error` is our own cancel, of a source that had let a message go before it (T3).
 
-        For a cancellation that nobody else has sent. If it is, the verdict that was withdrawn holds.
+        For a cancellation that nobody else has sent. If it is, the verdict that was withdrawn holds;
+        but not if what came ended the turn well: then the cancel is only how the stream ends.
         """
         if self._withdrawn is None or not loops.consists_of(error, self.cancelled):
             return False
         if self._way.state not in {State.WATCHING, State.DUE} | AFTER_INTERRUPT - CUT:
             return False
+        if self.is_done:
+            return True
         self._case, self._withdrawn = self._withdrawn, None
         self._on(Event.LATE)
         return True
@@ -785,7 +801,7 @@ class Attempt:
             return self._error
         assert self.loop is not None
         now = self.loop.clock()
-        teardown = self._teardown(now, closed=closed)
+        self.teardown = teardown = self._teardown(now, closed=closed)
         self.tell(
             events.TornDown(activity=self.activity, at=now, verdict=verdict, teardown=teardown)
         )

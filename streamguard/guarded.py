@@ -381,13 +381,7 @@ class GuardedIterator(AsyncIterator[T]):
         if error is self._over or attempt.pull is None:
             return error
         if isinstance(error, GeneratorExit):
-            # The pull itself is being closed, and with it any generator that it had reached:
-            # from here on nothing may be awaited. (Or the source says so itself, cut or not.)
-            self._interrupted = True
-            if attempt.loop is not None and attempt.loop.is_running_here():
-                self._parking.release()
-            attempt.abandoned()
-            self._end_if_bare("left")
+            self._abandoned()
             return error
         self._parking.release()
         waited = self._watch.waiting_since is not None
@@ -399,6 +393,8 @@ class GuardedIterator(AsyncIterator[T]):
         is_ours = attempt.is_cut and not self._parking.is_overruled
         if is_cancel and not is_ours and not self._parking.is_cancelled:
             is_ours = attempt.is_our_cut(error)
+            if is_ours and attempt.is_done:
+                return await self._ended(StopAsyncIteration())
         if loops.is_exit(error, attempt.cancelled) or (is_cancel and not is_ours):
             return await self._interrupted_by(error)
         # Many a source makes an end, or an error of its own, of the cancel of its block.
@@ -414,6 +410,18 @@ class GuardedIterator(AsyncIterator[T]):
         if not attempt.is_struck:  # else it is what our cancel has become
             attempt.end(error)
         return error
+
+    def _abandoned(self) -> None:
+        """The pull itself is being closed, and with it any generator that it had reached.
+
+        From here on nothing may be awaited. (Or the source says so itself, cut or not.)
+        """
+        attempt = self.attempt
+        self._interrupted = True
+        if attempt.loop is not None and attempt.loop.is_running_here():
+            self._parking.release()
+        attempt.abandoned()
+        self._end_if_bare("left")
 
     async def _interrupted_by(self, error: BaseException) -> BaseException:
         """Somebody else's cancellation goes on, whatever we had decided."""
@@ -472,7 +480,8 @@ class GuardedIterator(AsyncIterator[T]):
         try:
             await self.close()
         finally:
-            self.attempt.end(error, outcome=outcome)
+            if not self._is_hosted:  # whoever hosts it knows whether anybody still wanted it
+                self.attempt.end(error, outcome=outcome)
 
     async def _conclude(
         self,

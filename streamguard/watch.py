@@ -137,6 +137,7 @@ class Watch:
     started: float | None = None
     waiting_since: float | None = None
     turn_open: bool = False
+    ended_well: bool = False  # the latest turn that has ended
     progressed: bool = False
     # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
     # `waiting_since`, because the sums are zero before and after it. Callers may then set these
@@ -297,7 +298,7 @@ class Watch:
         nearest = now + self.limits.horizon
         if self.limits.turn is None or self._turn_started is None:
             return nearest
-        return min(nearest, _end_of(self.limits.turn, self._turn_started))
+        return min(nearest, end_of(self.limits.turn, self._turn_started))
 
     def total_deadline(self) -> float:
         """When `total` is spent, whether or not anybody waits; inf if it is off or told."""
@@ -378,6 +379,7 @@ class Watch:
                 return
             case TurnEnded():
                 self._progress(now)
+                self.ended_well = signal.outcome == "success"
                 self._close_turn(now, more_expected=signal.more_expected)
                 return
             case Progress() | WorkStarted() if not self.turn_open:
@@ -541,7 +543,7 @@ class Watch:
         if window is None or self._gated():
             return None
         since = max(self._holds.values()) if self._holds else self.mark - self._silent
-        return Due(limit, _end_of(window, since), window, since)
+        return Due(limit, end_of(window, since), window, since)
 
     def _half_time(self, due: Due) -> float:
         """When half of a silence's window is gone, if that is to be told and was not."""
@@ -552,7 +554,7 @@ class Watch:
     def _total(self) -> Due | None:
         if (window := self.limits.total) is None or self.started is None or "total" in self._muted:
             return None
-        return Due("total", _end_of(window, self.started), window, self.started)
+        return Due("total", end_of(window, self.started), window, self.started)
 
     def _dues(self) -> list[Due]:
         """Every limit whose clock runs, with its deadline. None runs unless a pull waits."""
@@ -563,7 +565,7 @@ class Watch:
             dues.append(total)
         if self._exited_at is not None:
             since = max(self._exited_at, self.waiting_since)
-            dues.append(Due("exited", _end_of(DRAIN, since), DRAIN, since))
+            dues.append(Due("exited", end_of(DRAIN, since), DRAIN, since))
         return [due for due in dues if due.limit not in self._muted] if self._muted else dues
 
     def _turn_dues(self) -> list[Due]:
@@ -572,9 +574,9 @@ class Watch:
             dues.append(silence)
         if self._armed and (window := self.limits.liveness) is not None:
             since = self.mark - self._lifeless
-            dues.append(Due("liveness", _end_of(window, since), window, since))
+            dues.append(Due("liveness", end_of(window, since), window, since))
         if (window := self.limits.turn) is not None and (began := self._turn_started) is not None:
-            dues.append(Due("turn", _end_of(window, began), window, began))
+            dues.append(Due("turn", end_of(window, began), window, began))
         if self.work and self.limits.gate:
             dues.extend(
                 _due_of(key, entry) for key, entry in self.work.items() if not entry.lapsed
@@ -589,7 +591,7 @@ class Watch:
         if self._more_expected:
             # An announced turn that never comes lapses as an announced wait does.
             since = max(since, self._exit_from + HOLD_ALLOWANCE)
-        return [Due("exit_grace", _end_of(window, since), window, since)]
+        return [Due("exit_grace", end_of(window, since), window, since)]
 
     def _decidable(self, due: Due) -> float:
         """When `due` can be decided: at its deadline, a stall's extension and T1 permitting.
@@ -625,7 +627,7 @@ def _but(mapping: Mapping[_K, _V], keys: Collection[Any]) -> Mapping[_K, _V]:
     return {key: value for key, value in mapping.items() if key not in keys}
 
 
-def _end_of(window: float, since: float) -> float:
+def end_of(window: float, since: float) -> float:
     """When `window` is over: rounded up, for floats may round a sum down (T2)."""
     end = since + window
     return end if end - since >= window else math.nextafter(end, math.inf)

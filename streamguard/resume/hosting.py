@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamguard import events
+from streamguard.watch import end_of
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
@@ -42,8 +43,13 @@ class Hosting:
             self.tell(events.Reconnected, attempt=point.attempt, resumes=point.is_resumed)
 
     @property
-    def total_left(self) -> float:
-        """Seconds until `total` is spent; infinite without it."""
+    def total_deadline(self) -> float:
+        """When `total` is spent, as an attempt's watch has it, to the last bit; infinite without it."""
         if self.limits.total is None:
             return float("inf")
-        return self.started + self.limits.total - self.loop.clock()
+        return end_of(self.limits.total, self.started)
+
+    @property
+    def total_left(self) -> float:
+        """Seconds until `total` is spent; infinite without it."""
+        return self.total_deadline - self.loop.clock()

@@ -190,23 +190,32 @@ class Link(Generic[T]):
             return exit_
         return failure
 
-    def is_confirmed(self, failure: BaseException | None, *, closed: bool) -> bool | None:
+    def is_confirmed(
+        self, attempt: Attempt, failure: BaseException | None, *, closed: bool
+    ) -> bool | None:
         """What the teardown of a verdict says now that the rest is known; None if there is none.
 
         Only a process tree that is proven dead makes up for a connection that is not closed.
         """
-        teardown = failure.teardown if isinstance(failure, StreamGuardError) else None
-        if teardown is None or not isinstance(failure, StreamGuardError):
+        # That of a turn that an interrupt ended was none of the connection's.
+        teardown = None if attempt.is_spared else attempt.teardown
+        if isinstance(failure, StreamGuardError) and failure.teardown is not None:
+            teardown = failure.teardown
+        if teardown is None:
             return None
         if teardown.tree is None and not closed:
-            teardown = failure.teardown = replace(teardown, confirmed=False)
+            teardown = replace(teardown, confirmed=False)
+            if isinstance(failure, StreamGuardError) and failure.teardown is not None:
+                failure.teardown = teardown
         return teardown.confirmed
 
-    async def is_gone(self, failure: BaseException | None, *, closed: bool) -> bool:
+    async def is_gone(
+        self, attempt: Attempt, failure: BaseException | None, *, closed: bool
+    ) -> bool:
         """Whether the backend has certainly ended (D5)."""
         tree = self._tree
         try:
-            if (confirmed := self.is_confirmed(failure, closed=closed)) is not None:
+            if (confirmed := self.is_confirmed(attempt, failure, closed=closed)) is not None:
                 return confirmed
             if tree is None or (failure is None and closed):
                 return closed

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from streamguard.resume.ledger import Ledger
     from streamguard.resume.points import Opener, ResumePoint
     from streamguard.sources import Source
+    from streamguard.teardown import TearingDown
 
 T = TypeVar("T")
 
@@ -84,6 +85,8 @@ class Owner(Generic[T]):
         self._outcome: AttemptOutcome = "completed"
         self._was_left_by_error = False
         self._raised: BaseException | None = None  # by its last pull, while all is being closed
+        # What the warden has begun, where no verdict had.
+        self.tearing_down: TearingDown | None = None
         # The pull is over, and what is left is closing.
         self.unwound = anyio.Event()
 
@@ -266,7 +269,10 @@ class Owner(Generic[T]):
             try:
                 message = await ask()
             except StopAsyncIteration:
-                self._outcome = "completed"
+                if tenure.state is not State.UNWANTED:  # else it ended as it was cut
+                    self._outcome = "completed"
+                assert self.attempt is not None
+                self.attempt.end(outcome=self._outcome)
                 self._on(Event.TURN_OVER)
                 return
             except StreamGuardError as error:
@@ -290,13 +296,29 @@ class Owner(Generic[T]):
                     raise
                 failure, closed = self.link.worse(failure, raisable(error)), False
         failure, left = await self.link.leave(failure, was_left_by_error=self._was_left_by_error)
-        confirmed = await self.link.is_gone(failure, closed=closed and left)
-        if self.attempt is not None:
-            self.attempt.end(failure, outcome=self._outcome_with(failure))
+        attempt = self.attempt
+        assert attempt is not None
+        returned = await self._hear_disconnect()
+        confirmed = await self.link.is_gone(attempt, failure, closed=closed and left and returned)
+        attempt.end(failure, outcome=self._outcome_with(failure))
         return failure, confirmed
 
+    async def _hear_disconnect(self) -> bool:
+        """Wait for the disconnect that the warden has begun, if it has; False if it did not return.
+
+        It may have ended the stream long before it returns, and still be at work on the session.
+        """
+        if self.tearing_down is None:
+            return True
+        await self.tearing_down.finish()
+        return self.tearing_down.outcome in ("none", "returned")
+
     def _outcome_with(self, failure: BaseException | None) -> AttemptOutcome:
-        return "failed" if failure is not None else self._outcome
+        if failure is not None:
+            return "failed"
+        # A turn that had ended, and was struck for it, stays well, whoever leaves in the meantime.
+        was_struck = self.attempt is not None and self.attempt.verdict is not None
+        return "completed" if was_struck else self._outcome
 
     def _settle(self) -> None:
         """What came of it is known: tell it, and let everybody go."""
@@ -329,7 +351,7 @@ class Owner(Generic[T]):
                 self.failure = attempt.conclude(closed=False, cause=self._raised)
             else:
                 attempt.end(self.failure, outcome=self._outcome_with(self.failure))
-            self.confirmed = bool(self.link.is_confirmed(self.failure, closed=False))
+            self.confirmed = bool(self.link.is_confirmed(attempt, self.failure, closed=False))
         except BaseException as error:  # noqa: BLE001 - an observer ends the program, by its consumer
             self.failure = self.link.worse(self.failure, error)
         self._settle()

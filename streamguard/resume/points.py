@@ -33,9 +33,11 @@ class ResumePoint:
     `token`: resumes the session where the backend keeps its history; None for a fresh start.
     `cursor`: what `dedupe_by` said of the last message delivered in this turn; None if nothing.
     `reason`: what ended the attempt before; None for the first of a turn.
-    `tools_run`: tool calls begun in this turn so far.
+    `tools_run`: tool calls begun in this turn so far. Where there is no token, those of the
+        connection's earlier turns count, too: a fresh start would know nothing of them.
     `delivered`: messages of this turn that its consumer has got: that its pulls have returned.
-    `committed`: those of them that it can act on, so that no fresh start takes them back.
+    `committed`: those of them that it can act on, so that no fresh start takes them back; counted
+        as `tools_run`.
     `heard`: whether the backend has answered the prompt; a session that is resumed by its token is
         then asked to continue instead.
     `completed`: whether the turn has ended, so that nothing is asked again.

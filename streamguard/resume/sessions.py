@@ -297,7 +297,7 @@ class _Block(Generic[T]):
             self._task = loop.current_task()
             self._scope = anyio.CancelScope()
             self._scope.__enter__()
-            loop.timekeeper.put(self, hosting.started + limits.total)
+            loop.timekeeper.put(self, hosting.total_deadline)
         return Chat(self._conversation)
 
     # -- `total`, which may strike while the consumer works (O5) -----------------------------

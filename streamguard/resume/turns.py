@@ -142,12 +142,14 @@ class Conversation(Generic[T]):
             with anyio.move_on_after(owner.link.plan.disconnect_timeout):
                 await owner.gone.wait()
         if not (owner.confirmed or self.may_resume_unconfirmed):
-            raise StreamGuardError(
+            refused = StreamGuardError(
                 f"the backend of attempt {owner.point.attempt} may still be alive, and two owners "
                 "would corrupt the session: see that it ends, then start a session with the "
                 "token. Or say reconnecting_resume(resume_after_unconfirmed_teardown=True)",
                 activity=self.hosting.activity,
             )
+            refused.gave_up = "unsafe"
+            raise refused
 
 
 class Turn(AsyncIterator[T]):
@@ -170,7 +172,9 @@ class Turn(AsyncIterator[T]):
         self._over: _Over | None = _Over() if given.completed else None
         self._taken = given.delivered
         self._has_begun = False
-        self._was_cancelled = False
+        # Something has happened that the next pull must look at: the last one was cancelled, or the
+        # turn was left and is to bring nothing more, though its end may still put something there.
+        self._is_disturbed = False
         self.is_pulled = False
         self._failed: list[Attempted] = []
         self._failure: BaseException | None = None
@@ -178,6 +182,7 @@ class Turn(AsyncIterator[T]):
         # What the next attempt is to begin with, and when.
         self._next_point: ResumePoint | None = None
         self._not_before = -float("inf")
+        self._waiting: anyio.CancelScope | None = None
 
     def __repr__(self) -> str:
         state = "over" if self._over else "under way" if self._has_begun else "not begun"
@@ -210,7 +215,7 @@ class Turn(AsyncIterator[T]):
 
     async def __anext__(self) -> T:
         owner, keep_alive = self._owner, self._conversation.keep_alive
-        if owner is None or keep_alive is not None or self.is_pulled or self._was_cancelled:
+        if owner is None or keep_alive is not None or self.is_pulled or self._is_disturbed:
             return await self._next_or_kept_alive(keep_alive)
         # What `_next` comes to while messages flow, without its hops.
         self.is_pulled = True
@@ -255,8 +260,8 @@ class Turn(AsyncIterator[T]):
             self.is_pulled = False
 
     async def _is_ready(self, owner: Owner[T]) -> bool:
-        if self._was_cancelled:
-            self._was_cancelled = False
+        if self._is_disturbed:
+            self._is_disturbed = False
             owner.waits_again()
         try:
             return await owner.slot.ready()
@@ -265,7 +270,7 @@ class Turn(AsyncIterator[T]):
             raise
 
     def _left_waiting(self, owner: Owner[T]) -> None:
-        self._was_cancelled = True
+        self._is_disturbed = True
         owner.left_waiting()
 
     @property
@@ -315,6 +320,9 @@ class Turn(AsyncIterator[T]):
         """Nothing more comes of this turn. If it had not ended, that says nothing of the backend."""
         if self._over is None:
             self._over = _Over(error)
+        self._is_disturbed = True
+        if self._waiting is not None:
+            self._waiting.cancel()
         if (permit := self._take_permit()) is not None:
             permit.released()
 
@@ -327,16 +335,34 @@ class Turn(AsyncIterator[T]):
             self._take_over()
         if conversation.owner is None:
             self._refuse_what_is_unsafe()
-        if not self._can_reuse():
-            await conversation.make_way()
-        if self._not_before > conversation.hosting.loop.clock():
-            await anyio.sleep_until(self._not_before)
-        await self._ask_breaker()
+        await self._wait_to_begin()
         if self._can_reuse():
             return self._reuse()
-        await conversation.make_way()  # it may have been there when we began to wait
         point = self._next_point or self._first_point()
         return self._begun(conversation.owner_at(point), point.prompt)
+
+    async def _wait_to_begin(self) -> None:
+        """Until an attempt may begin. Raises, at once, when another task has left the turn, or the block."""
+        conversation = self._conversation
+        self._waiting = anyio.CancelScope()
+        with self._waiting:
+            try:
+                if not self._can_reuse():
+                    await conversation.make_way()
+                if self._not_before > conversation.hosting.loop.clock():
+                    await anyio.sleep_until(self._not_before)
+                await self._ask_breaker()
+                if not self._can_reuse():
+                    await conversation.make_way()  # it may have been there when we began to wait
+            except StreamGuardError as refused:
+                self._over = self._over or _Over(refused)
+                raise
+            finally:
+                self._waiting = None
+        if self._over is not None:
+            if (permit := self._take_permit()) is not None:
+                permit.released()  # it came when nobody wanted it any more
+            raise self._over.error
 
     def _take_over(self) -> None:
         conversation = self._conversation

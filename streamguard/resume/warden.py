@@ -110,6 +110,7 @@ class Warden:
             kill_grace=plan.kill_grace,
         )
         tearing_down.start(self._loop.spawn)
+        self._owner.tearing_down = tearing_down
         return tearing_down
 
 

@@ -153,3 +153,20 @@ def test_entries_that_were_forgotten_do_not_pile_up(keeper: Clockwork):
     keeper.drop(kept)
     assert keeper.alarm is None
     assert not keeper._heap
+
+
+def test_no_alarm_is_set_for_one_that_was_dropped_under_another(keeper: Clockwork):
+    """O7: it was below the one that rang last, and nobody else came to take it away."""
+    log: list[object] = []
+    first, second, third = (Sleeper(name, log) for name in "abc")
+    keeper.put(first, 10.0)
+    keeper.put(second, 20.0)
+    keeper.put(third, 30.0)
+    keeper.drop(second)
+    keeper.ring_at(10.0)
+    assert keeper.alarm == 30.0
+    keeper.put(first, 25.0)
+    keeper.drop(third)
+    keeper.ring_at(25.0)
+    assert keeper.alarm is None
+    assert not keeper._heap

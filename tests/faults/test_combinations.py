@@ -27,6 +27,7 @@ from streamguard import (
 from streamguard.events import HalfTime, StreamEnded, StreamStarted, TimedOut
 from streamguard.signals import TurnEnded
 from streamguard.testing import Script, hang
+from streamguard.testing.messages import Ended, Said
 from tests.conftest import Loop
 from tests.support import Disconnect, Events, take
 
@@ -286,6 +287,35 @@ def test_a_source_that_flushes_when_it_is_cancelled(loop: Loop, form: str, how: 
 
     loop.run(main)
     assert disconnect.finished == 1
+
+
+@pytest.mark.parametrize("outcome", ["success", "cancelled"])
+def test_a_turn_that_a_flush_has_ended(loop: Loop, form: str, outcome: Any):
+    """T3: one that ended well stays so, though the cancel that follows is ours."""
+    disconnect = Disconnect()
+
+    async def source():
+        yield Said("a")
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class():
+            yield Said("the rest")
+            yield Ended(outcome)
+            raise
+
+    async def main() -> None:
+        taken = await take(source() | idle_guard(0.2, disconnect=disconnect), form)
+        assert taken.messages == [Said("a"), Said("the rest"), Ended(outcome)]
+        await unharmed()
+        return taken.error
+
+    error = loop.run(main)
+    if outcome == "success":
+        assert error is None
+        assert not disconnect.calls
+    else:
+        assert isinstance(error, IdleTimeoutError)
+        assert disconnect.finished == 1
 
 
 def test_a_cancellation_of_somebody_elses_after_a_flush_stays_theirs(loop: Loop, form: str):

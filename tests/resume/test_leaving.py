@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import pytest
 
-from streamguard import Activity, Connection, IdleTimeoutError, idle_guard, live, session
-from streamguard.events import AttemptEnded, OwnerAbandoned, StreamEnded
+from streamguard import (
+    Activity,
+    Connection,
+    DeadlineExceededError,
+    IdleTimeoutError,
+    StreamGuardError,
+    idle_guard,
+    live,
+    session,
+)
+from streamguard.events import AttemptEnded, OwnerAbandoned, StreamEnded, TimedOut
 from streamguard.testing import Script, done, fail, hang, opened, say
 from tests.resume.backend import Backend
 from tests.support import Events, Leftovers
@@ -265,3 +274,189 @@ def test_what_is_told_of_a_native_cancellation(native):
         assert [each.outcome for each in told.of(AttemptEnded)] == ["cancelled"]
 
     native.run(main)
+
+
+# -- a disconnect that is still at work (D5) ---------------------------------------------------
+
+
+class Disconnected:
+    """A run that its disconnect ends at once, and which that goes on with for `seconds`."""
+
+    def __init__(self, *steps, seconds):
+        self.steps = steps
+        self.seconds = seconds
+        self.busy = 0
+        self.points = []
+
+    @asynccontextmanager
+    async def open(self, point):
+        assert not self.busy, "the disconnect of the one before is still at work"
+        self.points.append(point)
+        ended = anyio.Event()
+
+        async def disconnect():
+            self.busy += 1
+            ended.set()
+            await anyio.sleep(self.seconds)
+            self.busy -= 1
+
+        async def stream():
+            async with aclosing(aiter(Script(*self.steps))) as messages:
+                async for message in messages:
+                    yield message
+            while not ended.is_set():
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await ended.wait()
+                except anyio.get_cancelled_exc_class():
+                    pass  # it hears of nothing but its disconnect
+
+        yield Connection(stream(), disconnect=disconnect)
+
+
+@pytest.mark.parametrize("seconds", [1, 4, 40])
+def test_the_next_prompt_waits_for_a_disconnect_that_has_ended_the_stream_already(loop, seconds):
+    """It ended the stream at once, and went on beside the next connection."""
+    upstream = Disconnected(opened("s"), say("a"), seconds=seconds)
+    told = Events()
+
+    async def main():
+        limits = idle_guard(60, disconnect_timeout=20, observer=told)
+        async with session(upstream.open, prompt="p") | limits as chat:
+            turn = aiter(chat)
+            await anext(turn)
+            await anext(turn)
+            with anyio.move_on_after(1):
+                await anext(turn)
+            begun = anyio.current_time()
+            await turn.aclose()
+            left = anyio.current_time() - begun
+            try:
+                await anext(chat.ask("more"))
+            except StreamGuardError as error:
+                return left, error.gave_up
+        return left, None
+
+    left, gave_up = loop.run(main)
+    assert loop.took(left, min(10 + seconds, 20), slack=0.2)
+    # One that is abandoned has not returned: nobody knows what it is still at.
+    assert gave_up == ("unsafe" if seconds == 40 else None)
+    assert len(upstream.points) == (1 if seconds == 40 else 2)
+    assert next(event.confirmed for event in told.of(AttemptEnded)) is (seconds != 40)
+
+
+def test_a_disconnect_that_hangs_at_the_end_of_the_grace(loop):
+    """The turn stays well, and the backend is not known to be gone all the same."""
+    upstream = Disconnected(say("a"), done(), seconds=1000)
+    told = Events()
+
+    async def main():
+        limits = idle_guard(60, exit_grace=2, disconnect_timeout=3, observer=told)
+        async with session(upstream.open, prompt="p") | limits as chat:
+            assert len([message async for message in chat]) == 2
+            with pytest.raises(StreamGuardError, match="may still be alive") as caught:
+                await anext(chat.ask("more"))
+            assert caught.value.gave_up == "unsafe"
+
+    loop.run(main)
+    assert len(upstream.points) == 1
+    (ended,) = told.of(AttemptEnded)
+    assert (ended.outcome, ended.confirmed) == ("completed", False)
+
+
+def test_a_prompt_that_was_refused_stays_refused(loop):
+    upstream = Disconnected(say("a"), done(), seconds=10)
+    got = []
+
+    async def main():
+        limits = idle_guard(60, exit_grace=2, disconnect_timeout=3)
+        async with session(upstream.open, prompt="p") | limits as chat:
+            async for _ in chat:
+                pass
+            turn = chat.ask("more")
+            for _ in range(2):
+                try:
+                    await anext(turn)
+                except StreamGuardError as error:
+                    got.append(error)
+                await anyio.sleep(20)
+
+    loop.run(main)
+    assert got[0] is got[1]
+
+
+@pytest.mark.parametrize("how", ["left", "cancelled"])
+def test_a_stream_that_takes_its_cut_for_its_end(loop, how):
+    """It ended because its consumer had gone, and nobody has got its end."""
+
+    @asynccontextmanager
+    async def open_(_point):
+        async def stream():
+            yield "a"
+            ended = anyio.Event()
+            try:
+                with anyio.move_on_after(30):
+                    await ended.wait()
+            except anyio.get_cancelled_exc_class():
+                pass
+
+        yield stream()
+
+    told = Events()
+
+    async def consume():
+        async with session(open_, prompt="p") | idle_guard(60, observer=told) as chat:
+            turn = aiter(chat)
+            await anext(turn)
+            with anyio.move_on_after(1 if how == "left" else None):
+                await anext(turn)
+            await turn.aclose()
+
+    async def main():
+        with anyio.move_on_after(2):
+            await consume()
+
+    loop.run(main)
+    assert [event.outcome for event in told.of(StreamEnded)] == [how]
+    assert [event.outcome for event in told.of(AttemptEnded)] == [how]
+
+
+def test_who_leaves_a_turn_that_has_ended_in_its_grace(loop):
+    """T14: the run stays a success; its two events say the same."""
+    upstream = Upstream(0, say("a"), done(), hang(), swallows=9)
+    told = Events()
+
+    async def main():
+        limits = idle_guard(60, exit_grace=2, observer=told)
+        async with session(upstream.open, prompt="p") | limits as chat:
+            with anyio.move_on_after(4):
+                async for _ in chat:
+                    pass
+
+    loop.run(main)
+    (ended,), (stream,) = told.of(AttemptEnded), told.of(StreamEnded)
+    assert (ended.outcome, stream.outcome) == ("completed", "completed")
+
+
+@pytest.mark.parametrize("total", [4.4, 17.7, 0.1, 1 / 3])
+def test_total_strikes_a_busy_consumer_by_one_clock(loop, total):
+    """Rounded in two ways, it left the block an instant before its attempt knew of any verdict."""
+    disconnected = []
+    told = Events()
+
+    @asynccontextmanager
+    async def open_(_point):
+        yield Connection(Script(say("a"), hang()), disconnect=lambda: disconnected.append(1))
+
+    limits = idle_guard(None, total=total, observer=told)
+
+    async def main():
+        async with session(open_, prompt="p") | limits as chat:
+            async for _ in chat:
+                await anyio.sleep(100)
+
+    with pytest.raises(DeadlineExceededError):
+        loop.run(main)
+    assert disconnected == [1]
+    assert [event.verdict.limit for event in told.of(TimedOut)] == ["total"]
+    assert [event.outcome for event in told.of(AttemptEnded)] == ["failed"]

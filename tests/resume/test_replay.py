@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -346,3 +347,33 @@ def test_what_has_no_key_is_never_dropped():
     replay.begin()
     assert not replay.drops(SessionOpened("s"))
     assert replay.cursor is None
+
+
+def test_a_replay_that_differs_as_its_stream_is_cut(loop):
+    """T3, R6: that is what ends it, and not a silence, after which it would be asked once more."""
+    points = []
+
+    @asynccontextmanager
+    async def open_(point):
+        points.append(point)
+
+        async def stream():
+            for key in ("a", "b") if len(points) == 1 else ("a",):
+                yield key
+            try:
+                await anyio.sleep(1000)
+            except anyio.get_cancelled_exc_class():
+                if len(points) > 1:
+                    yield "another"
+                raise
+
+        yield stream()
+
+    async def main():
+        resume = reconnecting_resume(dedupe_by=lambda key: key)
+        async with session(open_, prompt="p") | idle_guard(10) | resume as chat:
+            return [key async for key in chat]
+
+    with pytest.raises(ResumeDivergedError):
+        loop.run(main)
+    assert len(points) == 2
