@@ -77,7 +77,16 @@ class _Case:
     asked again.
     """
 
-    __slots__ = ("decided_at", "due", "first_seen", "lateness", "look", "noticed_at", "verdict")
+    __slots__ = (
+        "decided_at",
+        "due",
+        "first_seen",
+        "is_of_wait",
+        "lateness",
+        "look",
+        "noticed_at",
+        "verdict",
+    )
 
     def __init__(
         self, due: Due | None, noticed_at: float = 0.0, verdict: Verdict | None = None
@@ -88,6 +97,7 @@ class _Case:
         self.look = _FIRST_LOOK
         self.decided_at = self.lateness = 0.0
         self.first_seen = False
+        self.is_of_wait = False  # it was cut in a wait, which no message has answered since
 
 
 class Attempt:
@@ -339,6 +349,8 @@ class Attempt:
             self._is_known_now()
         watch.answered(now)
         if self._way.state is not State.WATCHING:
+            if self._case is not None:
+                self._case.is_of_wait = False
             self._on(self._unless_total(_meaning_of(signals)))
         watch.see(signals, now, time.time())
         if self._news is not None:
@@ -406,7 +418,10 @@ class Attempt:
 
         `is_cancelled`: by a cancellation, or by an error that came of one.
         """
-        self._on(Event.LEFT_CUT if is_cancelled else Event.LEFT)
+        # A monitor is told of no end: a wait that nothing has answered has ended by our cut.
+        case, is_monitor = self._case, self.pull is self.block
+        was_ended = is_monitor and self.is_struck and case is not None and case.is_of_wait
+        self._on(Event.LEFT_CUT if is_cancelled or was_ended else Event.LEFT)
         return self._way.state is State.SURFACING
 
     def end(
@@ -560,6 +575,7 @@ class Attempt:
         if case.due is not None:
             case.decided_at, case.lateness = now, self.watch.lateness(case.due, now)
             case.first_seen = self.watch.first_seen
+        case.is_of_wait = self.watch.waiting_since is not None
         if sent is Cut.SENT:
             self._on(Event.BLOCK_CUT if target is self.block else Event.PULL_CUT)
         else:

@@ -397,6 +397,7 @@ class GuardedIterator(AsyncIterator[T]):
             self._abandoned()
             return error
         self._parking.release()
+        waited = self._watch.waiting_since is not None
         attempt.answered()
         attempt.activity.count_vain_pull()
         if attempt.exit is not None:
@@ -409,7 +410,9 @@ class GuardedIterator(AsyncIterator[T]):
                 return await self._ended(StopAsyncIteration())
         if loops.is_exit(error, attempt.cancelled) or (is_cancel and not is_ours):
             return await self._interrupted_by(error)
-        if attempt.is_condemned:
+        # Many a source makes an end, or an error of its own, of the cancel of its block.
+        is_struck = waited and attempt.is_struck and self._parking.is_cancelled
+        if attempt.is_condemned or is_struck:
             return await self._conclude(error)
         if isinstance(error, StopAsyncIteration):
             return await self._ended(error)

@@ -97,16 +97,21 @@ class Block:
         self._group.cancel_scope.cancel()
         return Cut.SENT
 
+    @property
+    def _was_cut(self) -> bool:
+        """Whether the block was cancelled: from then on its own scope's cancels are counted, too."""
+        return self._group is not None and self._group.cancel_scope.cancel_called
+
     def used(self) -> None:
         """The host is at work, in a monitor, and waits for nothing."""
-        if self._host is not None:
+        if self._host is not None and not self._was_cut:
             self._host.arrive()
 
     def _known_host(self) -> Host:
         """The host, knowing of the latest pull."""
         assert self._host is not None
         pull = self._attempt.pull
-        if pull is not None and pull is not self:
+        if pull is not None and pull is not self and not self._was_cut:
             self._host.pulled(cast("Parking", pull))
         return self._host
 
@@ -121,9 +126,10 @@ class Block:
             return False
         host = self._known_host()
         is_cancelled = exc is not None and _stems_from(exc, self._cancelled)
-        # A pull that was to raise the verdict may have met the cut of the block on its way.
-        was_cut = attempt.verdict is not None and self._group.cancel_scope.cancel_called
-        surfaces = attempt.leave(is_cancelled=is_cancelled) or (was_cut and is_cancelled)
+        surfaces = attempt.leave(is_cancelled=is_cancelled)
+        if is_cancelled and attempt.verdict is not None:
+            # A pull may have concluded it meanwhile; but a cancel of ours is the verdict (T3).
+            surfaces = surfaces or self._was_cut
         ended = _end_of(source, exc)
         closed, outcome = await self._end_all(exc, source)
         attempt.block = attempt.spawn = None
@@ -302,8 +308,8 @@ class Monitor:
             self._marks_waits = True
             self._attempt.answered()
         self._block.used()
-        self._attempt.asked()
         self._block.came_out = None
+        self._attempt.asked()
         try:
             yield
         except BaseException as error:

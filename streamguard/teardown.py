@@ -8,6 +8,7 @@ callbacks, a process to be ended, bounds and the loop; nothing of limits, stream
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -72,12 +73,13 @@ class Reporter(Protocol):
 class Interrupting:
     """One run of the interrupts, in a task of its own, while the pull is still pending (D1).
 
-    How long it may take is its owner's to say: `stop` cancels what a cancel can reach.
+    How long it may take is its owner's to say: `stop` cancels what a cancel can reach. The owner is
+    held weakly: a stream that was abandoned meanwhile must go, and this with it (O7).
     """
 
     def __init__(self, interrupts: tuple[Disconnect, ...], reporter: Reporter, loop: Loop) -> None:
         self._interrupts = interrupts
-        self._reporter = reporter
+        self._reporter = weakref.ref(reporter)
         self._loop = loop
         self._task: Detached | None = None
 
@@ -94,8 +96,9 @@ class Interrupting:
     async def _run(self) -> None:
         for interrupt in self._interrupts:
             error = await _failure_of(interrupt, self._loop)
-            if error is not None and self._task is not None:
-                self._reporter.interrupt_failed(error)
+            reporter = self._reporter()
+            if error is not None and self._task is not None and reporter is not None:
+                reporter.interrupt_failed(error)
                 return
 
 

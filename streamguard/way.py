@@ -214,6 +214,7 @@ WAY: Final[Table[State, Event, Do]] = {
         E.GOOD_END: (S.STRUCK, D.NOTHING),
         E.BAD_END: (S.STRUCK, D.NOTHING),
         E.ANSWERED: (S.STRUCK, D.NOTHING),
+        E.UNWOUND: (S.SURFACING, D.DECIDE),  # it has waited in the block's cancelled scope
         E.FOREIGN: (S.STRUCK, D.NOTHING),
         E.VERDICT: (S.SURFACING, D.DECIDE),
         E.ASIDE: (S.STRUCK, D.NOTHING),

@@ -90,8 +90,7 @@ IMPOSSIBLE: dict[str, dict[State, set[Event]]] = {
         state: {Event.MESSAGE, Event.GOOD_END, Event.BAD_END} for state in FINAL
     },
     "that pull was not cut, so it ends as it ends": {
-        state: {Event.UNWOUND}
-        for state in (State.WATCHING, State.DUE, State.STRUCK, State.LEAVING, State.OVER)
+        state: {Event.UNWOUND} for state in (State.WATCHING, State.DUE, State.LEAVING, State.OVER)
     },
     "the verdict is final already": {
         state: {Event.UNWOUND, Event.VERDICT, Event.LATE} for state in FINAL

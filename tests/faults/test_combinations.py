@@ -7,7 +7,7 @@ import gc
 import logging
 import weakref
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -1019,7 +1019,6 @@ def test_total_does_not_cut_a_pull_that_is_raising_another_verdict(loop: Loop):
 
     async def main() -> None:
         more = anyio.Event()
-        waits = iter([anyio.Event(), more])
 
         async def wait() -> str:
             await next(waits, anyio.Event()).wait()
@@ -1065,6 +1064,64 @@ def test_total_comes_out_of_a_pull_that_was_deaf_to_it(loop: Loop):
     loop.run(main)
 
 
+@pytest.mark.parametrize("answer", ["an end", "an error"])
+@pytest.mark.parametrize("kept_waiting", [True, False])
+def test_what_a_pull_makes_of_the_cut_of_its_block_is_the_verdict(
+    loop: Loop, answer: str, kept_waiting: bool
+):
+    """O5, T7: a hang does not end well, nor as the transport's error, because `total` ended it."""
+
+    async def source():
+        if not kept_waiting:
+            await anyio.sleep(1)
+            yield 1
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class():
+            if answer == "an error":
+                raise ConnectionError from None
+        if answer == "never":
+            yield 2
+
+    async def main() -> None:
+        disconnect, events = Disconnect(), Events()
+        guard = idle_guard(None, total=1, disconnect=disconnect, observer=events)
+        taken = await take(source() | guard, "hosted")
+        assert isinstance(taken.error, DeadlineExceededError)
+        assert loop.took(taken.elapsed, 1)
+        assert disconnect.finished == 1
+        assert [event.outcome for event in events.of(StreamEnded)] == ["failed"]
+        await unharmed()
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_monitored_wait_that_ends_normally_when_it_is_cut_was_a_hang(loop: Loop, marks: bool):
+    """O10, T7: many a source catches its cancellation and just ends."""
+
+    async def source():
+        yield 1
+        with suppress(anyio.get_cancelled_exc_class()):
+            await anyio.sleep(NEVER)
+
+    async def main() -> None:
+        disconnect = Disconnect()
+        with pytest.raises(IdleTimeoutError):
+            async with idle_guard(1, disconnect=disconnect).monitor() as monitor:
+                messages = source()
+                while True:
+                    with monitor.waiting() if marks else nullcontext():
+                        message = await anext(messages, None)
+                    if message is None:
+                        break
+                    monitor.saw(message)
+        assert disconnect.finished == 1
+        await unharmed()
+
+    loop.run(main)
+
+
 def test_a_native_cancel_outranks_a_total_that_was_due_in_its_unwinding(native: Loop):
     """T9: within the cancelled block the pull cannot tell the two apart."""
 
@@ -1087,6 +1144,42 @@ def test_a_native_cancel_outranks_a_total_that_was_due_in_its_unwinding(native: 
         await asyncio.wait([task])
         assert task.cancelled()
         assert task.cancelling() == 1
+
+    native.run(main)
+
+
+@pytest.mark.parametrize("form", ["hosted", "monitored"])
+def test_a_native_cancel_just_after_the_cut_of_a_block_outranks_it(native: Loop, form: str):
+    """T9: what the block's own scope has counted by then is not taken for a swallowed cancel."""
+
+    async def flushes():
+        try:
+            await asyncio.sleep(NEVER)
+        except asyncio.CancelledError:
+            yield 1
+            asyncio.get_running_loop().call_soon(tasks[0].cancel)
+            raise
+
+    async def consume() -> None:
+        if form == "hosted":
+            async with flushes() | idle_guard(None, total=1) as messages:
+                async for _ in messages:
+                    pass
+        else:
+            async with idle_guard(1).monitor() as monitor:
+                source = flushes()
+                while True:
+                    with monitor.waiting():
+                        message = await anext(source)
+                    monitor.saw(message)
+
+    tasks: list[asyncio.Task[None]] = []
+
+    async def main() -> None:
+        tasks.append(asyncio.create_task(consume()))
+        await asyncio.wait(tasks)
+        assert tasks[0].cancelled()
+        assert tasks[0].cancelling() == 1
 
     native.run(main)
 
@@ -1217,5 +1310,38 @@ def test_what_is_said_between_two_pulls_counts(loop: Loop, said: str, elapsed: f
         with pytest.raises(IdleTimeoutError):
             await patient(stream, 1.25, pause)
         assert loop.took(anyio.current_time() - began, elapsed)
+
+    loop.run(main)
+
+
+@unclosed
+def test_an_interrupt_that_still_runs_keeps_no_abandoned_stream(loop: Loop):
+    """D1, O7: though the source keeps an exception that leads back to the stream."""
+
+    async def source():
+        yield 1
+        try:
+            await anyio.sleep(NEVER)
+        except anyio.get_cancelled_exc_class() as error:
+            kept = error
+            yield 2
+            del kept
+
+    async def consume(guard: Any) -> None:
+        with anyio.move_on_after(1.5):
+            async for _ in source() | guard:
+                await anyio.sleep(0.25)  # the second time it is cancelled here
+
+    async def main() -> None:
+        disconnect, interrupt = Disconnect(), Disconnect(seconds=NEVER)
+        activity = Activity("abandoned")
+        await consume(idle_guard(1, interrupt=interrupt, disconnect=disconnect, activity=activity))
+        assert interrupt.calls
+        for _ in range(3):
+            gc.collect()
+            await anyio.sleep(0.01)
+        assert activity not in live()
+        await anyio.sleep(10)
+        assert not disconnect.calls
 
     loop.run(main)

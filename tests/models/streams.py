@@ -173,6 +173,8 @@ class Run:
                     await self.do(step, self.wait)
         except self.cancelled:
             flushed = self.schedule["on_cancel"]
+            if flushed == ["ends"]:
+                return
             if flushed[0] != "flushes":
                 raise
             for i in range(flushed[1]):
@@ -588,6 +590,9 @@ class Channel:
                         await self.run.deaf(d)
                     case ["raises"]:
                         raise Foreign from None
+                    case ["ends"]:
+                        self.failure = StopAsyncIteration()
+                        return
                     case ["flushes", n, _] if self.run.swallowed < n:
                         self.run.swallowed += 1
                         number = 1000 + self.run.swallowed
@@ -1020,6 +1025,8 @@ class Drawing:
                     ["raises"],
                 ]
             )
+            if schedule["on_cancel"] == ["raises"] and self.chance(0.5):
+                schedule["on_cancel"] = ["ends"]  # as if it were complete
         if self.chance(0.4) and self.form != "monitor":  # there the source is not ours to close
             schedule["on_close"] = self.choice(
                 [
