@@ -120,7 +120,8 @@ class Owner(Generic[T]):
         self.attempt = attempt
         self._messages = GuardedIterator(_Feed(self, prompt), attempt, is_hosted=True)
         self.unwound = anyio.Event()
-        self.slot.open()
+        # A turn's own: who still waits at an earlier one's has no part in this.
+        self.slot = Slot(self._loop)
         self._on(Event.TURN)
 
     def left_waiting(self) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.points import Opener
     from streamguard.resume.settings import KeepAlive
+    from streamguard.resume.slot import Slot
     from streamguard.retry.decision import Decision
 
 T = TypeVar("T")
@@ -220,9 +221,10 @@ class Turn(AsyncIterator[T]):
         # What `_next` comes to while messages flow, without its hops.
         self.is_pulled = True
         try:
-            if await owner.slot.ready():
+            slot = owner.slot  # it is the turn's own, and the owner may have another one by then
+            if await slot.ready():
                 self._taken += 1
-                return owner.slot.take()
+                return slot.take()
         except BaseException:
             self._left_waiting(owner)
             raise
@@ -250,21 +252,22 @@ class Turn(AsyncIterator[T]):
                 if self._over is not None:
                     raise self._over.error
                 owner = self._owner or await self._begin_attempt()
-                if await self._is_ready(owner):
+                slot = owner.slot
+                if await self._is_ready(owner, slot):
                     self._taken += 1
-                    return owner.slot.take()
+                    return slot.take()
                 self._owner = None
                 if self._over is None:  # else it was left, or its block was, by another task
                     self._see_end(owner)
         finally:
             self.is_pulled = False
 
-    async def _is_ready(self, owner: Owner[T]) -> bool:
+    async def _is_ready(self, owner: Owner[T], slot: Slot[T]) -> bool:
         if self._is_disturbed:
             self._is_disturbed = False
             owner.waits_again()
         try:
-            return await owner.slot.ready()
+            return await slot.ready()
         except BaseException:
             self._left_waiting(owner)
             raise
@@ -355,8 +358,9 @@ class Turn(AsyncIterator[T]):
                 if not self._can_reuse():
                     await conversation.make_way()  # it may have been there when we began to wait
             except StreamGuardError as refused:
-                self._over = self._over or _Over(refused)
-                raise
+                self._over = self._over or _Over(
+                    refused
+                )  # the first to come is what it stays with
             finally:
                 self._waiting = None
         if self._over is not None:
