@@ -84,6 +84,8 @@ class Owner(Generic[T]):
         self._turn = anyio.Event()
         self._outcome: AttemptOutcome = "completed"
         self._was_left_by_error = False
+        # What ended its pull, whatever becomes of the closing after it.
+        self._unwound_by: BaseException | None = None
         # What the warden has begun, where no verdict had.
         self.tearing_down: TearingDown | None = None
         # The pull is over, and what is left is closing.
@@ -222,7 +224,7 @@ class Owner(Generic[T]):
         except BaseException as error:
             if self._is_collected(error):
                 raise
-            failure = None if self._is_of_our_cut(error) else raisable(error)
+            self._unwound_by = failure = None if self._is_of_our_cut(error) else raisable(error)
             if self.state is State.ABANDONED and self.attempt is not None and self.attempt.pull:
                 # Its attempt is over, and undoes no cancel any more.
                 cast("Parking", self.attempt.pull).release()
@@ -241,7 +243,7 @@ class Owner(Generic[T]):
         self.gone.set()
         self._on(Event.CLOSED)
         # What was open must not live on with an error's traceback.
-        self._messages = self._noted = None
+        self._messages = self._noted = self._unwound_by = None
         self.link.forget()
 
     def _is_collected(self, error: BaseException) -> bool:
@@ -341,7 +343,7 @@ class Owner(Generic[T]):
     def _leave_behind(self) -> None:
         attempt = self.attempt
         assert attempt is not None
-        self.failure, self.confirmed = None, False
+        self.failure, self.confirmed = self._unwound_by, False
         try:
             self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
             if attempt.loop is not None:
@@ -349,7 +351,7 @@ class Owner(Generic[T]):
             if attempt.verdict is not None:
                 self.failure = attempt.conclude(closed=False, cause=None)
             else:
-                attempt.end(outcome=self._outcome)
+                attempt.end(self.failure, outcome=self._outcome_with(self.failure))
             self.confirmed = bool(self.link.is_confirmed(attempt, self.failure, closed=False))
         except BaseException as error:  # noqa: BLE001 - an observer ends the program, by its consumer
             self.failure = self.link.worse(self.failure, error)

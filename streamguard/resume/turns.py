@@ -95,6 +95,7 @@ class Conversation(Generic[T]):
         self.attempts = point.attempt if point.completed else point.attempt - 1
         # What the connection's earlier turns have done, which a fresh start would not know.
         self.is_closed = False
+        self._patient_until: tuple[Owner[T], float] | None = None
         self.carried: tuple[int, int] = (0, 0)
         self._plan_for = plan_for
         self._opener_for = opener_for
@@ -140,7 +141,11 @@ class Conversation(Generic[T]):
         owner.stop()
         await owner.released.wait()
         if not owner.confirmed:  # it was left behind, and may still be at its closing
-            with anyio.move_on_after(owner.link.plan.disconnect_timeout):
+            if self._patient_until is None or self._patient_until[0] is not owner:
+                until = self.hosting.loop.clock() + owner.link.plan.disconnect_timeout
+                self._patient_until = owner, until
+            # However many pulls it takes: each may be cut short, and goes on where the last one was.
+            with anyio.CancelScope(deadline=self._patient_until[1]):
                 await owner.gone.wait()
         if not (owner.confirmed or self.may_resume_unconfirmed):
             refused = StreamGuardError(
