@@ -318,7 +318,8 @@ class Owner(Generic[T]):
         if failure is not None:
             return "failed"
         # A turn that had ended, and was struck for it, stays well, whoever leaves in the meantime.
-        was_struck = self.attempt is not None and self.attempt.verdict is not None
+        verdict = self.attempt.verdict if self.attempt is not None else None
+        was_struck = verdict is not None and verdict.limit == "exit_grace"
         return "completed" if was_struck else self._outcome
 
     def _settle(self) -> None:

@@ -122,6 +122,13 @@ class Conversation(Generic[T]):
         """Whether the consumer waits for a message now, whatever that takes."""
         return self.turn is not None and self.turn.is_pulled
 
+    @property
+    def has_told_deadline(self) -> bool:
+        """Whether a pull has raised the verdict on `total`."""
+        failure = self.turn._failure if self.turn is not None else None
+        verdict = failure.verdict if isinstance(failure, StreamGuardError) else None
+        return verdict is not None and verdict.limit == "total"
+
     def close(self) -> None:
         """The block is left: nothing is begun any more."""
         self.is_closed = True

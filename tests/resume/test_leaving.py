@@ -540,3 +540,47 @@ def test_waiting_for_a_close_that_never_ends_is_not_begun_again_with_each_pull(l
                 upstream.let_go.set()
 
     assert loop.run(main) <= 10.2
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_total_strikes_once(loop, resumes):
+    """A pull has raised it: who is at work on that error is not cut by another one."""
+    handled = []
+
+    @asynccontextmanager
+    async def open_(_point):
+        yield Script(say("a"), hang())
+
+    async def main():
+        operator = idle_guard(None, total=5)
+        operator = operator | reconnecting_resume() if resumes else operator
+        async with session(open_, prompt="p") | operator as chat:
+            try:
+                async for _ in chat:
+                    pass
+            except DeadlineExceededError:
+                await anyio.sleep(10)
+                handled.append(True)
+
+    loop.run(main)
+    assert handled == [True]
+
+
+def test_a_turn_that_was_left_is_not_completed_by_total(loop):
+    """Which came while its connection was closing, and surfaces at the block."""
+    upstream = Upstream(3)
+    told = Events()
+
+    async def main():
+        limits = idle_guard(None, total=5, observer=told)
+        async with session(upstream.open, prompt="p") | limits as chat:
+            turn = aiter(chat)
+            await anext(turn)
+            await anyio.sleep(4)
+            await turn.aclose()
+            await anyio.sleep(10)
+
+    with pytest.raises(DeadlineExceededError):
+        loop.run(main)
+    assert [event.outcome for event in told.of(AttemptEnded)] == ["left"]
+    assert [event.outcome for event in told.of(StreamEnded)] == ["left"]
