@@ -348,10 +348,7 @@ class Attempt:
         if watch.messages == 0:
             self._is_known_now()
         watch.answered(now)
-        if self._way.state is not State.WATCHING:
-            if self._case is not None:
-                self._case.is_of_wait = False
-            self._on(self._unless_total(_meaning_of(signals)))
+        self._put_off(signals)
         watch.see(signals, now, time.time())
         if self._news is not None:
             self._news.look(now, signals)
@@ -359,6 +356,13 @@ class Attempt:
             watch.leave_steady()
         if self.plan.stamps:
             self._stamp(now)
+
+    def _put_off(self, signals: tuple[Signal, ...]) -> None:
+        """Whatever was due for this wait has its answer."""
+        if self._way.state is not State.WATCHING:
+            if self._case is not None:
+                self._case.is_of_wait = False
+            self._on(self._unless_total(_meaning_of(signals)))
 
     def _is_known_now(self) -> None:
         """The backend has spoken for the first time, which may show whose it is, and which."""
