@@ -239,6 +239,11 @@ class Attempt:
         return self.watch.completed and self.watch.ended_well
 
     @property
+    def error(self) -> StreamGuardError | None:
+        """What the consumer got for the final verdict, once that is concluded."""
+        return self._error
+
+    @property
     def is_condemned(self) -> bool:
         """Whether a pull that ends now has come to the verdict, however it ends."""
         return self.is_cut or self._way.state in AFTER_INTERRUPT
@@ -348,7 +353,8 @@ class Attempt:
         if watch.messages == 0:
             self._is_known_now()
         watch.answered(now)
-        self._put_off(signals)
+        if self._way.state is not State.WATCHING:
+            self._outrun(signals)
         watch.see(signals, now, time.time())
         if self._news is not None:
             self._news.look(now, signals)
@@ -357,12 +363,11 @@ class Attempt:
         if self.plan.stamps:
             self._stamp(now)
 
-    def _put_off(self, signals: tuple[Signal, ...]) -> None:
-        """Whatever was due for this wait has its answer."""
-        if self._way.state is not State.WATCHING:
-            if self._case is not None:
-                self._case.is_of_wait = False
-            self._on(self._unless_total(_meaning_of(signals)))
+    def _outrun(self, signals: tuple[Signal, ...]) -> None:
+        """A message came after all, though something is due or was cut."""
+        if self._case is not None:
+            self._case.is_of_wait = False
+        self._on(self._unless_total(_meaning_of(signals)))
 
     def _is_known_now(self) -> None:
         """The backend has spoken for the first time, which may show whose it is, and which."""

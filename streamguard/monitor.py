@@ -130,6 +130,8 @@ class Block:
         if is_cancelled and attempt.verdict is not None:
             # A pull may have concluded it meanwhile; but a cancel of ours is the verdict (T3).
             surfaces = surfaces or self._was_cut
+        # While its pull's error leaves the group, a native cancel would be lost there.
+        surfaces = surfaces or (exc is not None and exc is attempt.error)
         ended = _end_of(source, exc)
         closed, outcome = await self._end_all(exc, source)
         attempt.block = attempt.spawn = None
@@ -185,7 +187,7 @@ class Block:
         if host.is_overruled or loops.is_exit(outcome, self._cancelled):
             # A native cancel, and the end of the program, outrank the verdict (T9).
             if outcome is verdict_error and outcome is not None:
-                # Within the block's own cancelled scope its pull could not tell whose cancel it got.
+                # Its pull could not tell whose cancel it got, or had raised it before that came.
                 raise self._cancelled from outcome
             if outcome is exc:
                 return False

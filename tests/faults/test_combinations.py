@@ -1184,6 +1184,39 @@ def test_a_native_cancel_just_after_the_cut_of_a_block_outranks_it(native: Loop,
     native.run(main)
 
 
+@pytest.mark.parametrize("late", range(8))
+def test_a_native_cancel_as_a_teardown_ends_is_not_lost(native: Loop, form: str, late: int):
+    """T9: nor as the group is left, which takes a pass or two more."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        guard = idle_guard(1, disconnect=Disconnect(seconds=60), disconnect_timeout=2)
+        is_over = False
+
+        async def consume() -> None:
+            nonlocal is_over
+            try:
+                taken = await take(Pipe() | guard, form)
+            finally:
+                is_over = True
+            assert taken.error is not None
+            raise taken.error
+
+        task = asyncio.create_task(consume())
+
+        def cancel(passes: int) -> None:
+            if passes:
+                loop.call_soon(cancel, passes - 1)
+            elif not is_over:
+                task.cancel()
+
+        loop.call_at(loop.time() + 3, cancel, late)
+        await asyncio.wait([task])
+        assert task.cancelled() == (task.cancelling() > 0)
+
+    native.run(main)
+
+
 def test_a_monitor_raises_although_a_cancel_was_swallowed_before(native: Loop):
     """T9, O10: what was swallowed before the latest wait is nobody's any more."""
 
