@@ -353,8 +353,7 @@ class Attempt:
         if watch.messages == 0:
             self._is_known_now()
         watch.answered(now)
-        if self._way.state is not State.WATCHING:
-            self._outrun(signals)
+        self._put_off(signals)
         watch.see(signals, now, time.time())
         if self._news is not None:
             self._news.look(now, signals)
@@ -363,11 +362,12 @@ class Attempt:
         if self.plan.stamps:
             self._stamp(now)
 
-    def _outrun(self, signals: tuple[Signal, ...]) -> None:
-        """A message came after all, though something is due or was cut."""
-        if self._case is not None:
-            self._case.is_of_wait = False
-        self._on(self._unless_total(_meaning_of(signals)))
+    def _put_off(self, signals: tuple[Signal, ...]) -> None:
+        """Whatever was due for this wait has its answer."""
+        if self._way.state is not State.WATCHING:
+            if self._case is not None:
+                self._case.is_of_wait = False
+            self._on(self._unless_total(_meaning_of(signals)))
 
     def _is_known_now(self) -> None:
         """The backend has spoken for the first time, which may show whose it is, and which."""

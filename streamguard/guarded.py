@@ -106,10 +106,10 @@ class Guarded(Generic[T]):
         if self._is_handed_out:
             if self._latest().is_repeatable:
                 self._messages = None
-            elif self._latest().is_finished:
+            elif self._latest().is_spent:
                 logger.warning(
-                    "%r was iterated to its end already and gives nothing more: its source cannot "
-                    "begin anew, so pipe a new stream",
+                    "%r was iterated to its end already, or closed, and gives nothing more: its "
+                    "source cannot begin anew, so pipe a new stream",
                     self,
                 )
         self._is_handed_out = True
@@ -149,6 +149,7 @@ class GuardedIterator(AsyncIterator[T]):
         "_source",
         "_total",
         "_waited",
+        "_was_left",
         "_watch",
         "attempt",
     )
@@ -173,6 +174,7 @@ class GuardedIterator(AsyncIterator[T]):
         self._interrupted = False
         self._broken = False
         self._over: BaseException | None = None
+        self._was_left = False  # closed before it had come to an end
 
     @property
     def is_repeatable(self) -> bool:
@@ -182,6 +184,16 @@ class GuardedIterator(AsyncIterator[T]):
     @property
     def is_finished(self) -> bool:
         """Whether the stream came to its end by itself."""
+        return self.is_spent and not self._was_left
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its latest pull has raised an error of the source's own."""
+        return self._broken
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it gives nothing more: it came to its end, or was closed before that."""
         return isinstance(self._over, StopAsyncIteration)
 
     def __del__(self) -> None:
@@ -296,6 +308,7 @@ class GuardedIterator(AsyncIterator[T]):
         if is_left and attempt.verdict is None and isinstance(bound, Default):
             bound = min(bound, LEAVING)
         if is_left:
+            self._was_left = True
             self._stop(StopAsyncIteration())
         loop = attempt.loop or loops.current()
         closers = self._source.closers(is_finished=not is_left and attempt.verdict is None)

@@ -39,6 +39,11 @@ class Closable(Protocol):
         """Whether it came to its end by itself."""
         ...
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has raised an error of its own, and nothing came after that."""
+        ...
+
     async def close(self) -> bool:
         """Close it; False if it did not close in time."""
         ...
@@ -54,7 +59,6 @@ class Block:
         self._cancelled: type[BaseException] = BaseException
         # What came out of a monitor's wait: the transport's, not the body's own.
         self.came_out: BaseException | None = None
-        self._is_of_wait = False
 
     async def enter(self) -> None:
         """Open the group; the attempt begins here."""
@@ -121,7 +125,6 @@ class Block:
             await source.close()
             return False
         host = self._known_host()
-        self._is_of_wait, self.came_out = exc is not None and exc is self.came_out, None
         is_cancelled = exc is not None and _stems_from(exc, self._cancelled)
         surfaces = attempt.leave(is_cancelled=is_cancelled)
         if is_cancelled and attempt.verdict is not None:
@@ -129,20 +132,20 @@ class Block:
             surfaces = surfaces or self._was_cut
         # While its pull's error leaves the group, a native cancel would be lost there.
         surfaces = surfaces or (exc is not None and exc is attempt.error)
-        is_finished = source.is_finished
+        ended = _end_of(source, exc)
         closed, outcome = await self._end_all(exc, source)
         attempt.block = attempt.spawn = None
         try:
             swallowed = await self._leave_group(outcome)
         except BaseException as error:
-            self._settle(error, closed=closed, is_finished=is_finished)
+            self._settle(error, ended, closed=closed)
             raise
         if attempt.exit is not None:
             attempt.end(attempt.exit)
             raise attempt.exit
         if surfaces:
             return self._raise_verdict(exc, outcome, host, closed=closed)
-        self._settle(exc, closed=closed, is_finished=is_finished)
+        self._settle(exc, ended, closed=closed)
         if outcome is None or outcome is exc:
             return swallowed
         if not swallowed:
@@ -166,11 +169,13 @@ class Block:
                 outcome = error
         return closed, outcome
 
-    def _settle(self, exc: BaseException | None, *, closed: bool, is_finished: bool) -> None:
+    def _settle(
+        self, exc: BaseException | None, ended: StreamOutcome | None, *, closed: bool
+    ) -> None:
         """The attempt is over, and its verdict, if it has one, is not what the block raises."""
         if self._attempt.verdict is None:
-            outcome = _outcome_of(exc, is_finished, self._cancelled)
-            self._attempt.end(exc, outcome=outcome)
+            is_cancelled = exc is not None and loops.consists_of(exc, self._cancelled)
+            self._attempt.end(exc, outcome=ended or ("cancelled" if is_cancelled else "left"))
         else:
             self._attempt.conclude(closed=closed, cause=exc)  # nobody asked any more (T3)
 
@@ -189,8 +194,7 @@ class Block:
             assert outcome is not None
             raise outcome
         if verdict_error is None:  # a normal end, but for an error of the body's own
-            is_of_cut = self._is_of_wait or loops.consists_of(exc, self._cancelled)
-            return exc is None or is_of_cut
+            return exc is None or exc is self.came_out or loops.consists_of(exc, self._cancelled)
         if verdict_error is exc:
             return False
         raise verdict_error from exc
@@ -214,13 +218,11 @@ class Block:
             raise
 
 
-def _outcome_of(
-    exc: BaseException | None, is_finished: bool, cancelled: type[BaseException]
-) -> StreamOutcome:
-    """How a stream has ended whose block was left with `exc`, and without a verdict."""
-    if is_finished:
+def _end_of(source: Closable, exc: BaseException | None) -> StreamOutcome | None:
+    """How a stream has ended by itself; None if its consumer left, with `exc`, before that."""
+    if source.is_finished:
         return "completed"
-    return "cancelled" if loops.consists_of(exc, cancelled) and exc is not None else "left"
+    return "failed" if source.has_failed and isinstance(exc, Exception) else None
 
 
 def _only_one_of(error: BaseException) -> BaseException | None:
@@ -278,7 +280,15 @@ class Monitor:
         traceback: TracebackType | None,
         /,
     ) -> bool:
-        return await self._block.leave(exc, _Monitored(is_finished=exc is None))
+        raised = self._block.came_out
+        has_failed = isinstance(raised, Exception) and not isinstance(raised, StopAsyncIteration)
+        try:
+            return await self._block.leave(
+                exc, _Monitored(is_finished=exc is None, has_failed=has_failed)
+            )
+        finally:
+            del raised
+            self._block.came_out = None  # or it and this frame keep each other (O7)
 
     def saw(self, message: object) -> None:
         """A message came."""
@@ -320,6 +330,7 @@ class _Monitored:
     """What a monitor is told of, which it cannot close. Its block's end is the stream's."""
 
     is_finished: bool
+    has_failed: bool
 
     async def close(self) -> bool:
         return True

@@ -119,7 +119,7 @@ class LineSource(AsyncIterator[T]):
         self._number = 0
         self.skipped = 0
         self._has_begun = False
-        self._is_at_end = False
+        self._is_at_end = self._has_ended = False
         self._is_settled = False
         self._is_closed = False
 
@@ -134,8 +134,8 @@ class LineSource(AsyncIterator[T]):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether stdout has ended, or was closed."""
-        return self._is_at_end
+        """Whether stdout has ended, by itself."""
+        return self._has_ended
 
     @property
     def tail(self) -> Tail:
@@ -171,7 +171,7 @@ class LineSource(AsyncIterator[T]):
             self._written.add(chunk)
             self._splitter.feed(chunk)
         else:
-            self._is_at_end = True
+            self._is_at_end = self._has_ended = True
             self._splitter.end()
 
     async def _begin(self) -> None:

@@ -1,7 +1,7 @@
 """A command line that writes JSON lines, as a session: one process for each prompt.
 
     open   start it, hand it the prompt over stdin, read its lines
-    leave  give it the time to exit by itself where its output has ended; else end its tree
+    leave  give it the time to exit by itself where its turn or its output has ended; else end its tree
 
 Where a turn fails, the guard ends the process with all that it started before anything is opened
 again: two owners of one session corrupt it (D5). The prompt goes over stdin, since an argument is
@@ -28,7 +28,7 @@ from streamguard.resume.sessions import Session, session
 Command: TypeAlias = Callable[[str | None], Sequence[str]]
 """The command's words; the argument is the token to resume with, None for a fresh start."""
 
-# A CLI that has closed its output has only its own farewells to do.
+# A CLI whose turn is over has only its own farewells to do.
 LEAVING: Final = 5.0
 KILL_GRACE: Final = 5.0
 
@@ -48,7 +48,7 @@ class OpenCli:
                 "a command line wants a prompt: give one with session(prompt=...), or ask it with "
                 "chat.ask(...) instead of iterating the chat itself"
             )
-        return self._running(self.command(point.token), point.prompt)
+        return self._running(self.command(point.token), point.prompt, point)
 
     def session(self, prompt: str | None, point: ResumePoint | None) -> Session[Message]:
         """The session that opens with this."""
@@ -56,7 +56,7 @@ class OpenCli:
 
     @asynccontextmanager
     async def _running(
-        self, words: Sequence[str], prompt: str
+        self, words: Sequence[str], prompt: str, point: ResumePoint
     ) -> AsyncGenerator[Connection[Message], None]:
         process = await anyio.open_process(
             [str(word) for word in words],
@@ -73,7 +73,8 @@ class OpenCli:
                 assert process.stdin is not None
                 await _hand_over(process.stdin, prompt)
                 yield Connection(lines, process=tree)
-                has_ended = lines.is_at_end
+                # Who has got the turn's last message may leave before its output has ended.
+                has_ended = lines.is_at_end or _is_between_turns(point)
             finally:
                 with anyio.CancelScope(shield=True):
                     await lines.aclose()
@@ -92,6 +93,10 @@ async def _hand_over(stdin: anyio.abc.ByteSendStream, prompt: str) -> None:
         await stdin.aclose()
     except (anyio.BrokenResourceError, OSError):  # anyio 4.8 lets asyncio's own out
         pass  # it is gone before it has read: its exit status says more than this would
+
+
+def _is_between_turns(point: ResumePoint) -> bool:
+    return point.activity is not None and point.activity.status == "between turns"
 
 
 async def _see_off(tree: ProcessTree, patience: float) -> None:

@@ -13,6 +13,7 @@ interrupted (T8).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ ALWAYS_ENDS_TURNS = True
 
 Said: TypeAlias = Signal | Iterable[Signal] | None
 
+_CLOSES = ("aclose", "close")
 _CHUNKS = {"ModelResponseStream", "TextCompletionResponse"}
 
 
@@ -73,4 +75,10 @@ class _Honest(AsyncIterator[Any]):
         return state.get("sent_last_chunk") is True and told == [None, None]
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        # Up to 1.80 it could not be closed, and its provider's stream inside can.
+        inner = fields_of(self._stream).get("completion_stream")
+        closers = [getattr(each, name, None) for each in (self._stream, inner) for name in _CLOSES]
+        close = next((close for close in closers if callable(close)), None)
+        closed = close() if close is not None else None
+        if inspect.isawaitable(closed):
+            await closed

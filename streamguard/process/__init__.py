@@ -153,6 +153,8 @@ class ProcessTree:
 
             self._ending = HostedEnding(self._members, grace, budget, self._status_when_known)
             loops.current().spawn(self._run)
+        else:
+            self._ending.hasten(grace)
         return await self._ending.outcome()
 
     def kill(self) -> None:

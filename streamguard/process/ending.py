@@ -89,8 +89,13 @@ class Ending:
         self._ground = ground
         self._status = status
         self._began = ground.now()
+        self._grace_ends = float("inf")
         self._signals: list[str] = []
         self._table: Table | None = None
+
+    def hasten(self, grace: float) -> None:
+        """Let the grace be over in so many seconds, if it is not sooner."""
+        self._grace_ends = min(self._grace_ends, self._ground.now() + grace)
 
     async def run(self) -> None:
         """End the tree. Raises nothing but what cuts it short."""
@@ -112,8 +117,8 @@ class Ending:
             return
         await self._survey(self._began + self._budget / 2)
         now = self._ground.now()
-        grace_ends = min(now + self._grace, (now + deadline) / 2)  # the rest is for KILL to work
-        if self._grace > 0 and await self._empties_when_asked(grace_ends):
+        self.hasten(min(self._grace, (deadline - now) / 2))  # the rest is for KILL to work
+        if self._grace > 0 and await self._empties_when_asked():
             return
         rounds = 0
         while not await self._is_empty():
@@ -130,18 +135,18 @@ class Ending:
             await self._ground.pause(_FIRST_LOOK)
             await self._look()
 
-    async def _empties_when_asked(self, until: float) -> bool:
-        """Whether everybody ends by `until`, having been sent TERM and CONT."""
+    async def _empties_when_asked(self) -> bool:
+        """Whether everybody ends within the grace, having been sent TERM and CONT."""
         asked: set[Handle] = set()
         pause = 0.0  # who was forked meanwhile is best found before its parent ends
         while True:
             # Later, only those who have no parent to end them: what a backend starts in order to
             # shut down is its own affair.
             self._ask_to_end(self._members.orphans if asked else self._members.living, asked)
-            await self._outwait(min(pause, until - self._ground.now()))
+            await self._outwait(min(pause, self._grace_ends - self._ground.now()))
             if await self._is_empty():
                 return True
-            if self._ground.now() >= until:
+            if self._ground.now() >= self._grace_ends:
                 return False
             pause = min(max(2 * pause, _FIRST_LOOK), _LAST_LOOK)
 

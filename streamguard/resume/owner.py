@@ -84,7 +84,8 @@ class Owner(Generic[T]):
         self._turn = anyio.Event()
         self._outcome: AttemptOutcome = "completed"
         self._was_left_by_error = False
-        self._raised: BaseException | None = None  # by its last pull, while all is being closed
+        # What ended its pull, whatever becomes of the closing after it.
+        self._unwound_by: BaseException | None = None
         # What the warden has begun, where no verdict had.
         self.tearing_down: TearingDown | None = None
         # The pull is over, and what is left is closing.
@@ -121,7 +122,8 @@ class Owner(Generic[T]):
         self.attempt = attempt
         self._messages = GuardedIterator(_Feed(self, prompt), attempt, is_hosted=True)
         self.unwound = anyio.Event()
-        self.slot.open()
+        # A turn's own: who still waits at an earlier one's has no part in this.
+        self.slot = Slot(self._loop)
         self._on(Event.TURN)
 
     def left_waiting(self) -> None:
@@ -222,13 +224,12 @@ class Owner(Generic[T]):
         except BaseException as error:
             if self._is_collected(error):
                 raise
-            failure = None if self._is_of_our_cut(error) else raisable(error)
+            self._unwound_by = failure = None if self._is_of_our_cut(error) else raisable(error)
             if self.state is State.ABANDONED and self.attempt is not None and self.attempt.pull:
                 # Its attempt is over, and undoes no cancel any more.
                 cast("Parking", self.attempt.pull).release()
         confirmed = False
         try:
-            self._raised = failure
             self.unwound.set()
             self._on(Event.UNWOUND)
             failure, confirmed = await self._leave(failure)
@@ -242,7 +243,7 @@ class Owner(Generic[T]):
         self.gone.set()
         self._on(Event.CLOSED)
         # What was open must not live on with an error's traceback.
-        self._messages = self._noted = self._raised = None
+        self._messages = self._noted = self._unwound_by = None
         self.link.forget()
 
     def _is_collected(self, error: BaseException) -> bool:
@@ -310,6 +311,8 @@ class Owner(Generic[T]):
         """
         if self.tearing_down is None:
             return True
+        if self.tearing_down.knows_tree:
+            return False  # the tree's end proves more, and is waited for in its place
         await self.tearing_down.finish()
         return self.tearing_down.outcome in ("none", "returned")
 
@@ -317,7 +320,8 @@ class Owner(Generic[T]):
         if failure is not None:
             return "failed"
         # A turn that had ended, and was struck for it, stays well, whoever leaves in the meantime.
-        was_struck = self.attempt is not None and self.attempt.verdict is not None
+        verdict = self.attempt.verdict if self.attempt is not None else None
+        was_struck = verdict is not None and verdict.limit == "exit_grace"
         return "completed" if was_struck else self._outcome
 
     def _settle(self) -> None:
@@ -342,13 +346,13 @@ class Owner(Generic[T]):
     def _leave_behind(self) -> None:
         attempt = self.attempt
         assert attempt is not None
-        self.failure, self.confirmed = self._raised, False
+        self.failure, self.confirmed = self._unwound_by, False
         try:
             self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
             if attempt.loop is not None:
                 attempt.answered()  # nobody waits for it
             if attempt.verdict is not None:
-                self.failure = attempt.conclude(closed=False, cause=self._raised)
+                self.failure = attempt.conclude(closed=False, cause=self._unwound_by)
             else:
                 attempt.end(self.failure, outcome=self._outcome_with(self.failure))
             self.confirmed = bool(self.link.is_confirmed(attempt, self.failure, closed=False))

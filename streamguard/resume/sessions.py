@@ -307,6 +307,8 @@ class _Block(Generic[T]):
 
     def on_confirmed(self, now: float) -> None:
         """Where a message is waited for, the pull sees to it; elsewhere the block is cancelled."""
+        if self._conversation.has_told_deadline:
+            return  # whoever got it is at work on it
         attempt = self._attempt_under_way()
         if attempt is not None and (attempt.in_use or attempt.verdict or attempt.candidate):
             self._hosting.loop.timekeeper.put(self, now + _LOOK)

@@ -26,7 +26,7 @@ _Empty: TypeAlias = Literal[_Mark.EMPTY]
 
 
 class Slot(Generic[T]):
-    """Room for one item, between one consumer and one owner on the same loop.
+    """Room for one item, between one consumer and one owner on the same loop, for one turn.
 
     `is_waited_for`: the consumer waits right now. `is_closed`: no further item comes.
     `is_hurried`: the owner is not to wait for the consumer, who may still take what is there.
@@ -72,10 +72,6 @@ class Slot(Generic[T]):
             if self.is_closed or self.is_hurried:
                 return
             await self._asked.wait()
-
-    def open(self) -> None:
-        """Items come again."""
-        self.is_closed = self.is_hurried = False
 
     def hurry(self) -> None:
         """The owner has something to do that is not to wait for the consumer."""

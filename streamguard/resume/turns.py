@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.points import Opener
     from streamguard.resume.settings import KeepAlive
+    from streamguard.resume.slot import Slot
     from streamguard.retry.decision import Decision
 
 T = TypeVar("T")
@@ -94,6 +95,7 @@ class Conversation(Generic[T]):
         self.attempts = point.attempt if point.completed else point.attempt - 1
         # What the connection's earlier turns have done, which a fresh start would not know.
         self.is_closed = False
+        self._patient_until: tuple[Owner[T], float] | None = None
         self.carried: tuple[int, int] = (0, 0)
         self._plan_for = plan_for
         self._opener_for = opener_for
@@ -120,6 +122,13 @@ class Conversation(Generic[T]):
         """Whether the consumer waits for a message now, whatever that takes."""
         return self.turn is not None and self.turn.is_pulled
 
+    @property
+    def has_told_deadline(self) -> bool:
+        """Whether a pull has raised the verdict on `total`."""
+        failure = self.turn._failure if self.turn is not None else None
+        verdict = failure.verdict if isinstance(failure, StreamGuardError) else None
+        return verdict is not None and verdict.limit == "total"
+
     def close(self) -> None:
         """The block is left: nothing is begun any more."""
         self.is_closed = True
@@ -139,7 +148,11 @@ class Conversation(Generic[T]):
         owner.stop()
         await owner.released.wait()
         if not owner.confirmed:  # it was left behind, and may still be at its closing
-            with anyio.move_on_after(owner.link.plan.disconnect_timeout):
+            if self._patient_until is None or self._patient_until[0] is not owner:
+                until = self.hosting.loop.clock() + owner.link.plan.disconnect_timeout
+                self._patient_until = owner, until
+            # However many pulls it takes: each may be cut short, and goes on where the last one was.
+            with anyio.CancelScope(deadline=self._patient_until[1]):
                 await owner.gone.wait()
         if not (owner.confirmed or self.may_resume_unconfirmed):
             refused = StreamGuardError(
@@ -220,9 +233,10 @@ class Turn(AsyncIterator[T]):
         # What `_next` comes to while messages flow, without its hops.
         self.is_pulled = True
         try:
-            if await owner.slot.ready():
+            slot = owner.slot  # it is the turn's own, and the owner may have another one by then
+            if await slot.ready():
                 self._taken += 1
-                return owner.slot.take()
+                return slot.take()
         except BaseException:
             self._left_waiting(owner)
             raise
@@ -250,21 +264,22 @@ class Turn(AsyncIterator[T]):
                 if self._over is not None:
                     raise self._over.error
                 owner = self._owner or await self._begin_attempt()
-                if await self._is_ready(owner):
+                slot = owner.slot
+                if await self._is_ready(owner, slot):
                     self._taken += 1
-                    return owner.slot.take()
+                    return slot.take()
                 self._owner = None
                 if self._over is None:  # else it was left, or its block was, by another task
                     self._see_end(owner)
         finally:
             self.is_pulled = False
 
-    async def _is_ready(self, owner: Owner[T]) -> bool:
+    async def _is_ready(self, owner: Owner[T], slot: Slot[T]) -> bool:
         if self._is_disturbed:
             self._is_disturbed = False
             owner.waits_again()
         try:
-            return await owner.slot.ready()
+            return await slot.ready()
         except BaseException:
             self._left_waiting(owner)
             raise
@@ -355,8 +370,9 @@ class Turn(AsyncIterator[T]):
                 if not self._can_reuse():
                     await conversation.make_way()  # it may have been there when we began to wait
             except StreamGuardError as refused:
-                self._over = self._over or _Over(refused)
-                raise
+                self._over = self._over or _Over(
+                    refused
+                )  # the first to come is what it stays with
             finally:
                 self._waiting = None
         if self._over is not None:

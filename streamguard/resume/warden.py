@@ -6,6 +6,7 @@ verdict is decided, or its stream has failed. Knows teardown and bounds.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -67,7 +68,7 @@ class Warden:
             await self._cut_pull()
             await self._owner.released.wait()
         if not self._owner.released.is_set():
-            self._begin_to_tear_down()
+            self._begin_to_tear_down(within=bound / 2)
             await _within(by - self._loop.clock(), self._owner.released)
 
     async def _see_the_failed_off(self) -> None:
@@ -96,18 +97,26 @@ class Warden:
                 return
             await _within(_LOOK, owner.unwound)
 
-    def _begin_to_tear_down(self) -> TearingDown | None:
-        """What ends a deaf stream (O6); None if its verdict has begun it."""
+    def _begin_to_tear_down(self, within: float = inf) -> TearingDown | None:
+        """What ends a deaf stream (O6); None if its verdict has begun it.
+
+        `within`: the seconds in which a process is to be dead, unless more was written for its end.
+        """
         attempt, plan = self._attempt, self._owner.link.plan
         if attempt.verdict is not None:
             return None
+        disconnect_timeout, kill_grace = plan.disconnect_timeout, plan.kill_grace
+        if attempt._supervision is not None:
+            disconnect_timeout = min(disconnect_timeout, within / 2)
+            if isinstance(kill_grace, Default):
+                kill_grace = min(kill_grace, within / 4)
         tearing_down = TearingDown(
             attempt,
             self._loop,
             disconnects=plan.disconnects,
-            disconnect_timeout=plan.disconnect_timeout,
+            disconnect_timeout=disconnect_timeout,
             supervision=attempt._supervision,
-            kill_grace=plan.kill_grace,
+            kill_grace=kill_grace,
         )
         tearing_down.start(self._loop.spawn)
         self._owner.tearing_down = tearing_down

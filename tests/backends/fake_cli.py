@@ -66,6 +66,9 @@ def main(name, folder, *words):
     if not is_resumed:
         time.sleep(1000)
     say(END[name])
+    if prompt == "save":  # what it still has to do, it has not done yet
+        time.sleep(0.3)
+        (notes / "saved").touch()
     if prompt == "stay":  # the result is said, and the process never leaves
         os.close(1)
         time.sleep(1000)

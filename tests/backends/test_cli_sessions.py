@@ -15,7 +15,9 @@ import pytest
 from streamguard import ResumePoint, idle_guard, reconnecting_resume
 from streamguard.backends import _cli, claude, codex, gemini
 from streamguard.errors import ProcessExitedError
+from streamguard.events import OwnerAbandoned
 from tests.process.backends import Backends
+from tests.support import Events
 
 FAKE = Path(__file__).parent / "fake_cli.py"
 ARGUMENTS = {
@@ -90,11 +92,60 @@ def test_a_cli_that_hangs_is_ended_with_its_tool_and_resumed(fake, backend):
     anyio.run(main, backend=backend)
 
 
-def test_a_turn_that_is_left_takes_its_process_with_it(codex_like):
+# What leaving a turn in its midst may take, unless a `disconnect_timeout` was written.
+BOUND = 5
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("how", ["break", "aclose"])
+def test_a_turn_that_is_left_takes_its_process_with_it_at_once(codex_like, how, backend):
+    """D4: nobody waits for the output of a process that nobody listens to any more to end."""
+
     async def main():
         async with codex_like.session(prompt="leave me") | idle_guard(60) as chat:
-            async for _ in chat:
-                break
+            await anext(aiter(chat))
+            left = anyio.current_time()
+            if how == "aclose":
+                await aiter(chat).aclose()
+                assert not codex_like.backends.living()
+        assert anyio.current_time() - left < BOUND / 2
+        assert not codex_like.backends.living()
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("how", ["break", "cancelled"])
+def test_a_process_that_is_deaf_is_dead_when_its_turn_was_left(codex_like, how, backend):
+    """D4: with its tool, and within the bound; so nobody was left behind."""
+
+    async def main():
+        told, scope = Events(), anyio.CancelScope()
+        with scope:
+            guard = idle_guard(60, observer=told)
+            async with codex_like.session(prompt="Fix issue 7") | guard as chat:
+                await anext(aiter(chat))
+                left = anyio.current_time()
+                if how == "cancelled":
+                    scope.cancel()
+                    await anyio.sleep(1)
+        assert not codex_like.backends.living()
+        assert anyio.current_time() - left < BOUND
+        assert told.of(OwnerAbandoned) == []
+
+    anyio.run(main, backend=backend)
+
+
+def test_who_leaves_with_the_last_message_lets_it_exit_by_itself(codex_like):
+    """What it does behind its result, such as saving its session, is not cut."""
+    point = ResumePoint(token="the-token")
+
+    async def main():
+        async with codex_like.session(prompt="save", point=point) | idle_guard(60) as chat:
+            async for message in chat:
+                if message["type"] == "turn.completed":
+                    break
+        assert (codex_like.folder / "saved").exists()
         assert not codex_like.backends.living()
 
     anyio.run(main)

@@ -154,6 +154,65 @@ def test_after_a_pull_that_the_consumer_cancelled_the_made_up_end_is_none(loop):
     loop.run(main)
 
 
+class OlderStream(CustomStreamWrapper):
+    """litellm's, as it was for long: there is no way to close it."""
+
+    __module__ = CustomStreamWrapper.__module__
+    aclose = None
+
+    def __init__(self, *chunks, inner=None):
+        super().__init__(*chunks)
+        self.completion_stream = inner
+
+
+class Inner:
+    """The provider's stream in it."""
+
+    closed = 0
+
+    async def aclose(self):
+        self.closed += 1
+
+
+class OpenAIs(Inner):
+    """As openai has it."""
+
+    aclose = None
+
+    async def close(self):
+        self.closed += 1
+
+
+class Requests(Inner):
+    aclose = None
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("inner", [Inner, OpenAIs, Requests, lambda: None])
+def test_a_stream_that_cannot_be_closed_is_closed_inside(loop, form, inner, leaves):
+    """O3, O7: whichever of both has a way to be closed."""
+
+    async def main():
+        provider = inner()
+        stream = OlderStream(chunk(content="hi"), chunk("stop"), inner=provider)
+        guarded, got = stream | idle_guard(180), []
+        if leaves:
+            async with guarded as messages:
+                got.append(finish_of(await anext(messages)))
+        elif form == "bare":
+            await taken(guarded, got)
+        else:
+            async with guarded as messages:
+                await taken(messages, got)
+        assert got == ([None] if leaves else [None, "stop"])
+        assert provider is None or provider.closed == 1
+
+    loop.run(main)
+
+
 def test_other_streams_and_other_versions_are_left_alone():
     other = kind_named("OtherStream", "litellm")()
     assert adapted(other) is other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -67,6 +68,44 @@ def test_messages_keep_it_alive(loop: Loop) -> None:
                 monitor.saw(message(say("a")))
         assert monitor.activity.messages == 5
         assert monitor.activity.status == "ended"
+
+    loop.run(main)
+
+
+class OwnError(Exception):
+    """The consumer's."""
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        ("in a wait", "failed"),
+        ("after a wait", "left"),
+        ("after a wait that had failed", "left"),
+        ("by itself", "completed"),
+        ("at its end", "completed"),
+    ],
+)
+def test_whose_error_it_was_is_told(loop: Loop, ends: str, outcome: str) -> None:
+    """O8, O10: what comes out of a wait is the backend's, anything else the consumer's."""
+
+    async def main() -> None:
+        events = Events()
+        with suppress(OSError, OwnError):
+            async with idle_guard(IDLE, observer=events).monitor() as monitor:
+                with suppress(OSError if "had failed" in ends else StopAsyncIteration):
+                    with monitor.waiting():
+                        await anyio.sleep(1)
+                        if ends == "at its end":
+                            raise StopAsyncIteration
+                        if ends in ("in a wait", "after a wait that had failed"):
+                            raise OSError("connection lost")
+                if ends == "after a wait that had failed":
+                    with monitor.waiting():
+                        await anyio.sleep(1)
+                if ends.startswith("after a wait"):
+                    raise OwnError
+        assert [event.outcome for event in events.of(StreamEnded)] == [outcome]
 
     loop.run(main)
 

@@ -742,6 +742,38 @@ def test_what_a_stream_came_to_is_told_at_once(loop: Loop, form: str, how: str, 
     loop.run(main)
 
 
+@pytest.mark.parametrize("begun", [False, True], ids=["at once", "after a message"])
+@pytest.mark.parametrize("closes", ["the stream", "the iteration"])
+def test_who_closes_an_unfinished_stream_has_left_it(
+    loop: Loop, form: str, closes: str, begun: bool, caplog: pytest.LogCaptureFixture
+):
+    """O7, O8: a close in the midst is no end of the stream's own, here or to who comes later."""
+
+    async def main() -> None:
+        activity, events = Activity("it"), Events()
+        stream = said(1) | idle_guard(10, activity=activity, observer=events)
+
+        async def leave(messages: Any) -> None:
+            if begun:
+                await anext(messages)
+            await (messages if closes == "the iteration" else stream).aclose()
+            assert activity not in live()
+
+        if form == "bare":
+            await leave(aiter(stream))
+        else:
+            async with stream as messages:
+                await leave(messages)
+        # A bare stream that nobody has asked for anything has not begun.
+        outcomes = ["left"] if begun or form == "hosted" else []
+        assert [event.outcome for event in events.of(StreamEnded)] == outcomes
+        with caplog.at_level(logging.WARNING, "streamguard"):
+            assert (await take(stream)).messages == []
+        assert "or closed" in caplog.text
+
+    loop.run(main)
+
+
 def test_a_channel_goes_on_after_its_consumer_was_cancelled(loop: Loop):
     """T1, T8, O8: it has ended and begins again, and its silence is added up all the same."""
 

@@ -14,8 +14,9 @@ import pytest
 from aiostream import pipe, stream, streamcontext
 
 from streamguard import IdleTimeoutError, idle_guard, idle_timeout, inflight_tool_gate
+from streamguard.events import StreamEnded
 from streamguard.testing import Script, done, fail, hang, run_virtual, say, silence, tool
-from tests.support import Disconnect, take
+from tests.support import Disconnect, Events, take
 
 
 def run(function):
@@ -431,3 +432,18 @@ async def test_a_silence_between_items_starts_anew():
     """T1: 150 s of silence three times are three times 150 s."""
     script = Script(say("a"), silence(150), say("b"), silence(150), say("c"))
     assert len(await (stream.iterate(script) | idle_guard(180) | pipe.list())) == 3
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["left early", "to its end"])
+@run
+async def test_what_a_stream_in_a_pipe_came_to(leaves):
+    """O8: aiostream closes what is left early, which is no end of the stream's own."""
+    events = Events()
+    source = Numbers(then="hang" if leaves else "end")
+    piped = source | idle_guard(180, observer=events) | pipe.map(str)
+    async with piped.stream() as streamer:
+        async for item in streamer:
+            if leaves and item == "2":
+                break
+    outcomes = [event.outcome for event in events.of(StreamEnded)]
+    assert outcomes == ["left" if leaves else "completed"]

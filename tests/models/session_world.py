@@ -233,6 +233,7 @@ class World:
         steps = turns[min(connection.turns, len(turns) - 1)]
         connection.turns += 1
         manner = dict(script.get("manner") or {})
+        flushed = manner.get("says", ["progress"])
         began = anyio.current_time()
         # What was opened for one turn speaks in it, though the consumer may be elsewhere by now.
         turn = connection.turn if connection.turns == 1 else self.turn_of_consumer
@@ -251,14 +252,14 @@ class World:
                             await self.nap(seconds, manner)
                         except cancelled:
                             if manner.get("kind") == "flush":
-                                yield self.message(connection, turn, number, ["progress"])
+                                yield self.message(connection, turn, number, flushed)
                             raise
                     case ["hang"]:
                         try:
                             await self.nap(None, manner)
                         except cancelled:
                             if manner.get("kind") == "flush":
-                                yield self.message(connection, turn, number, ["progress"])
+                                yield self.message(connection, turn, number, flushed)
                             raise
                     case ["say", *words]:
                         yield self.message(connection, turn, number, words)

@@ -28,6 +28,7 @@ from tests.models.session_world import AFTER, BEYOND, GIVEN, World
 GRID = (0, 0.5, 1, 1.5, 2, 3, 4)
 HOSTILE = (
     {"kind": "flush"},
+    {"kind": "flush", "says": ["done:success"]},
     {"kind": "swallow", "times": 1},
     {"kind": "swallow", "times": 3},
     {"kind": "deaf"},
@@ -386,6 +387,7 @@ def judge(world: World) -> list[Complaint]:
         _errors,
         _deliveries,
         _ends,
+        _finished,
         _opens,
         _points,
         _outcomes,
@@ -527,6 +529,22 @@ def _ends(world: World) -> Iterator[str]:
                 over = True
             if entry[1] == "end" and not over:
                 yield f"a hang ended well at {entry[0]}"
+
+
+def _finished(world: World) -> Iterator[str]:
+    """T3: what ended well, and was delivered, is neither failed nor asked again for a silence."""
+    for turn in turns_of(world):
+        is_done = False
+        for entry in turn:
+            if entry[1] == "got":
+                words = entry[3]
+                is_done = "done:success" in words or (is_done and not set(words) & {"progress"})
+            if not is_done or world.plan["keys"] is not None:
+                continue
+            if entry[1] == "open":
+                yield f"connection {entry[2]} was opened for a turn that had ended well"
+            if entry[1] == "failed" and entry[4] in ("idle", "first", "tools", "turn"):
+                yield f"{entry[2]} at {entry[0]}, on a turn that had ended well"
 
 
 def _opens(world: World) -> Iterator[str]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models import explorer
-from tests.models.sessions import SUBJECTS
+from tests.models import explorer, sessions, tasks
 from tests.models.test_streams import MORE, SCHEDULES, SEED
+
+SUBJECTS = (*sessions.SUBJECTS, *tasks.SUBJECTS)
 
 pytestmark = pytest.mark.timeout(3600 if MORE else 300)
 

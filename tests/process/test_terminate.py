@@ -214,6 +214,22 @@ def test_whoever_calls_it_again_gets_the_same_end(loop, backends):
     loop.run(main)
 
 
+def test_whoever_calls_it_again_may_shorten_the_grace(loop, backends):
+    """D4: who has less time than the one before is not kept waiting; a longer grace changes nothing."""
+    backend = backends.start("ignore", "ready", "hang")
+
+    async def main():
+        with ProcessTree.adopt(backend) as tree:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(tree.terminate, 600)
+                await anyio.sleep(0.1)
+                tasks.start_soon(tree.terminate, 900)
+                assert (await tree.terminate(grace=0.1)).cause == "killed"
+            assert tree.termination.elapsed < PATIENCE
+
+    loop.run(main)
+
+
 def test_a_closed_tree_says_so(loop, backends):
     """O7: nothing is held after `close`, so nothing can be ended safely."""
     backend = backends.start("ready", "hang")

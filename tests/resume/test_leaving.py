@@ -14,7 +14,9 @@ from streamguard import (
     IdleTimeoutError,
     StreamGuardError,
     idle_guard,
+    keep_alive,
     live,
+    reconnecting_resume,
     session,
 )
 from streamguard.events import AttemptEnded, OwnerAbandoned, StreamEnded, TimedOut
@@ -460,3 +462,125 @@ def test_total_strikes_a_busy_consumer_by_one_clock(loop, total):
     assert disconnected == [1]
     assert [event.verdict.limit for event in told.of(TimedOut)] == ["total"]
     assert [event.outcome for event in told.of(AttemptEnded)] == ["failed"]
+
+
+# -- a close that never ends -------------------------------------------------------------------
+
+
+class NeverClosed:
+    """Its stream fails, and its close hears nothing until it is let go."""
+
+    def __init__(self, *steps):
+        self.steps = steps
+        self.let_go = anyio.Event()
+        self.points = []
+
+    @asynccontextmanager
+    async def open(self, point):
+        self.points.append(point)
+        try:
+            yield Script(*self.steps)
+        finally:
+            while not self.let_go.is_set():
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await self.let_go.wait()
+                except anyio.get_cancelled_exc_class():
+                    pass
+
+
+def test_a_failure_survives_a_close_that_never_ends(loop):
+    """The turn ended as if it were complete, when its attempt had been left behind."""
+    lost = ConnectionError("reset")
+    upstream = NeverClosed(say("a"), fail(lost))
+    told = Events()
+
+    async def main():
+        resume = reconnecting_resume()
+        async with (
+            session(upstream.open, prompt="p") | idle_guard(60, observer=told) | resume as chat
+        ):
+            try:
+                with pytest.raises(ConnectionError) as caught:
+                    async for _ in chat:
+                        pass
+            finally:
+                upstream.let_go.set()
+        return caught.value
+
+    error = loop.run(main)
+    assert error is lost
+    assert error.gave_up == "unsafe"
+    assert [event.outcome for event in told.of(AttemptEnded)] == ["failed"]
+    assert [event.outcome for event in told.of(StreamEnded)] == ["failed"]
+
+
+@pytest.mark.parametrize("how", ["keep_alive", "scope"])
+def test_waiting_for_a_close_that_never_ends_is_not_begun_again_with_each_pull(loop, how):
+    upstream = NeverClosed(say("a"), done())
+
+    async def main():
+        limits = idle_guard(60, disconnect_timeout=10)
+        if how == "keep_alive":
+            limits = limits | keep_alive(1, lambda: None)
+        async with session(upstream.open, prompt="p") | limits as chat:
+            try:
+                turn = aiter(chat)
+                while await anext(turn) is None:
+                    pass
+                await turn.aclose()
+                begun = anyio.current_time()
+                turn = chat.ask("more")
+                with pytest.raises(StreamGuardError, match="may still be alive"):
+                    while anyio.current_time() < begun + 100:
+                        with anyio.move_on_after(1):
+                            await anext(turn)
+                return anyio.current_time() - begun
+            finally:
+                upstream.let_go.set()
+
+    assert loop.run(main) <= 10.2
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_total_strikes_once(loop, resumes):
+    """A pull has raised it: who is at work on that error is not cut by another one."""
+    handled = []
+
+    @asynccontextmanager
+    async def open_(_point):
+        yield Script(say("a"), hang())
+
+    async def main():
+        operator = idle_guard(None, total=5)
+        operator = operator | reconnecting_resume() if resumes else operator
+        async with session(open_, prompt="p") | operator as chat:
+            try:
+                async for _ in chat:
+                    pass
+            except DeadlineExceededError:
+                await anyio.sleep(10)
+                handled.append(True)
+
+    loop.run(main)
+    assert handled == [True]
+
+
+def test_a_turn_that_was_left_is_not_completed_by_total(loop):
+    """Which came while its connection was closing, and surfaces at the block."""
+    upstream = Upstream(3)
+    told = Events()
+
+    async def main():
+        limits = idle_guard(None, total=5, observer=told)
+        async with session(upstream.open, prompt="p") | limits as chat:
+            turn = aiter(chat)
+            await anext(turn)
+            await anyio.sleep(4)
+            await turn.aclose()
+            await anyio.sleep(10)
+
+    with pytest.raises(DeadlineExceededError):
+        loop.run(main)
+    assert [event.outcome for event in told.of(AttemptEnded)] == ["left"]
+    assert [event.outcome for event in told.of(StreamEnded)] == ["left"]

@@ -10,9 +10,11 @@ import anyio
 import pytest
 
 from streamguard import (
+    Backoff,
     CircuitBreaker,
     CircuitOpenError,
     Connection,
+    RetryPolicy,
     idle_guard,
     reconnecting_resume,
     session,
@@ -53,13 +55,12 @@ class Backend:
         yield TurnEnded(outcome="success")
 
 
-async def outcome(backend, breaker) -> str:
-    """How one session ends, with nothing said but the breaker."""
+async def outcome(backend, breaker, policy=None) -> str:
+    """How one session ends, with nothing said but the breaker, unless there is a `policy`."""
     guard = idle_guard(180, read=lambda message: message)
+    resume = reconnecting_resume(breaker=breaker, policy=policy)
     try:
-        async with (
-            session(backend.open, prompt="go") | guard | reconnecting_resume(breaker=breaker)
-        ) as chat:
+        async with session(backend.open, prompt="go") | guard | resume as chat:
             async for _ in chat:
                 pass
     except Exception as error:
@@ -98,6 +99,24 @@ def test_an_outage_of_minutes_is_survived_by_all(loop, outage, spread, hangs):
         backend = Backend(outage, hangs=hangs)
         assert await rounds(backend, breaker, spread=spread) == {"completed": 100}
         assert (breaker.status, breaker.failures) == ("closed", 0)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize(
+    ("retries", "outage", "survives"),
+    [(3, 30, True), (3, 60, False), (5, 120, True), (5, 300, False), (6, 300, True)],
+)
+def test_who_is_alone_has_its_own_retries_only(loop, retries, outage, survives):
+    """P2, P3: nobody else probes for it; each attempt of its own costs a retry."""
+
+    async def main():
+        breaker = CircuitBreaker("k", clock=anyio.current_time)
+        backend = Backend(outage, hangs=False)
+        await anyio.sleep(AFTER)
+        policy = RetryPolicy(network=Backoff(retries, (1, 2, 4), jitter=0.5))
+        said = await outcome(backend, breaker, policy)
+        assert said == ("completed" if survives else "ConnectionError (retries)")
 
     loop.run(main)
 

@@ -7,15 +7,17 @@ is late only costs another retry.
 from __future__ import annotations
 
 import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
 from streamguard import Connection, idle_guard, reconnecting_resume, session
+from streamguard.events import OwnerAbandoned
 from streamguard.process import ProcessTree
 from streamguard.signals import Progress, SessionOpened
-from streamguard.testing import Script, done, say, swallows_cancel
+from streamguard.testing import Script, done, hang, say, swallows_cancel
 from tests.support import Events, open_files
 
 SAYS = "echo s-{attempt}; echo a; {then}"
@@ -96,5 +98,39 @@ def test_a_connection_that_does_not_close_leaves_no_process(loop_name):
             assert len([each async for each in chat]) == 2
             assert processes[0].poll() is None
         assert processes[0].wait(30) < 0
+
+    anyio.run(main, backend=loop_name)
+
+
+@pytest.mark.parametrize("closes", ["in peace", "never"])
+@pytest.mark.parametrize("loop_name", ["asyncio", "trio"])
+def test_a_process_that_is_deaf_is_dead_when_its_turn_was_left(loop_name, closes):
+    """D4: though its disconnect hangs, and TERM is not heard; all within the five seconds."""
+
+    async def main():
+        told, processes = Events(), []
+
+        @asynccontextmanager
+        async def open_(point):
+            command = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True)"
+            process = subprocess.Popen(
+                [sys.executable, "-ISc", f"{command}; time.sleep(1000)"], stdout=subprocess.PIPE
+            )
+            with process.stdout as said:
+                said.readline()
+            processes.append(process)
+            yield Connection(
+                Script(say("a"), hang()), process=process, disconnect=anyio.sleep_forever
+            )
+            if closes == "never":
+                await anyio.sleep_forever()
+            await anyio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+
+        async with session(open_, prompt="go") | idle_guard(60, observer=told) as chat:
+            await anext(aiter(chat))
+            left = anyio.current_time()
+        assert anyio.current_time() - left < 5.5
+        assert processes[0].poll() == -9
+        assert bool(told.of(OwnerAbandoned)) == (closes == "never")
 
     anyio.run(main, backend=loop_name)

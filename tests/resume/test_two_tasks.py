@@ -5,9 +5,18 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from streamguard import Activity, CircuitBreaker, idle_guard, live, reconnecting_resume, session
+from streamguard import (
+    Activity,
+    CircuitBreaker,
+    Connection,
+    idle_guard,
+    live,
+    reconnecting_resume,
+    session,
+)
 from streamguard.events import AttemptEnded, AttemptStarted
 from streamguard.testing import Script, done, fail, hang, opened, say, silence
 from tests.resume.backend import Backend
@@ -203,3 +212,55 @@ def test_a_turn_that_was_overtaken_brings_nothing_more(loop):
     assert set(loop.run(main)) == {
         "this turn was left before its end, and another prompt was asked since"
     }
+
+
+@pytest.mark.parametrize("asks_first", [True, False])
+def test_a_prompt_that_comes_as_the_turn_before_it_ends(loop, asks_first):
+    """They waited at one slot: the one that was over switched the other's asking off, for ever."""
+
+    @asynccontextmanager
+    async def open_(_point):
+        async def turn(prompt):
+            yield f"{prompt} begins"
+            await anyio.sleep(2)
+            yield f"{prompt} goes on"
+
+        yield Connection(turn)
+
+    async def main(passes):
+        got = {"first": [], "more": []}
+        async with session(open_, prompt="first") | idle_guard(60) as chat:
+
+            async def pull(name, turn):
+                try:
+                    async for message in turn:
+                        got[name].append(message)
+                        if message == "first goes on" and not asks_first:
+                            again.set()
+                except RuntimeError as error:
+                    got[name].append(str(error).split(",")[0])
+
+            async def ask():
+                if asks_first:
+                    await anyio.sleep(2)
+                else:
+                    await again.wait()
+                for _ in range(passes):
+                    await anyio.lowlevel.checkpoint()
+                await pull("more", chat.ask("more"))
+
+            again = anyio.Event()
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(ask)
+                    tasks.start_soon(pull, "first", aiter(chat))
+        return got
+
+    for passes in range(20):
+        got = loop.run(main, passes)
+        assert got["more"] == ["more begins", "more goes on"]
+        assert set(got["first"]) <= {
+            "first begins",
+            "first goes on",
+            "this turn was left before its end",
+        }
