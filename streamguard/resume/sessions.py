@@ -347,14 +347,16 @@ class _Block(Generic[T]):
     async def leave(self, exc: BaseException | None) -> bool:
         self._hosting.loop.timekeeper.drop(self)
         self._conversation.close()
-        failure: BaseException | None = None
+        is_news = False
         try:
-            failure = await self._end_owner(exc)
+            is_news = await self._end_owner(exc)
         finally:
             swallowed = self._leave_scope(exc)
+        owner = self._conversation.owner
+        failure = owner.failure if owner is not None else None
         if self._struck is not None and swallowed:
             raise self._deadline_error(failure) from exc
-        if exc is None and failure is not None:
+        if exc is None and failure is not None and is_news:
             raise failure
         return False
 
@@ -366,11 +368,14 @@ class _Block(Generic[T]):
         kind, traceback = (type(exc), exc.__traceback__) if exc is not None else (None, None)
         return bool(self._scope.__exit__(kind, exc, traceback)) and exc is not None
 
-    async def _end_owner(self, exc: BaseException | None) -> BaseException | None:
-        """Wait for the owner's end, through one cancellation: this one, or the next (D6)."""
+    async def _end_owner(self, exc: BaseException | None) -> bool:
+        """Wait for the owner's end, through one cancellation: this one, or the next (D6).
+
+        Whether it has failed in that: what had failed before was raised, or nobody asked (T3).
+        """
         owner = self._conversation.owner
         if owner is None:
-            return None
+            return False
         was_known = owner.released.is_set()
         loop = self._hosting.loop
         is_cancelled = loops.consists_of(exc, loop.cancelled) and self._struck is None
@@ -383,9 +388,7 @@ class _Block(Generic[T]):
                 self._hosting.tell(events.OwnerAbandoned, attempt=owner.point.attempt)
             if error is not kept:
                 raise
-        # What had failed before was raised, or nobody asked any more (T3).
-        is_news = owner.link.failed_to_close and not was_known
-        return owner.failure if is_news or self._struck is not None else None
+        return owner.link.failed_to_close and not was_known
 
     def _deadline_error(self, failure: BaseException | None) -> BaseException:
         if isinstance(failure, DeadlineExceededError):

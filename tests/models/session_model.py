@@ -225,8 +225,8 @@ class Model:
         if is_open:
             self._cut(turn)
             turn.over = "end"
+            self._close(turn)
             turn.attempt = None
-            self._close()
         elif turn.over is None:
             turn.over = "end"
         self.note("closed")
@@ -234,7 +234,7 @@ class Model:
     def _leave(self) -> None:
         self._cut(self.current)
         if self.connection is not None:
-            self._close()
+            self._close(self.current)
 
     def _cut(self, turn: Turn | None) -> None:
         """A pull that is under way is cancelled."""
@@ -256,8 +256,11 @@ class Model:
         assert number is not None
         return attempts[min(number, len(attempts) - 1)]
 
-    def _close(self) -> None:
-        """The connection's own end, which takes its time."""
+    def _close(self, turn: Turn | None) -> None:
+        """The connection's own end, which takes its time; what was being opened has none."""
+        if self._was_opening(turn):
+            self.connection, self.can_reuse = None, False
+            return
         closing = self._script(self.connection).get("close") or {}
         if closing.get("end", "ok") != "ok":
             raise UnsureError(self.now)
@@ -297,11 +300,10 @@ class Model:
         if left is not turn:
             self._cut(left)
         if not self.can_reuse and self.connection is not None:
-            if until <= self.now + self._takes(
-                self._script(self.connection).get("close"), self.now
-            ):
+            closing = self._script(self.connection).get("close")
+            if not self._was_opening(left) and until <= self.now + self._takes(closing, self.now):
                 raise UnsureError(self.now)
-            self._close()
+            self._close(left)
         if turn.not_before > self.now:
             if until < turn.not_before:
                 self._work(until - self.now)
@@ -558,6 +560,11 @@ class Model:
         # An error that came as a message classifies what then ends the attempt (S0).
         failure = Failure(ERROR_OF[limit], attempt.failed or "idle", limits)
         attempt.ending = at + took, lambda: self._weigh(turn, attempt, failure, at)
+
+    def _was_opening(self, turn: Turn | None) -> bool:
+        """Whether the connection that a turn has is none yet."""
+        attempt = turn.attempt if turn is not None else None
+        return attempt is not None and self._is_opening(attempt, self._script(attempt.number))
 
     def _is_opening(self, attempt: Attempt, script: dict[str, Any]) -> bool:
         opening = script.get("open") or {}

@@ -500,8 +500,9 @@ def _deliveries(world: World) -> Iterator[str]:
                 continue
             yield "ResumeDivergedError, though all is played again as it was"
         if _is_hostile(world.plan):
-            # What swallows its cancellation may speak on when nobody listens any more.
-            if [each for each in said if each in got] != got or len(said) - len(got) > 2:
+            # What swallows its cancellation may speak on when nobody listens any more, each attempt.
+            opens = sum(entry[1] == "open" for entry in turn)
+            if [each for each in said if each in got] != got or len(said) - len(got) > 1 + opens:
                 yield f"said {said}, got {got}"
         elif got != said[: len(got)]:
             yield f"said {said}, got {got}"
@@ -550,11 +551,12 @@ def _finished(world: World) -> Iterator[str]:
 def _opens(world: World) -> Iterator[str]:
     """R3, R4: a second attempt only where nothing is repeated by it, and with the token."""
     plan = world.plan
-    token: str | None = None
+    tokens: set[str | None] = {None}  # which it may be: what swallows a cancel may speak too late
     completed: set[str] = set()
     prompt = "go"
     tools = delivered = 0
     is_over = True
+    is_hostile = _is_hostile(plan)
     for index, turn in enumerate(turns_of(world)):
         opens = 0
         if is_over or turn[0][1] != "session":
@@ -573,8 +575,8 @@ def _opens(world: World) -> Iterator[str]:
                             f"connection {number} begins afresh, after {tools} tool calls and "
                             f"{delivered} messages"
                         )
-                    if given != token:
-                        yield f"connection {number} has token {given!r}, not {token!r}"
+                    if given not in tokens:
+                        yield f"connection {number} has token {given!r}, not one of {tokens}"
                     if asked in completed and asked != GIVEN:
                         yield f"connection {number} is asked {asked!r}, which had ended"
                     opens += 1
@@ -585,10 +587,8 @@ def _opens(world: World) -> Iterator[str]:
                     is_over = is_over or _is_done(entry)
                     for word in entry[3]:
                         kind, _, rest = word.partition(":")
-                        if kind == "token":
-                            token = rest
-                        if kind == "lost":
-                            token = None
+                        if kind in ("token", "lost"):
+                            tokens = {rest or None} | (tokens if is_hostile else set())
                 case "got":
                     tools += sum(word.startswith("work:") for word in entry[3])
                     delivered += any(word.partition(":")[0] in ACTS for word in entry[3])

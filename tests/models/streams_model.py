@@ -174,6 +174,10 @@ class Life:
             others.append(self.pulled_at + self.schedule["patience"][1])
         self.is_unclear |= any(begin <= other <= end for other in others) or any(self.reached())
         self.pass_time(length)
+        wakes = [self.wakes] if self.doing == "asks" else [self.until]
+        self.is_unclear |= any(self.reached()) and any(
+            at is not None and at <= end for at in wakes
+        )
 
     def lapse(self) -> None:
         for key in [key for key, until in self.holds.items() if until <= self.now]:

@@ -584,3 +584,16 @@ def test_a_turn_that_was_left_is_not_completed_by_total(loop):
         loop.run(main)
     assert [event.outcome for event in told.of(AttemptEnded)] == ["left"]
     assert [event.outcome for event in told.of(StreamEnded)] == ["left"]
+
+
+def test_a_body_that_ends_by_itself_after_total_has_struck_it(loop):
+    """T3, T7: and what its stream had raised after the turn's end is none of that body's errors."""
+
+    async def main():
+        upstream = Upstream(0, say("a"), done(), fail(ConnectionError("reset")))
+        async with session(upstream.open, prompt="go") | idle_guard(None, total=2) as chat:
+            assert len([message async for message in chat]) == 2
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(5)
+
+    loop.run(main)
