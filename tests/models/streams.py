@@ -899,6 +899,8 @@ class Drawing:
             schedule["patience"] = ["scope", self.length()]
         if not is_long and self.chance(0.4):
             self.roughen(schedule)
+        if not no_blocks and self.chance(0.08):
+            self.stall(schedule)
         self.clear_blocks(schedule)
         schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule, self.form)
         return schedule
@@ -990,9 +992,18 @@ class Drawing:
             asides.append([at, what, *more.get(what, [])])
         return asides
 
+    def stall(self, schedule: Schedule) -> None:
+        """Block the loop, as often as not while one limit comes due, and just before another."""
+        when, length = self.random.randrange(1, 32) * 0.25 + 0.125, self.length()
+        schedule["asides"] = [[when, "block", length]]
+        if self.chance(0.5):
+            schedule["source"] = [["hang"]]
+            soon = self.choice([0.125, 0.375, 0.625, 1.125])
+            schedule["limits"] |= {"idle": when + 0.125, "turn": when + length + soon}
+
     def clear_blocks(self, schedule: Schedule) -> None:
         """Leave one block at most, and alone if it is an aside."""
-        for steps, i in reversed(blocks_of(schedule)[1:]):
+        for steps, i in reversed(blocks_of(schedule)[:-1]):
             del steps[i]
         if not has_clear_blocks(schedule):
             schedule["asides"] = [aside for aside in schedule["asides"] if "block" in aside]
