@@ -726,7 +726,9 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     if is_verdict and first is None:
         yield Complaint("false verdict", f"{run.end} at {run.at:g}: no limit was reached")
     elif is_verdict and first is not None and verdict is not None:
-        if (verdict.at - run.began) / run.scale < first.at - 1e-6:
+        # An impatient consumer pulls sooner, and a bare `total` is judged at each pull.
+        is_sooner = schedule["patience"][0] != "none" and verdict.limit == "total"
+        if (verdict.at - run.began) / run.scale < first.at - 1e-6 and not is_sooner:
             yield Complaint(
                 "early", f"{verdict.limit} at {verdict.at - run.began:g}, not {first.at:g}"
             )

@@ -46,6 +46,8 @@ class Ties(NamedTuple):
     strikes_first: bool = False
     # Of limits that are due at once, which is named.
     named: int = 0
+    # From so many messages on; until then the patience comes after the stream. Each tie is one.
+    outer_from: int = 0
 
 
 class Outcome(NamedTuple):
@@ -134,23 +136,26 @@ class Life:
         return self.ended
 
     def at_this_instant(self) -> None:
-        if self.ties.outer == "first":
+        outer = self.ties.outer
+        if len(self.delivered) < self.ties.outer_from:
+            outer = "after the stream"
+        if outer == "first":
             self.from_outside()
         if self.ties.strikes_first and self.doing == "works":
             self.judge(strikes_only=True)
         if not self.ties.asides_late:
             self.do_asides()
-            if self.ties.outer == "first":  # it may have come while an aside blocked the loop
+            if outer == "first":  # it may have come while an aside blocked the loop
                 self.from_outside()
         self.let_happen()
-        if self.ties.outer == "after the stream":
+        if outer == "after the stream":
             self.from_outside()
             self.let_happen()
         self.judge()
         if self.ties.asides_late:
             self.do_asides()
             self.let_happen()
-        if self.ties.outer == "last":
+        if outer == "last":
             self.from_outside()
             self.let_happen()
 
@@ -574,8 +579,14 @@ def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Ou
     outer = ("after the stream", "first", "last") if has_outer else ("after the stream",)
     asides = (False, True) if schedule["asides"] else (False,)
     strikes = (False,) if form == "bare" else (False, True)
-    for named, o, a, s in itertools.product((0, 1, 2), outer, asides, strikes):
-        life = Life(schedule, form, native, Ties(o, a, s, named))
+    all_ties = [
+        Ties(o, a, s, n) for n, o, a, s in itertools.product((0, 1, 2), outer, asides, strikes)
+    ]
+    if schedule["patience"][0] != "none":
+        counts = range(1, 1 + sum(step[0] in ("say", "every") for step in schedule["source"]) * 2)
+        all_ties += [ties._replace(outer_from=n) for n in counts for ties in all_ties]
+    for ties in all_ties:
+        life = Life(schedule, form, native, ties)
         outcome = life.live()
         if outcome not in seen:
             seen.add(outcome)
