@@ -759,7 +759,9 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
         and not went_on
     ):
         yield Complaint("missed", f"{first.limits} at {first.at:g}, and the stream ended well")
-    by_itself = ["raise"] in schedule["source"] or schedule["on_close"] == ["raises"]
+    # A monitor that is told of no wait cannot know whose error it is that ends a grace.
+    of_body = run.form == "monitor" and not schedule["marks"] and "exit_grace" in first.limits
+    by_itself = of_body or ["raise"] in schedule["source"] or schedule["on_close"] == ["raises"]
     if run.end == "source" and comes_first and not (by_itself or impatient):
         yield Complaint("disguised", f"{first.limits} at {first.at:g} came out as {run.error!r}")
     if run.at > first.at + budget(schedule) and comes_first and not went_on:
