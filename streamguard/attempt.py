@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 NO_LIMITS: Final = Limits()
 
+# A member of an Enum costs ten times a global's look-up, and this one is asked for at each message.
+_WATCHING: Final = State.WATCHING
 # Between looks at a pull that is not parked: short at first, since most are a pass away.
 _FIRST_LOOK: Final = 2**-10
 _LAST_LOOK: Final = 0.5
@@ -221,7 +223,7 @@ class Attempt:
     @property
     def is_undisturbed(self) -> bool:
         """Whether a pull that comes back now has nothing to ask."""
-        return self._way.state is State.WATCHING and self.exit is None
+        return self._way.state is _WATCHING and self.exit is None
 
     @property
     def is_cut(self) -> bool:
@@ -310,7 +312,7 @@ class Attempt:
         """The pull is over."""
         assert self.loop is not None
         self.watch.answered(self.loop.clock())
-        if self._way.state is not State.WATCHING:
+        if self._way.state is not _WATCHING:
             self._on(self._unless_total(Event.ANSWERED))
 
     def _unless_total(self, event: Event) -> Event:
@@ -334,8 +336,7 @@ class Attempt:
 
     def received(self, message: object) -> None:
         """A message came, and is about to be delivered."""
-        assert self.loop is not None
-        watch = self.watch
+        watch, loop = self.watch, self.loop
         try:
             signals = self.reading.signals(message, self)
         except BaseException:  # a replay that differs: no silence has ended this stream (T3)
@@ -347,13 +348,14 @@ class Attempt:
             watch.messages += 1
             if watch.waiting_since is not None:
                 watch.waiting_since = None
-                watch.mark = self.loop.clock()
+                watch.mark = loop.clock() if loop is not None else 0.0
             return
-        now = self.loop.clock()
+        assert loop is not None
+        now = loop.clock()
         if watch.messages == 0:
             self._is_known_now()
         watch.answered(now)
-        if self._way.state is not State.WATCHING:
+        if self._way.state is not _WATCHING:
             self._outrun(signals)
         watch.see(signals, now, time.time())
         if self._news is not None:
@@ -397,7 +399,7 @@ class Attempt:
         Only then may the watch stay steady, in which nobody looks at the alarm. So it is set as
         for a wait that begins now. Stamps want each message to be seen.
         """
-        if self.plan.stamps or self._way.state is not State.WATCHING:
+        if self.plan.stamps or self._way.state is not _WATCHING:
             return False
         watch = self.watch
         if watch.work or self.entry is None or self.entry[0] > watch.horizon(now):
@@ -414,7 +416,7 @@ class Attempt:
 
     def reconsider(self) -> None:
         """See that the timekeeper wakes us in time for the next deadline."""
-        if self.loop is None or self._way.state is not State.WATCHING:
+        if self.loop is None or self._way.state is not _WATCHING:
             return
         when = self.watch.deadline()
         if self.block is not None:

@@ -34,13 +34,13 @@ class Machine(Generic[S, E, D]):
 
     def on(self, event: E) -> D:
         """Move on; what is to be done."""
-        row = self._table[self.state].get(event)
-        if row is None:
+        try:
+            self.state, does = self._table[self.state][event]
+        except KeyError:
             raise ImpossibleError(
                 f"{event.name} while {self.state.name}: this is a fault in streamguard, please report it"
-            )
-        self.state = row[0]
-        return row[1]
+            ) from None
+        return does
 
 
 def arrows(table: Table[S, E, D]) -> Iterator[tuple[S, E, S, D]]:

@@ -87,7 +87,7 @@ class Reading:
                 self._note_unknown(type(message), reporter)
                 return PROGRESS
             said = read(message)
-            if said is None or type(said) is Progress or said is self._repeated:
+            if said is None or said is self._repeated or type(said) is Progress:
                 return PROGRESS
             return self._noted(said, _signals_in(said))
         except (KeyboardInterrupt, SystemExit):

@@ -364,8 +364,11 @@ class Watch:
 
     # -- what signals do -----------------------------------------------------------------
 
-    def _take(self, signal: Signal, now: float, wall: float) -> None:  # noqa: C901 - a table
+    def _take(self, signal: Signal, now: float, wall: float) -> None:  # noqa: C901, PLR0912 - a table
         self.last_signal = type(signal).__name__
+        if type(signal) is Progress and self.turn_open:  # most are
+            self._progress(now)
+            return
         match signal:
             case Liveness():
                 self._armed = True

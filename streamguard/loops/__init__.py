@@ -7,7 +7,7 @@ imported only when its loop is the one that runs. Everything above is written on
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
 from typing import Any, Protocol, cast
 
@@ -88,8 +88,8 @@ class Host(Protocol):
 class Bell(Protocol):
     """Wakes the one task that waits here. A ring that nobody waits for is forgotten."""
 
-    async def wait(self) -> None:
-        """Wait for the next ring."""
+    def wait(self) -> Awaitable[None]:
+        """The next ring, to be awaited at once."""
         ...
 
     def ring(self) -> None:

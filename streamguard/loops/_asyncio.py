@@ -46,18 +46,24 @@ def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 _running: dict[object, Any] = vars(asyncio.tasks).get("_current_tasks", {})
 
 
-def _surely_current_task(loop: asyncio.AbstractEventLoop) -> Any:
-    """`asyncio.current_task`, the cheap way; None if in doubt.
+if sys.version_info >= (3, 12):
 
-    On 3.11 that would be a system call. The table that is read there does not say which thread
-    asks, so it tells nothing while there is more than one loop in it.
-    """
-    if sys.version_info >= (3, 12):
+    def _surely_current_task(_loop: asyncio.AbstractEventLoop) -> Any:
+        """`asyncio.current_task`; None if in doubt."""
         try:
             return asyncio.current_task()
         except RuntimeError:
             return None
-    return _running.get(loop) if len(_running) == 1 else None
+
+else:
+
+    def _surely_current_task(loop: asyncio.AbstractEventLoop) -> Any:
+        """`asyncio.current_task`, the cheap way; None if in doubt.
+
+        On 3.11 that would be a system call. The table that is read here does not say which thread
+        asks, so it tells nothing while there is more than one loop in it.
+        """
+        return _running.get(loop) if len(_running) == 1 else None
 
 
 class AsyncioTimekeeper(Timekeeper):
@@ -179,12 +185,9 @@ class AsyncioBell:
         self._loop = loop
         self._waiter: asyncio.Future[None] | None = None
 
-    async def wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    def wait(self) -> asyncio.Future[None]:
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     def ring(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import anyio
 
@@ -46,10 +46,13 @@ if TYPE_CHECKING:
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.ledger import Ledger
     from streamguard.resume.points import Opener, ResumePoint
+    from streamguard.resume.tenure import Tenure
     from streamguard.sources import Source
     from streamguard.teardown import TearingDown
 
 T = TypeVar("T")
+
+_PULLING: Final = State.PULLING  # once, not for each message
 
 
 class Owner(Generic[T]):
@@ -120,7 +123,9 @@ class Owner(Generic[T]):
         ledger.begin(attempt, now)
         self.failure = None
         self.attempt = attempt
-        self._messages = GuardedIterator(_Feed(self, prompt), attempt, is_hosted=True)
+        self._messages = GuardedIterator(
+            _Feed(self, prompt, self._tenure), attempt, is_hosted=True
+        )
         self.unwound = anyio.Event()
         # A turn's own: who still waits at an earlier one's has no part in this.
         self.slot = Slot(self._loop)
@@ -264,7 +269,7 @@ class Owner(Generic[T]):
         while True:
             if tenure.state is ready:
                 await slot.asked()
-            if tenure.state not in MAY_PULL:
+            if tenure.state is not ready and tenure.state not in MAY_PULL:
                 return
             moved(asked)
             try:
@@ -364,10 +369,11 @@ class Owner(Generic[T]):
 class _Feed:
     """One turn of a connection as a source. Its first pull opens what is not open yet."""
 
-    __slots__ = ("_owner", "_prompt", "_source")
+    __slots__ = ("_owner", "_prompt", "_source", "_tenure")
 
-    def __init__(self, owner: Owner[Any], prompt: str | None) -> None:
+    def __init__(self, owner: Owner[Any], prompt: str | None, tenure: Tenure) -> None:
         self._owner = owner
+        self._tenure = tenure
         self._prompt = prompt
         self._source: Source | None = None
 
@@ -383,7 +389,7 @@ class _Feed:
         except BaseException:
             self._owner.unwound.set()
             raise
-        if self._owner.state in IS_ENDING:
+        if self._tenure.state is not _PULLING:  # it is ending
             self._owner.unwound.set()
         return message
 

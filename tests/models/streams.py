@@ -905,6 +905,8 @@ class Drawing:
             self.roughen(schedule)
         if not no_blocks and self.chance(0.08):
             self.stall(schedule)
+        elif self.chance(0.03):
+            self.outlive(schedule)
         self.clear_blocks(schedule)
         schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule, self.form)
         return schedule
@@ -1004,6 +1006,13 @@ class Drawing:
             schedule["source"] = [["hang"]]
             soon = self.choice([0.125, 0.375, 0.625, 1.125])
             schedule["limits"] |= {"idle": when + 0.125, "turn": when + length + soon}
+
+    def outlive(self, schedule: Schedule) -> None:
+        """Let work in the background outlive its turn and its allowance, before another turn begins."""
+        said = [["start", "a", True]], [["turn", "success", False]]
+        schedule["source"] = [*(["say", each] for each in said), [self.choice(["hang", "raise"])]]
+        schedule["limits"]["tools"] = self.length()
+        schedule["work"] = [[], [["work", self.length() + 2], ["prompt"]]]
 
     def clear_blocks(self, schedule: Schedule) -> None:
         """Leave one block at most, and alone if it is an aside."""
