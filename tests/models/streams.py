@@ -760,7 +760,9 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     ):
         yield Complaint("missed", f"{first.limits} at {first.at:g}, and the stream ended well")
     # A monitor that is told of no wait cannot know whose error it is that ends a grace.
-    of_body = run.form == "monitor" and not schedule["marks"] and "exit_grace" in first.limits
+    of_body = (
+        run.form == "monitor" and not schedule["marks"] and "exit_grace" in schedule["limits"]
+    )
     by_itself = of_body or ["raise"] in schedule["source"] or schedule["on_close"] == ["raises"]
     if run.end == "source" and comes_first and not (by_itself or impatient):
         yield Complaint("disguised", f"{first.limits} at {first.at:g} came out as {run.error!r}")
@@ -1012,7 +1014,11 @@ class Drawing:
         said = [["start", "a", True]], [["turn", "success", False]]
         schedule["source"] = [*(["say", each] for each in said), [self.choice(["hang", "raise"])]]
         schedule["limits"]["tools"] = self.length()
-        schedule["work"] = [[], [["work", self.length() + 2], ["prompt"]]]
+        if self.chance(0.5):
+            schedule["work"] = [[], [["work", self.length() + 2], ["prompt"]]]
+        else:
+            schedule["work"], schedule["limits"]["exit_grace"] = [], 40
+            schedule["asides"] = [[self.length() + 2.125, "prompt"]]
 
     def clear_blocks(self, schedule: Schedule) -> None:
         """Leave one block at most, and alone if it is an aside."""
