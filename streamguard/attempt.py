@@ -83,6 +83,7 @@ class _Case:
         "decided_at",
         "due",
         "first_seen",
+        "is_forced",
         "is_of_wait",
         "lateness",
         "look",
@@ -100,6 +101,7 @@ class _Case:
         self.decided_at = self.lateness = 0.0
         self.first_seen = False
         self.is_of_wait = False  # it was cut in a wait, which no message has answered since
+        self.is_forced = False  # its pull was cancelled again: nobody knows what that cut short
 
 
 class Attempt:
@@ -704,7 +706,8 @@ class Attempt:
     def _cancel_again(self) -> None:
         """Nothing that the pull could bring counts any more, and it still waits (O6)."""
         assert self.pull is not None
-        self.pull.cut(force=True)
+        if self.pull.cut(force=True) is Cut.SENT and self._case is not None:
+            self._case.is_forced = True
         self._await_end()
 
     def _await_end(self) -> None:
@@ -840,7 +843,10 @@ class Attempt:
                 tree=ended.cause,
             )
         was_left = self._tearing_down.knows_tree  # somebody cancelled twice (D6)
-        returned = outcome in ("none", "returned") and not was_left
+        # Without a disconnect, all depends on a source that has ended when it was asked to.
+        was_forced = self._case is not None and self._case.is_forced
+        returned = outcome == "returned" or (outcome == "none" and not was_forced)
+        returned = returned and not was_left
         return Teardown(
             confirmed=closed and returned,
             disconnect=outcome,

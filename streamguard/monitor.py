@@ -283,9 +283,9 @@ class Monitor:
         raised = self._block.came_out
         has_failed = isinstance(raised, Exception) and not isinstance(raised, StopAsyncIteration)
         try:
-            return await self._block.leave(
-                exc, _Monitored(is_finished=exc is None, has_failed=has_failed)
-            )
+            can_close = bool(self._attempt.plan.disconnects)
+            monitored = _Monitored(exc is None, has_failed, can_close)
+            return await self._block.leave(exc, monitored)
         finally:
             del raised
             self._block.came_out = None  # or it and this frame keep each other (O7)
@@ -331,6 +331,7 @@ class _Monitored:
 
     is_finished: bool
     has_failed: bool
+    can_close: bool  # by its disconnect; without one, nothing is closed
 
     async def close(self) -> bool:
-        return True
+        return self.can_close

@@ -353,8 +353,9 @@ class Bounded:
         # What is never found parked awaits too often to be caught waiting.
         cut = self._parking.cut(force=self._is_past or self._looks > _LOOKS)
         self.was_cut = self.was_cut or cut is Cut.SENT
+        # Somebody else's cancel may have come, and been kept out by a shield within the close.
         self._is_past = cut is not Cut.NOT_PARKED
-        self._loop.timekeeper.put(self, now + (_AGAIN if self._is_past else UNWINDING / _LOOKS))
+        self._loop.timekeeper.put(self, now + (_AGAIN if cut is Cut.SENT else UNWINDING / _LOOKS))
 
 
 async def close_bounded(

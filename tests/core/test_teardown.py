@@ -341,6 +341,68 @@ def test_a_disconnect_that_fails_does_not_keep_the_next_from_running(loop: Loop)
 # -- D5: confirmed ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("disconnects", [True, False])
+def test_a_clean_up_that_was_cut_short_proves_nothing(loop: Loop, form: str, disconnects: bool):
+    """D5: a pull that comes free only when it is cancelled again has left something undone."""
+
+    async def source():
+        try:
+            yield 1
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(60)  # say, until the backend has stopped
+
+    async def main() -> None:
+        knobs: dict[str, Any] = {"disconnect": Disconnect()} if disconnects else {}
+        taken = await take(source() | idle_guard(1, **knobs), form)
+        assert isinstance(taken.error, IdleTimeoutError)
+        assert taken.error.teardown is not None
+        assert taken.error.teardown.confirmed is disconnects
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("disconnects", [True, False])
+def test_a_monitor_has_no_source_that_it_could_have_closed(loop: Loop, disconnects: bool):
+    """D5: so without a disconnect, nothing was ended."""
+
+    async def main() -> None:
+        knobs: dict[str, Any] = {"disconnect": Disconnect()} if disconnects else {}
+        with pytest.raises(IdleTimeoutError) as caught:
+            async with idle_guard(1, **knobs).monitor() as monitor:
+                with monitor.waiting():
+                    await anyio.sleep_forever()
+        assert caught.value.teardown is not None
+        assert caught.value.teardown.confirmed is disconnects
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_a_close_that_shields_off_its_consumers_cancel_is_bounded(loop: Loop, bound: int):
+    """D1, O6: also where somebody else's cancel is on its way already."""
+
+    async def source():
+        try:
+            while True:
+                yield 1
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(60)
+
+    async def main() -> None:
+        began = anyio.current_time()
+        with anyio.CancelScope() as scope:
+            async with source() | idle_guard(60, disconnect_timeout=bound) as messages:
+                async for _ in messages:
+                    scope.cancel()
+                    await anyio.sleep(1)
+        assert bound <= anyio.current_time() - began < bound + 0.2
+
+    loop.run(main)
+
+
 @pytest.mark.parametrize("closes", ["well", "badly", "in a group"])
 @pytest.mark.parametrize("disconnects", ["not at all", "well", "badly", "never"])
 def test_what_is_confirmed(loop: Loop, form: str, closes: str, disconnects: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 
 import anyio
 import pytest
@@ -20,6 +20,7 @@ from streamguard import (
     session,
 )
 from streamguard.events import AttemptEnded, OwnerAbandoned, StreamEnded, TimedOut
+from streamguard.signals import SessionOpened, TurnEnded
 from streamguard.testing import Script, done, fail, hang, opened, say
 from tests.resume.backend import Backend
 from tests.support import Events, Leftovers
@@ -595,5 +596,43 @@ def test_a_body_that_ends_by_itself_after_total_has_struck_it(loop):
             assert len([message async for message in chat]) == 2
             with anyio.CancelScope(shield=True):
                 await anyio.sleep(5)
+
+    loop.run(main)
+
+
+@pytest.mark.parametrize("disconnects", [True, False])
+def test_a_clean_up_that_was_cut_short_is_no_ground_to_resume_on(loop, disconnects):
+    """D5, R3: what it had to stop may still be at work; a disconnect that returned says that it is not."""
+    points = []
+
+    async def stream(point):
+        try:
+            yield "token"
+            if point.attempt == 1:
+                await anyio.sleep_forever()
+            yield "done"
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(60 if point.attempt == 1 else 0)
+
+    def read(message):
+        return SessionOpened("s") if message == "token" else TurnEnded()
+
+    async def disconnect():
+        pass
+
+    @asynccontextmanager
+    async def open_(point):
+        points.append(point)
+        yield Connection(stream(point), disconnect=disconnect if disconnects else None)
+
+    async def main():
+        operator = idle_guard(1, read=read) | reconnecting_resume()
+        got = []
+        with nullcontext() if disconnects else pytest.raises(IdleTimeoutError) as caught:
+            async with session(open_, prompt="go") | operator as chat:
+                got = [message async for message in chat]
+        assert (len(points), got[-1:]) == ((2, ["done"]) if disconnects else (1, []))
+        assert disconnects or caught.value.gave_up == "unsafe"
 
     loop.run(main)
