@@ -128,7 +128,7 @@ class Owner(Generic[T]):
         )
         self.unwound = anyio.Event()
         # A turn's own: who still waits at an earlier one's has no part in this.
-        self.slot = Slot(self._loop)
+        self.slot = Slot[T](self._loop)
         self._on(Event.TURN)
 
     def left_waiting(self) -> None:

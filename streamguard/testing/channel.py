@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ from streamguard.testing.iterating import iterating
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Coroutine
 
-    from anyio.streams.memory import MemoryObjectSendStream
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+    _Stream = MemoryObjectSendStream[Any] | MemoryObjectReceiveStream[Any]
 
 BUFFER = 100
 _detached: set[asyncio.Task[None]] = set()
@@ -36,6 +39,10 @@ class Channel:
     def __init__(self, source: AsyncIterable[Any], *, buffer: int = BUFFER) -> None:
         self._source = source
         self._send, self._receive = anyio.create_memory_object_stream[Any](buffer)
+        # Whoever just drops a channel gets no warning about the streams inside. Not by `__del__`: where
+        # a channel is in a cycle, with an error's traceback say, theirs may be called before ours.
+        self._streams: list[_Stream] = [self._send, self._receive]
+        weakref.finalize(self, _close_all, self._streams).atexit = False
         self._player: anyio.CancelScope | None = None  # None until there is one to cancel
         self._ended = False
         self._errors: list[Exception] = []
@@ -52,6 +59,7 @@ class Channel:
         self._source = source
         if interrupted := self._player:
             self._send = self._send.clone()  # the player closes its own
+            self._streams.append(self._send)
             interrupted.cancel()
         self._spawn_player()
 
@@ -81,15 +89,17 @@ class Channel:
         self.end()
         self._receive.close()
 
-    def __del__(self) -> None:
-        # Whoever just drops a channel gets no warning about the memory streams inside.
-        self._send.close()
-        self._receive.close()
-
     def _spawn_player(self) -> None:
         self._player = anyio.CancelScope()
         # A partial of a function, not a method: a player must not keep its channel alive.
         _spawn_detached(partial(_play, self._source, self._send, self._player, self._errors))
+
+
+def _close_all(
+    streams: list[MemoryObjectSendStream[Any] | MemoryObjectReceiveStream[Any]],
+) -> None:
+    for stream in streams:
+        stream.close()
 
 
 async def _play(
