@@ -144,7 +144,8 @@ class Run:
 
     @property
     def now(self) -> float:
-        return (anyio.current_time() - self.began) / self.scale
+        # Of a loop that has run for days, the last digits are noise.
+        return round((anyio.current_time() - self.began) / self.scale, 6)
 
     def complain(self, kind: str, detail: str) -> None:
         self.complaints.append(Complaint(kind, f"{detail} (at {self.now:g})"))

@@ -440,6 +440,8 @@ class Life:
                 self.now <= at < done or (at == done and self.ties.asides_late)
             ):
                 done = max(done, at + more[0])
+                others = self.outer[1:2] if self.outer[0] != "none" else []
+                self.is_unclear |= any(at <= other <= at + more[0] for other in others)
         how, first, *_ = (*self.outer, 0.0)
         # T9, D6: a native cancel waits for the teardown and outranks the verdict; against a
         # scope the verdict, which came first, wins.
