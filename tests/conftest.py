@@ -9,14 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pytest
 
 from streamguard.backends import facts
+from streamguard.evidence import streams
 from streamguard.testing import VirtualLoop, run_virtual
 
 # What is told once in a process would be in the log of whichever test comes first.
 facts._told.update(facts.FACTS)
+
+
+@pytest.fixture(autouse=True)
+def _names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that an earlier test has left to the collector has a name in the evidence, too."""
+    monkeypatch.setattr(streams, "_holders", WeakValueDictionary())
 
 
 class Loop:
