@@ -589,12 +589,14 @@ def _opens(world: World) -> Iterator[str]:
                 case "sent":
                     if entry[3] in completed and entry[3] != GIVEN:
                         yield f"{entry[3]!r} is sent at {entry[0]}, which had ended"
-                case "said" if entry[4] == index:
-                    is_over = is_over or _is_done(entry)
+                case "said":
+                    is_of_turn = entry[4] == index  # else of the turn before, left meanwhile
+                    is_over = is_over or (is_of_turn and _is_done(entry))
                     for word in entry[3]:
                         kind, _, rest = word.partition(":")
                         if kind in ("token", "lost"):
-                            tokens = {rest or None} | (tokens if is_hostile else set())
+                            is_sure = is_of_turn and not is_hostile
+                            tokens = {rest or None} | (set() if is_sure else tokens)
                 case "got":
                     tools += sum(word.startswith("work:") for word in entry[3])
                     delivered += any(word.partition(":")[0] in ACTS for word in entry[3])
