@@ -7,8 +7,9 @@
 A limit is *due* when the watch says so; the loop then makes its passes, so that what has arrived is
 handed over first (T3, T4). What still waits is cut, and the verdict is a candidate: a message that
 comes after all withdraws it (T3). When the pull has unwound, or stays deaf, the verdict is decided:
-it is final, and the teardown begins (D1, O6); whoever pulls claims it. Where the user gave an `interrupt`, that is tried
-before the cut, and from then on only a turn that ends well withdraws the verdict.
+it is final, and the teardown begins (D1, O6); whoever pulls claims it. Where the user gave an
+`interrupt`, that is tried before the cut, and from then on only a turn that ends well withdraws
+the verdict.
 
 A table without I/O. `attempt` finds out which event has happened, and does what the row says; the
 diagram in docs/verdict.md is checked against it. Imports `machine` alone.

@@ -370,9 +370,8 @@ class Turn(AsyncIterator[T]):
                 if not self._can_reuse():
                     await conversation.make_way()  # it may have been there when we began to wait
             except StreamGuardError as refused:
-                self._over = self._over or _Over(
-                    refused
-                )  # the first to come is what it stays with
+                # The first to come is what it stays with.
+                self._over = self._over or _Over(refused)
             finally:
                 self._waiting = None
         if self._over is not None:
