@@ -344,6 +344,7 @@ def test_where_orphans_fall_to_the_application_it_is_reaped(host, ended):
     assert procfs.read_stat(first).parent == application.process.pid
     if ended:
         os.kill(first, signal.SIGKILL)
+        assert comes_true(lambda: is_dead(first))
         application.do("start", "backend", "ready", "hang").do("adopt", "backend")
         assert procfs.read_stat(first) is None
         application.do("close").die()
@@ -445,6 +446,7 @@ def test_one_that_was_killed_is_replaced(host, backends):
     application.do("start", "orphaned", *ORPHAN, "stop", "exit", "0").do("adopt", "orphaned")
     application.do("start", "first", *TREE).do("adopt", "first")
     os.kill(application.helper, signal.SIGKILL)
+    assert comes_true(lambda: is_dead(application.helper))
     os.kill(application.orphaned, signal.SIGCONT)
     assert comes_true(lambda: is_dead(application.orphaned))
     application.do("start", "second", *TREE).do("adopt", "second").die()
