@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamguard import events, loops, recording
 from streamguard.activity import Activity
-from streamguard.errors import ERRORS, StreamGuardError, Tail, Teardown, Verdict
+from streamguard.errors import (
+    ENDS_THE_PROGRAM,
+    ERRORS,
+    StreamGuardError,
+    Tail,
+    Teardown,
+    Verdict,
+)
 from streamguard.loops import Cut, Loop
 from streamguard.news import News
 from streamguard.reading import PROGRESS, Reading
@@ -1037,7 +1044,7 @@ class Attempt:
                 self._stamps[i] = now
                 try:
                     stamp(self.activity)
-                except (KeyboardInterrupt, SystemExit):
+                except ENDS_THE_PROGRAM:
                     raise
                 except BaseException:  # noqa: BLE001 - a stamp never disturbs the stream
                     events.logger.exception("activity_stamp callback %r raised", stamp)

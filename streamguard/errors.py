@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
@@ -52,6 +52,9 @@ Limit: TypeAlias = Literal[
 ]
 DisconnectOutcome: TypeAlias = Literal["none", "returned", "raised", "abandoned"]
 Cause: TypeAlias = Literal["exited", "terminated", "killed", "survived", "unproven"]
+
+# What goes on up from wherever it is raised: all else that a callback raises is reported.
+ENDS_THE_PROGRAM: Final = (KeyboardInterrupt, SystemExit)
 
 
 def seconds(value: float) -> str:

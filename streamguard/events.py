@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from streamguard.errors import Limit, NotASignalError, Teardown, Verdict, seconds
+from streamguard.errors import (
+    ENDS_THE_PROGRAM,
+    Limit,
+    NotASignalError,
+    Teardown,
+    Verdict,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
@@ -586,7 +593,7 @@ def tell(observers: Iterable[Callable[[_E], None]], event: _E) -> None:
     for observer in observers:
         try:
             observer(event)
-        except (KeyboardInterrupt, SystemExit):
+        except ENDS_THE_PROGRAM:
             raise
         except BaseException:  # nothing is awaited here, so a cancellation is nobody's
             logger.exception("observer %r raised on %r", observer, type(event).__name__)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from streamguard import backends
-from streamguard.errors import NotASignalError
+from streamguard.errors import ENDS_THE_PROGRAM, NotASignalError
 from streamguard.signals import SIGNALS, Progress, Reader, SessionOpened, Signal
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Reading:
             if said is None or said is self._repeated or type(said) is Progress:
                 return PROGRESS
             return self._noted(said, _signals_in(said))
-        except (KeyboardInterrupt, SystemExit):
+        except ENDS_THE_PROGRAM:
             raise  # these end the program, wherever they come up
         except BaseException as error:  # noqa: BLE001 - a reader never disturbs the stream (S2)
             # Also what looks like a cancellation: none is ever delivered to a plain function, so it

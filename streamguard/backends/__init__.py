@@ -3,10 +3,9 @@
 One module per backend beside this one. Each offers `read(message)`, the pure reader, and
 `ALWAYS_ENDS_TURNS`; where not all that its package yields is a message, `is_message(kind)`; where
 its client's streams must be set right, in how they end or in how they are left, `adapted(stream)`.
-It may import `signals` and `errors`,
-knows no other backend, and is imported only when its package or one of its messages was seen or
-when its module was asked for. What gives a backend away *before* that is kept here (its root
-package) and in `_shapes` (the shape of a dict or a tuple).
+It may import `signals` and `errors`, knows no other backend, and is imported only when its package
+or one of its messages was seen or when its module was asked for. What gives a backend away *before*
+that is kept here (its root package) and in `_shapes` (the shape of a dict or a tuple).
 
 A backend whose package has clients may offer `of_client(client) -> Client | None`, too: what such a
 client can be ended with.

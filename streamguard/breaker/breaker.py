@@ -50,7 +50,13 @@ from streamguard.breaker.events import (
 from streamguard.breaker.records import PATIENCE, Change, Operation, Records, Step
 from streamguard.breaker.store import CircuitStore, MemoryStore
 from streamguard.checks import check_number
-from streamguard.errors import CircuitEscalatedError, CircuitOpenError, ConfigError, seconds
+from streamguard.errors import (
+    ENDS_THE_PROGRAM,
+    CircuitEscalatedError,
+    CircuitOpenError,
+    ConfigError,
+    seconds,
+)
 from streamguard.events import logger, tell
 from streamguard.retry import ErrorClass, classify, retry_after
 
@@ -295,7 +301,7 @@ class CircuitBreaker:
         """Call it; None if it raises, which is reported."""
         try:
             return function()
-        except (KeyboardInterrupt, SystemExit):
+        except ENDS_THE_PROGRAM:
             raise
         except BaseException as error:  # noqa: BLE001 - it is reported
             self._records.failed("ask", error)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 
 from streamguard import loops
 from streamguard.breaker.circuit import Circuit
+from streamguard.errors import ENDS_THE_PROGRAM
 from streamguard.events import logger
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ Change: TypeAlias = Callable[[Circuit, float], tuple[Circuit, T]]
 PATIENCE: Final = 5.0
 # Reports that are owed to a store that fails; of more than that, the oldest are forgotten.
 MOST_OWED: Final = 256
-_GOES_ON: Final = (KeyboardInterrupt, SystemExit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Records:
             self.settle()
             try:
                 step = self.update(_unchanged)
-            except _GOES_ON:
+            except ENDS_THE_PROGRAM:
                 raise
             except BaseException as error:  # noqa: BLE001 - it is reported
                 self.failed("read", error)
@@ -150,7 +150,7 @@ class Records:
             self._is_settling = True
             try:
                 then = self._owed[0]()
-            except _GOES_ON:
+            except ENDS_THE_PROGRAM:
                 raise
             except BaseException as error:  # noqa: BLE001 - it is reported
                 self.failed("report", error)

@@ -1,7 +1,7 @@
 """Where circuits are kept: the interface, and the memory of this process.
 
 A store knows circuits as values and one operation on them; when to open and when to close is
-nothing it has to know. Imports circuit, and the log.
+nothing it has to know. Imports circuit, errors and the log.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from streamguard.breaker.circuit import Circuit
+from streamguard.errors import ENDS_THE_PROGRAM
 from streamguard.events import logger
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ def _call(changed: Callable[[], None]) -> None:
     # What was kept is kept, and the others hear of it, whatever one of them raises.
     try:
         changed()
-    except (KeyboardInterrupt, SystemExit):
+    except ENDS_THE_PROGRAM:
         raise
     except BaseException:  # noqa: BLE001 - it is logged
         logger.exception("listener %r of a circuit raised", changed)

@@ -28,7 +28,7 @@ from streamguard.resume.points import ResumePoint
 from streamguard.resume.replay import Replay
 from streamguard.resume.settings import Reconnecting
 from streamguard.retry.classes import ErrorClass, class_named
-from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide
+from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide, work_done
 from streamguard.retry.policy import RetryPolicy, Tally
 from streamguard.retry.pushback import retry_after, retry_after_said
 from streamguard.signals import Failed
@@ -425,15 +425,11 @@ class Turn(AsyncIterator[T]):
         """What was begun in another session, and cannot be resumed, is not begun again (R3)."""
         conversation = self._conversation
         start, settings = conversation.start, conversation.reconnecting
-        if start.is_resumed or start.completed or not (start.tools_run or start.committed):
+        done = work_done(start.tools_run, start.committed)
+        if start.is_resumed or start.completed or not done:
             return
         if settings is not None and settings.dedupe_by is not None:
             return
-        done = (
-            f"{start.tools_run} tool call{'s' * (start.tools_run != 1)} occurred"
-            if start.tools_run
-            else f"{start.committed} message{'s' * (start.committed != 1)} had been delivered"
-        )
         why = (
             f"this session cannot go on from its point: {done} without session context (there is "
             "no token), and a fresh start would repeat that. See what was done and undo it, then start a "

@@ -150,7 +150,9 @@ def _not_this_class(state: State, policy: RetryPolicy) -> GiveUp | None:
     # Of a kind that gets better, no retry is a number that somebody wrote: `_no_retries_left`.
     if policy.backoff(error_class).retries == 0 and not error_class.is_transient:
         return _give_up("class", state, _WHY_NOT[error_class])
-    if error_class is ErrorClass.UNKNOWN and (done := _done(state)):
+    if error_class is ErrorClass.UNKNOWN and (
+        done := work_done(state.tool_calls, state.delivered)
+    ):
         why = f"the error is of no known kind, and {done}: another attempt might do that again"
         return _give_up("class", state, why)
     return None
@@ -183,7 +185,7 @@ def _not_safe(state: State) -> GiveUp | None:
             "messages: give keys that are unique"
         )
         return _give_up("unsafe", state, why)
-    if state.token is None and (done := _done(state)):
+    if state.token is None and (done := work_done(state.tool_calls, state.delivered)):
         why = f"{done} without session context, and a fresh start would repeat that"
         return _give_up("unsafe", state, why)
     return None
@@ -270,12 +272,12 @@ def _least_delay(state: State, policy: RetryPolicy, tally: Tally) -> float:
     return max(_base_delay(state, policy, tally), state.circuit)
 
 
-def _done(state: State) -> str:
-    """What the turn has done that a second run would do again, in words; "" for nothing."""
-    if state.tool_calls:
-        return f"{_count(state.tool_calls, 'tool call')} occurred"
-    if state.delivered:
-        return f"{_count(state.delivered, 'message')} had been delivered"
+def work_done(tool_calls: int, delivered: int) -> str:
+    """What a turn has done that a second run would do again, in words; "" for nothing."""
+    if tool_calls:
+        return f"{_count(tool_calls, 'tool call')} occurred"
+    if delivered:
+        return f"{_count(delivered, 'message')} had been delivered"
     return ""
 
 

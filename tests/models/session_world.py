@@ -245,18 +245,12 @@ class World:
                 yield old
             for number, step in enumerate(steps):
                 match step:
-                    case ["wait", seconds] | ["at", seconds]:
-                        if step[0] == "at":
-                            seconds = max(0.0, began + seconds - anyio.current_time())
+                    case ["wait" | "at" | "hang" as how, *seconds]:
+                        nap = seconds[0] if seconds else None
+                        if how == "at":
+                            nap = max(0.0, began + nap - anyio.current_time())
                         try:
-                            await self.nap(seconds, manner)
-                        except cancelled:
-                            if manner.get("kind") == "flush":
-                                yield self.message(connection, turn, number, flushed)
-                            raise
-                    case ["hang"]:
-                        try:
-                            await self.nap(None, manner)
+                            await self.nap(nap, manner)
                         except cancelled:
                             if manner.get("kind") == "flush":
                                 yield self.message(connection, turn, number, flushed)

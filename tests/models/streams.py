@@ -301,12 +301,17 @@ class Run:
                 case "release", [key]:
                     if key in holds:
                         holds.pop(key).__exit__(None, None, None)
-                case "touch", _:
-                    self.activity.touch()
-                case "prompt", _:
-                    self.activity.mark_prompt()
-                case "block", [d]:
-                    block_loop(d * self.scale)
+                case _:
+                    self.do_at_once(what, *more)
+
+    def do_at_once(self, what: str, *more: float) -> None:
+        match what, more:
+            case "touch", _:
+                self.activity.touch()
+            case "prompt", _:
+                self.activity.mark_prompt()
+            case "block", [d]:
+                block_loop(d * self.scale)
 
     async def do_cancels(self) -> None:
         match self.schedule["outer"]:
@@ -505,12 +510,8 @@ class Run:
                     case "hold", [d]:
                         with self.activity.hold("own"):
                             await self.sleep(d)
-                    case "touch", _:
-                        self.activity.touch()
-                    case "prompt", _:
-                        self.activity.mark_prompt()
-                    case "block", [d]:
-                        block_loop(d * self.scale)
+                    case _:
+                        self.do_at_once(what, *more)
             self.is_at_work = False
         except self.cancelled:
             if not self.may_be_cancelled_at_work():

@@ -22,7 +22,7 @@ from streamguard.resume import replay, turns
 from streamguard.resume.owner import Owner
 from streamguard.testing import clocks
 from tests.models import explorer
-from tests.models.test_streams import MORE
+from tests.models.test_explorers import MORE
 
 FORMS = explorer.subjects()
 
