@@ -19,7 +19,7 @@ from streamguard.runner.settings import EXIT_GRACE, Settings
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
 PROGRAM = "streamguard run"
@@ -75,6 +75,8 @@ The names of claude-print are understood too: --timeout (--total), --first-outpu
 """
 
 _A_DAY = 86400
+# What is doubtful about the words, said when the command runs.
+_doubts: list[str] = []
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _ALIASES = {
     "timeout": "total",
@@ -90,9 +92,8 @@ def _duration(text: str) -> float | None:
     except ValueError:
         raise WrongValueError("use a duration such as 90, 1.5m or 2h (0 = off)") from None
     if text.isdigit() and value is not None and value > _A_DAY:
-        say(
-            f"{PROGRAM}: warning: {text} is {value / 3600:.0f} hours; if milliseconds are meant, "
-            f"write {value / 1000:g}"
+        _doubts.append(
+            f"{text} is {value / 3600:.0f} hours; if milliseconds are meant, write {value / 1000:g}"
         )
     return value
 
@@ -221,24 +222,23 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
             "--pty gives the command a terminal of its own, --foreground ours: use one"
         )
     if not settings.is_off:
-        _warn(settings)
+        settings.warnings = (*_doubts, *_warnings(settings))
     return settings
 
 
-def _warn(settings: Settings) -> None:
-    # In a script it may be meant so, and what it writes to standard error is the command's alone.
-    if settings.shortest_limit == float("inf") and os.isatty(2):
-        say(
-            f"{PROGRAM}: warning: no limit is on, so nothing ends the command if it hangs: say "
-            "--idle 15m, or write it below [run] in streamguard.toml"
+def _warnings(settings: Settings) -> Iterator[str]:
+    if settings.shortest_limit == float("inf"):
+        yield (
+            "no limit is on, so nothing ends the command if it hangs: say --idle 15m, or write it "
+            "below [run] in streamguard.toml"
         )
     if settings.idle is not None and (advice := agents.silent_by_design(settings.command)):
-        say(
-            f"{PROGRAM}: warning: {os.path.basename(settings.command[0])} writes nothing until it "
-            f"is done, so --idle {written(settings.idle)} measures all of its work; add {advice}"
+        yield (
+            f"{os.path.basename(settings.command[0])} writes nothing until it is done, so --idle "
+            f"{written(settings.idle)} measures all of its work; add {advice}"
         )
     if settings.first_json is not None and not settings.speaks_json:
-        say(
-            f"{PROGRAM}: warning: --first-json is off, because the command does not say that it "
-            "speaks JSON (stream-json, --json)"
+        yield (
+            "--first-json is off, because the command does not say that it speaks JSON "
+            "(stream-json, --json)"
         )

@@ -1,7 +1,7 @@
 """Ending a tree: TERM and CONT, a grace that death ends early, then KILL until nothing is left.
 
-Written once for who has an event loop (`hosted`) and for who has none (`blocking`): all waiting
-is done by a `Ground`. Where it is cut short, as by a loop that ends first, what is left is killed
+Written once for who has an event loop (`hosted`), for who has none (`blocking`), and for the poll
+loop of `streamguard run`: all waiting is done by a `Ground`. Where it is cut short, as by a loop that ends first, what is left is killed
 at once. Imports no loop, and of the package nothing that does.
 """
 
@@ -27,6 +27,8 @@ _LAST_LOOK: Final = 0.25
 _PROOFS: Final = 2
 # Rounds of stopping until nobody new is found. A storm can only grow while it is not stopped.
 _FREEZES: Final = 10
+# How long a table that cannot be read is waited for before the first signal, at most.
+_SURVEY: Final = 2.5
 
 
 class Ground(Protocol):
@@ -62,6 +64,10 @@ class Tree(Protocol):
         """Those of the living whose parent is none of them."""
         ...
 
+    def is_gone(self) -> bool | None:
+        """Whether nobody is left, if that is known without any table; None if only one can tell."""
+        ...
+
     def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
         """Find who has joined, and `greet` each the moment it is held."""
         ...
@@ -81,6 +87,8 @@ class Ending:
         budget: float,
         ground: Ground,
         status: Callable[[], Awaitable[int | None]],
+        *,
+        first: int = SIGTERM,
     ) -> None:
         self.termination: Termination | None = None
         self._members = tree
@@ -88,10 +96,12 @@ class Ending:
         self._budget = budget
         self._ground = ground
         self._status = status
+        self._first = first
         self._began = ground.now()
         self._grace_ends = float("inf")
         self._signals: list[str] = []
         self._table: Table | None = None
+        self._is_gone: bool | None = None
 
     def hasten(self, grace: float) -> None:
         """Let the grace be over in so many seconds, if it is not sooner."""
@@ -115,7 +125,7 @@ class Ending:
         deadline = self._began + self._budget
         if await self._is_empty():
             return
-        await self._survey(self._began + self._budget / 2)
+        await self._survey(self._began + min(self._budget / 2, _SURVEY))
         now = self._ground.now()
         self.hasten(min(self._grace, (deadline - now) / 2))  # the rest is for KILL to work
         if self._grace > 0 and await self._empties_when_asked():
@@ -136,7 +146,7 @@ class Ending:
             await self._look()
 
     async def _empties_when_asked(self) -> bool:
-        """Whether everybody ends within the grace, having been sent TERM and CONT."""
+        """Whether everybody ends within the grace, having been sent the first signal and CONT."""
         asked: set[Handle] = set()
         pause = 0.0  # who was forked meanwhile is best found before its parent ends
         while True:
@@ -154,7 +164,7 @@ class Ending:
         for handle in handles:
             if handle not in asked:
                 asked.add(handle)
-                self._send(handle, SIGTERM)
+                self._send(handle, self._first)
                 self._send(handle, SIGCONT)  # a stopped process would not see it
 
     async def _kill(self) -> None:
@@ -189,16 +199,16 @@ class Ending:
             for handle in living:
                 self._send(handle, SIGKILL)
 
-    def _send(self, handle: Handle, number: Signals) -> None:
+    def _send(self, handle: Handle, number: int) -> None:
         if handle.send(number):
             self._note(number)
 
-    def _send_to_group(self, number: Signals) -> None:
+    def _send_to_group(self, number: int) -> None:
         if self._table is not None and self._members.send_to_group(number, self._table):
             self._note(number)
 
-    def _note(self, number: Signals) -> None:
-        name = number.name.removeprefix("SIG")
+    def _note(self, number: int) -> None:
+        name = name_of(number)
         if name not in self._signals:
             self._signals.append(name)
 
@@ -218,11 +228,12 @@ class Ending:
 
     async def _is_empty(self) -> bool:
         """Whether nobody is left, and that for certain."""
-        for _ in range(_PROOFS):
+        self._is_gone = gone = self._members.is_gone()
+        for _ in range(1 if gone else _PROOFS):
             await self._look()
-            if self._members.living or self._table is None:
+            if self._members.living or (self._table is None and not gone):
                 return False
-        return True
+        return gone is not False
 
     async def _result(self) -> Termination:
         return self._judged(await self._status())
@@ -240,8 +251,17 @@ class Ending:
     def _cause(self, *, any_left: bool) -> Cause:
         if any_left:
             return "survived"
-        if self._table is None or not self._table.is_complete:
+        is_shown = self._table is not None and self._table.is_complete
+        if not (is_shown if self._is_gone is None else self._is_gone):
             return "unproven"
         if "KILL" in self._signals:
             return "killed"
         return "terminated" if self._signals else "exited"
+
+
+def name_of(number: int) -> str:
+    """`TERM` for 15; the number where there is no name."""
+    try:
+        return Signals(number).name.removeprefix("SIG")
+    except ValueError:  # a real-time signal
+        return str(number)

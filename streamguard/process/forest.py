@@ -37,6 +37,10 @@ class Forest:
         pids = dict.fromkeys(handle.pid for tree in self._trees for handle in tree.orphans)
         return tuple(living[pid] for pid in pids if pid in living)
 
+    def is_gone(self) -> bool | None:
+        """Only a table can tell."""
+        return None
+
     def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
         """Find who has joined any of them."""
         for tree in self._trees:

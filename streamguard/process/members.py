@@ -93,6 +93,10 @@ class Members:
             if mark is not None:
                 self._claim(mark)
 
+    def is_gone(self) -> bool | None:
+        """Only a table can tell."""
+        return None
+
     def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
         """Find who has joined, as `table` shows it and since then.
 

@@ -11,6 +11,7 @@ import os
 import select
 import time
 
+from streamguard.runner import kernel
 from streamguard.runner._signal import signal
 
 TYPE_CHECKING = False
@@ -33,22 +34,40 @@ _NOT_FOR_US = (
 # The kernel closes what is not open without a cost, but for who has no `close_range`.
 _MOST_DESCRIPTORS = 1 << 16
 
+# What was ours to say or write may take so long when we are gone.
+_OUTLIVES = 2.0
+
 # Those that run now, ours to reap: none of them is part of any command's tree.
 running: set[int] = set()
 
 
-def fork(work: Callable[[], object], keep: Iterable[int], *, own_session: bool = True) -> int:
+def fork(
+    work: Callable[[], object],
+    keep: Iterable[int] | None,
+    *,
+    own_session: bool = True,
+    outlives: float | None = _OUTLIVES,
+    before: Callable[[], Iterable[int]] | None = None,
+) -> int:
     """The pid of a process that does `work` and ends. OSError if there can be none.
 
-    It ignores what asks a program to end, works in `/`, and holds none of our descriptors but `keep`.
+    It ignores what asks a program to end, works in `/`, and holds none of our descriptors but `keep`
+    (None: all of them). Should we be killed, it has `outlives` seconds left (None: as long as it likes). `before` is done
+    as the process that we were, with all signals blocked; what it gives is kept, too.
     """
+    kernel.load()
+    parent = os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                withdraw(keep, own_session=own_session)
+                _leave(own_session=own_session)
+                more = () if before is None else before()
+                _withdraw(None if keep is None else {*keep, *more})
+                if outlives is not None:
+                    _die_with(parent, outlives)
                 work()
                 code = 0
             finally:
@@ -59,26 +78,40 @@ def fork(work: Callable[[], object], keep: Iterable[int], *, own_session: bool =
     return pid
 
 
-def withdraw(keep: Iterable[int], *, own_session: bool) -> None:
-    """In the new process: be nobody's business, and hold nothing that is somebody else's."""
+def _leave(*, own_session: bool) -> None:
+    """In the new process: what is typed at our terminal is not for it."""
     running.clear()
+    if own_session:
+        os.setsid()
+    else:
+        os.setpgid(0, 0)
+
+
+def _withdraw(keep: Iterable[int] | None) -> None:
+    """Be nobody's business, and hold nothing that is somebody else's."""
     signal.set_wakeup_fd(-1)
     for number in _NOT_FOR_US:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if own_session:
-        os.setsid()
-    else:
-        os.setpgid(0, 0)
-    close_all_but(keep)
+    if keep is not None:
+        _close_all_but(keep)
     try:
+        while os.open(os.devnull, os.O_RDWR) <= 2:  # what is said there is said to nobody
+            pass
         os.chdir("/")
     except OSError:
         pass
 
 
-def close_all_but(keep: Iterable[int]) -> None:
+def _die_with(parent: int, outlives: float) -> None:
+    signal.signal(signal.SIGUSR1, lambda *_: signal.setitimer(signal.ITIMER_REAL, outlives))
+    kernel.die_with_parent(signal.SIGUSR1)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _close_all_but(keep: Iterable[int]) -> None:
     """Close every descriptor but those."""
     low = 0
     for fd in sorted(keep):

@@ -18,10 +18,12 @@ import os
 import select
 import time
 
+from streamguard.runner import aside
 from streamguard.runner._signal import signal
-from streamguard.runner.child import MARK, Ends, marked, start
-from streamguard.runner.ending import Ending
-from streamguard.runner.outcome import Fired, Outcome, say
+from streamguard.runner.child import MARK, Ends, Start, environment_given, marked
+from streamguard.runner.keeper import Plan
+from streamguard.runner.link import Link
+from streamguard.runner.outcome import Fired, Outcome
 from streamguard.runner.output import Output
 from streamguard.runner.wakeups import STOPPING
 
@@ -58,7 +60,7 @@ class Attempt:
         self._settings = settings = run.settings
         self._poll = select.poll()
         self._poll.register(run.wakeups.fd, select.POLLIN)
-        self._environment = dict(os.environ)
+        self._environment = environment_given()
         if not settings.group_only:
             self._environment = marked(self._environment)
         self._output: Output | None = None
@@ -68,6 +70,7 @@ class Attempt:
         self._dead_at = _NEVER
         self._last_came = 0.0
         self._owed = 0
+        self.outcome = Outcome()
         self._note_at = _NEVER
         self._noted = 0.0
         self._start(command)
@@ -92,23 +95,35 @@ class Attempt:
         stdin = run.stdin.for_child(is_resumed=run.is_resumed)
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
         ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
+        plan = Plan(
+            self._environment.get(MARK) if not settings.group_only else None,
+            signal=settings.signal or signal.SIGTERM,
+            grace=_NEVER if settings.kill_after is None else settings.kill_after,
+            leads_session=not settings.foreground,
+        )
+        start = Start(
+            command,
+            self._environment,
+            run.wakeups,
+            ends,
+            group=os.getpgrp() if settings.foreground else None,
+            closed=run.closed,
+        )
         try:
-            self.child = start(
-                command,
-                self._environment,
-                run.wakeups,
-                ends,
-                own_session=not settings.foreground,
-                death_signal=settings.signal or signal.SIGTERM,
-                closed=run.closed,
+            self._link = Link(
+                plan,
+                start,
+                self.outcome,
+                self._poll,
+                adopts_orphans=run.adopts_orphans,
+                sent=run.has_sent,
+                lost=run.complain,
             )
         finally:
             for fd in (theirs, stdin):
                 if fd is not None:
                     os.close(fd)
         self.began = self._last_came = time.monotonic()
-        self._outcome = Outcome(self.child.pid)
-        self._ending = Ending(run, self.child, self._outcome, self._environment.get(MARK))
         if source is not None:
             self._output = Output(source, run.sink, self._poll, read_along=settings.watches_output)
         run.stdin.attach(self._poll, None if terminal is None else source)
@@ -116,14 +131,14 @@ class Attempt:
         self._load_by = self.began + min(_LATEST, settings.shortest_limit / 2)
         if settings.group_only:
             self._load_at = self._load_by = _NEVER
-        self._total_at = run.began + (settings.total or _NEVER)
+        self._total_at = _NEVER if settings.only_warn else run.began + (settings.total or _NEVER)
 
     def _milliseconds(self, now: float) -> float | None:
-        due = min(self._ending.due(), self._note_at)
-        if self.child.is_dead:
+        due = min(self._link.due(), self._note_at)
+        if self.outcome.is_dead:
             if self._is_settled:
                 due = min(due, self._drained_at(), self._over_by())
-        elif self._ending.has_begun:
+        elif self._link.has_begun:
             pass
         elif self._judge is not None:
             due = min(due, self._judge.deadline())
@@ -133,7 +148,14 @@ class Attempt:
         return None if due == _NEVER else min(max(due - now, 0.0), _LONGEST_POLL) * 1e3
 
     def _handle(self, fd: int, events: int, now: float) -> None:
-        if fd == self._run.wakeups.fd:
+        if fd == self._link.fd:
+            self._link.handle()
+            self._reap()
+            if self.outcome.is_dead and self._dead_at == _NEVER:
+                self._dead_at = now
+                if self._output is not None:
+                    self._owed = self._output.passed + self._output.left()
+        elif fd == self._run.wakeups.fd:
             for number in self._run.wakeups.read():
                 self._signal(number, now)
         elif self._output is not None and fd in (self._output.source, self._run.sink.fd):
@@ -180,12 +202,11 @@ class Attempt:
         return text.startswith(b"{") or b"\n{" in text
 
     def _decide(self, now: float, *, is_pause: bool) -> None:
-        if self._ending.has_begun:
-            self._ending.pursue(now)
-            self._reap(now)
-        elif self.child.is_dead:
+        if self._link.has_begun:
+            self._link.pursue(now)
+        elif self.outcome.is_dead:
             if self._settings.reap:
-                self._ending.ask_tree(signal.SIGTERM, now)
+                self._link.ask_tree(signal.SIGTERM, now)
         elif self._settings.group_only:
             if now >= self._total_at:
                 self._time_is_up(now)
@@ -204,7 +225,6 @@ class Attempt:
         self._judge = self._judged()
         if self._output is not None and not self._judge.wants_lines:
             self._output.read_along = False
-        self._run.guard(self.child, self._environment[MARK])
         self._note(time.monotonic())
 
     def _judged(self) -> Judge:
@@ -213,7 +233,7 @@ class Attempt:
 
         run = self._run
         if run.evidence is not None:
-            run.evidence.began(run.attempt, self.child.pid, self.began, resumes=run.is_resumed)
+            run.evidence.began(run.attempt, self.outcome.pid, self.began, resumes=run.is_resumed)
         judge = Judge(self._settings, run.began, self.began, run.chat, run.evidence)
         for now, came in self._early:
             if isinstance(came, bytes):
@@ -237,7 +257,7 @@ class Attempt:
             return  # what has arrived goes before any verdict (T3)
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
-                say(f"{self._settings.program}: warning: {fired.reason}")
+                self._run.complain(f"warning: {fired.reason}")
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
@@ -249,8 +269,8 @@ class Attempt:
         self._fire(Fired("total", window, elapsed, reason), now)
 
     def _fire(self, fired: Fired, now: float) -> None:
-        self._outcome.fired = fired
-        self._ending.ask_tree(self._settings.signal, now)
+        self.outcome.fired = fired
+        self._link.ask_tree(self._settings.signal, now)
         self._note_soon(now)
 
     # -- the end -------------------------------------------------------------------------
@@ -258,7 +278,7 @@ class Attempt:
     def _is_over(self, now: float) -> bool:
         if not self._is_settled:
             return False
-        if not self.child.is_dead:  # it cannot be ended
+        if not self.outcome.is_dead:  # it cannot be ended
             return True
         output = self._output
         if output is None or (not output.is_open and not output.has_pending):
@@ -268,51 +288,57 @@ class Attempt:
     @property
     def _is_settled(self) -> bool:
         """Whether nobody is left who is to be ended."""
-        if self._ending.has_begun:
-            return self._ending.is_over
-        return self.child.is_dead and (self._settings.group_only or not self._settings.reap)
+        if self._link.has_begun:
+            return self._link.has_ended or (self._settings.group_only and self.outcome.is_dead)
+        return self.outcome.is_dead and (self._settings.group_only or not self._settings.reap)
 
     def _over_by(self) -> float:
         """When even a reader who takes nothing holds us up no longer."""
-        if self._ending.has_begun:
+        if self._link.has_begun:
             return self._dead_at + _READER
         return max(self._total_at, self._dead_at + _DRAINED)
 
+    @property
+    def _is_owed(self) -> bool:
+        """Whether something of what the command wrote is still to be passed on."""
+        output = self._output
+        return output is not None and (output.has_pending or output.passed < self._owed)
+
     def _drained_at(self) -> float:
         """When enough was waited for what comes after the command's death."""
-        output = self._output
-        if output is None or output.has_pending or output.passed < self._owed:
+        if self._output is None or self._is_owed:
             return _NEVER
         since = max(self._last_came, self._dead_at)
         return min(since + _SILENT, self._dead_at + _DRAINED)
 
     def _leave(self) -> Outcome:
-        outcome = self._outcome
-        outcome.status = self.child.status
+        outcome, now = self.outcome, time.monotonic()
         if self._judge is None and self._run.wants_all:
             self._judge = self._judged()
-        if self._ending.began is not None:
-            outcome.ending_took = time.monotonic() - self._ending.began
+        if self._link.began is not None:
+            outcome.ending_took = now - self._link.began
+        elif self._is_owed:
+            elapsed = now - self._run.began
+            reason = (
+                f"the output of {self._settings.command[0]!r} was not taken in {elapsed:.3g} s"
+            )
+            outcome.fired = Fired("total", self._settings.total, elapsed, reason)
         if self._judge is not None:
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
         if self._output is not None:
-            outcome.passed = self._output.passed
-            if (failure := self._output.failure) is not None:
-                say(f"{self._settings.program}: write error: {failure.strerror}")
-            self._output.finish()
+            self._output.finish(self._owed if self._link.began is None else None)
+            outcome.passed, outcome.lost = self._output.passed, self._output.lost
+            outcome.failure = self._output.failure
         self._run.stdin.detach()
-        self._ending.close()
-        self._run.dismiss_sentinel()
-        self.child.close()
+        self._link.close()
         return outcome
 
     # -- signals -------------------------------------------------------------------------
 
     def _signal(self, number: int, now: float) -> None:
         if number == signal.SIGCHLD:
-            self._reap(now)
-            self._ending.child_has_died(now)
+            self._reap()
         elif number == signal.SIGCONT:
             if self._judge is not None:
                 self._judge.resumed(now)
@@ -321,32 +347,32 @@ class Attempt:
         elif number == signal.SIGWINCH:
             source = None if self._output is None else self._output.source
             if not self._run.copy_size(source) and not self._settings.foreground:
-                self._ending.deliver(number)
+                self._link.deliver(number)
         elif number == signal.SIGALRM and self._settings.group_only:
             self._time_is_up(now)
         else:
             self._pass_on(number, now)
 
     def _pass_on(self, number: int, now: float) -> None:
-        outcome = self._outcome
+        outcome = self.outcome
         if number not in STOPPING:
-            self._ending.send(number)
+            self._link.pass_on(number)
         elif self._is_impatience(number):
             outcome.is_interrupted = True
-            self._ending.hurry(now)
+            self._link.hurry(now)
         else:
             if outcome.passed_on is None and outcome.fired is None:
                 outcome.passed_on = number
-            self._ending.ask_command(number, now)
+            self._link.ask_command(number, now)
             self._note_soon(now)
 
     def _is_impatience(self, number: int) -> bool:
         """Whether it is Ctrl-C, and not the first thing that asks for an end."""
-        is_second = self._outcome.passed_on == number or self._outcome.fired is not None
+        is_second = self.outcome.passed_on == number or self.outcome.fired is not None
         return number == signal.SIGINT and is_second and not self._settings.group_only
 
-    def _reap(self, now: float) -> None:
-        """Take note of every child's end: the command's, and whoever fell to us since."""
+    def _reap(self) -> None:
+        """Take note of every child's end: our own processes', or the command's, if it fell to us."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -354,22 +380,17 @@ class Attempt:
                 return
             if not pid:
                 return
-            if pid == self.child.pid:
-                self.child.status = status
-                self._dead_at = now
-                if self._output is not None:
-                    self._owed = self._output.passed + self._output.left()
-                self._ending.child_has_died(now)
-            else:
-                self._run.has_reaped(pid)
+            aside.running.discard(pid)
+            if pid == self.outcome.pid:
+                self._link.command_was_reaped(status)
 
     def _suspend(self) -> None:
         """Ctrl-Z stops the command with us. Its group is an orphan's, which TSTP does not stop."""
-        self._ending.deliver(signal.SIGSTOP)
+        self._link.deliver(signal.SIGSTOP)
         self._run.terminal_as_before()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._run.terminal_for_command()
-        self._ending.deliver(signal.SIGCONT)
+        self._link.deliver(signal.SIGCONT)
         if self._judge is not None:
             self._judge.resumed(time.monotonic())
 
@@ -385,6 +406,4 @@ class Attempt:
         if self._run.evidence is not None:
             self._run.evidence.flush()
         if self._judge is not None:
-            self._run.publish(
-                self._judge, self._outcome, is_stopping=self._ending.has_begun, now=now
-            )
+            self._run.publish(self._judge, self.outcome, is_stopping=self._link.has_begun, now=now)

@@ -1,8 +1,8 @@
 """Starting the command: forked and executed by hand, so that nothing is imported for it.
 
-It gets a session of its own, or stays in ours (`--foreground`); its signals as they were when we
-started; and an end of its own should we be killed. What kept it from running comes back through a
-pipe that a successful exec closes. Imports the standard library and its neighbours.
+It gets a session of its own, or stays in ours (`--foreground`), and its signals as they were when
+we started. What kept it from running comes back through a pipe that a successful exec closes.
+Imports the standard library and its neighbours.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 
-from streamguard.runner import kernel
 from streamguard.runner.wakeups import restore_overwritten
 
 TYPE_CHECKING = False
@@ -27,6 +26,8 @@ MARK = "STREAMGUARD_TREE"
 _NOT_FOUND = 127
 _CANNOT_RUN = 126
 _NEXT_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+# What CPython itself may have put there (PEP 538).
+_COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
 class CannotRunError(Exception):
@@ -53,107 +54,111 @@ class Ends:
         self.terminal = terminal
 
 
-class Child:
-    """The process of the command: `status` is None until it was reaped."""
+class Start:
+    """All that it takes to start the command; `group` is joined, or None for a session of its own."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.status: int | None = None  # as `os.waitpid` gives it
-        self.pidfd: int | None = None
-        try:
-            self.pidfd = os.pidfd_open(pid)
-        except (AttributeError, OSError):
-            pass  # without one it is known by its start time
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        wakeups: Wakeups,
+        ends: Ends,
+        *,
+        group: int | None,
+        closed: frozenset[int],
+    ) -> None:
+        self.command = command
+        self.environment = environment
+        self.wakeups = wakeups
+        self.ends = ends
+        self.group = group
+        self.closed = closed
 
-    @property
-    def is_dead(self) -> bool:
-        return self.status is not None
+    def fork(self) -> tuple[int, int]:
+        """The pid, and a descriptor that brings an error number, or its end when the command runs.
 
-    def close(self) -> None:
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
-
-
-def reserve_standard() -> frozenset[int]:
-    """Make sure that no pipe of ours becomes descriptor 0, 1 or 2; those that were closed."""
-    closed: set[int] = set()
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        closed.add(fd)
-    os.close(fd)
-    return frozenset(closed)
-
-
-def marked(environment: Mapping[str, str]) -> dict[str, str]:
-    """With a mark by which everything that descends from the command is found again (D4)."""
-    return {**environment, MARK: os.urandom(16).hex()}
-
-
-def start(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    wakeups: Wakeups,
-    ends: Ends,
-    *,
-    own_session: bool,
-    death_signal: int,
-    closed: frozenset[int] = frozenset(),
-) -> Child:
-    """The command, running. CannotRunError if it does not."""
-    told, telling = os.pipe()
-    ourselves = os.getpid()
-    if death_signal:
-        kernel.load()
-    mask = wakeups.hold_back()
-    try:
+        All signals must be blocked meanwhile. OSError if there can be no further process.
+        """
+        told, telling = os.pipe()
         pid = os.fork()
         if pid == 0:
             number = errno.EINVAL
             try:
-                _become(ends, closed, own_session=own_session)
-                if death_signal:
-                    kernel.die_with_parent(death_signal)
-                    if os.getppid() != ourselves:
-                        os._exit(_CANNOT_RUN)
-                wakeups.as_before()
-                number = _execute(command, environment)
+                self._become()
+                self.wakeups.as_before()
+                number = _execute(self.command, self.environment)
             except OSError as error:
                 number = error.errno or number
             finally:
                 os.write(telling, str(number).encode())
                 os._exit(_CANNOT_RUN)
-    finally:
-        wakeups.let_in(mask)
         os.close(telling)
-    child = Child(pid)
-    with open(told, "rb", buffering=0) as pipe:
-        failure = pipe.read()
-    if failure:
-        os.waitpid(pid, 0)
-        child.close()
-        raise CannotRunError(command[0], int(failure))
-    return child
+        return pid, told
+
+    def _become(self) -> None:
+        if self.group is None:
+            os.setsid()
+        else:
+            os.setpgid(0, self.group)
+        if self.ends.terminal is not None:
+            import fcntl
+            import termios
+
+            fcntl.ioctl(self.ends.terminal, termios.TIOCSCTTY, 0)
+        for number, fd in enumerate(self.ends.standard):
+            if fd is not None:
+                os.dup2(fd, number)
+            elif number in self.closed:
+                os.close(number)
+
+
+def reserve_standard() -> frozenset[int]:
+    """Make sure that no pipe of ours becomes descriptor 0, 1 or 2; those that were closed."""
+    closed: set[int] = set()
+    while (fd := _nothing()) <= 2:
+        closed.add(fd)
+    os.close(fd)
+    return frozenset(closed)
+
+
+def _nothing() -> int:
+    """A descriptor that nobody wants anything of."""
+    try:
+        return os.open(os.devnull, os.O_RDWR)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+    reading, writing = os.pipe()  # in a bare root there is no /dev
+    os.close(writing)
+    return reading
+
+
+def environment_given() -> dict[str, str]:
+    """Our environment as it was given to us: without what CPython put there for itself."""
+    environment = dict(os.environ)
+    if environment.get("LC_CTYPE") in _COERCED and not _was_given(b"LC_CTYPE="):
+        del environment["LC_CTYPE"]
+    return environment
+
+
+def _was_given(entry: bytes) -> bool:
+    try:
+        with open("/proc/self/environ", "rb", buffering=0) as file:
+            given = file.read(1 << 22)
+    except OSError:
+        return True  # nothing tells
+    return not given or any(each.startswith(entry) for each in given.split(b"\0"))
+
+
+def marked(environment: Mapping[str, str]) -> dict[str, str]:
+    """With a mark by which what descends from the command is found again, should its keeper be lost."""
+    return {**environment, MARK: os.urandom(16).hex()}
 
 
 def become(command: Sequence[str]) -> Never:
     """Be the command from now on. CannotRunError if that is not possible."""
     restore_overwritten()
-    raise CannotRunError(command[0], _execute(command, os.environ))
-
-
-def _become(ends: Ends, closed: frozenset[int], *, own_session: bool) -> None:
-    if own_session:
-        os.setsid()
-    if ends.terminal is not None:
-        import fcntl
-        import termios
-
-        fcntl.ioctl(ends.terminal, termios.TIOCSCTTY, 0)
-    for number, fd in enumerate(ends.standard):
-        if fd is not None:
-            os.dup2(fd, number)
-        elif number in closed:
-            os.close(number)
+    raise CannotRunError(command[0], _execute(command, environment_given()))
 
 
 def _execute(command: Sequence[str], environment: Mapping[str, str]) -> int:

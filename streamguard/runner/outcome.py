@@ -5,7 +5,7 @@
 | the command's own, or its signal sent to ourselves | it ended by itself, or by a signal passed on |
 | 124 | a limit was reached |
 | 137 | a limit was reached or a signal passed on, and KILL was needed |
-| 125 | wrong usage, or a failure of ours |
+| 125 | wrong usage, or a failure of ours: output that could not be passed on is one |
 | 126, 127 | the command cannot be run; was not found |
 
 Imports the standard library; knows nothing of how it came about.
@@ -13,6 +13,7 @@ Imports the standard library; knows nothing of how it came about.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from streamguard.runner._signal import name_of, signal
@@ -57,16 +58,21 @@ class Fired:
 class Outcome:
     """All that is known at the end of one attempt."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self) -> None:
+        self.pid = 0  # 0: it did not come to be
+        self.is_dead = False
         self.status: int | None = None  # of the command, as `os.waitpid` gives it
+        self.why_not: str | None = None  # it could not be run
         self.fired: Fired | None = None
         self.passed_on: int | None = None  # the first signal that asked it to end
         self.is_interrupted = False  # by a second Ctrl-C
         self.signals: list[str] = []  # sent by us, in the order of their first use
         self.survivors: tuple[int, ...] = ()
+        self.is_unproven = False  # nobody is known to be left, and nothing proves it
         self.ending_took = 0.0
-        self.passed = 0
+        self.passed = 0  # bytes of its output
+        self.lost = 0  # of these: not passed on
+        self.failure: OSError | None = None  # why
         self.messages = 0
         self.result: str | None = None  # how its last turn ended, if it said so
         self.token: str | None = None
@@ -78,22 +84,29 @@ class Outcome:
     @property
     def is_ended_for_certain(self) -> bool:
         """Whether a session may go on in another process (D5)."""
-        return not self.survivors
+        return not self.survivors and not self.is_unproven
 
 
 def exit_code(outcome: Outcome, settings: Settings) -> int:
     """The exit code; a negative one is a signal that we are to die by ourselves."""
+    if outcome.status is None and outcome.is_dead and outcome.fired is None:
+        return OUR_FAILURE  # whoever knew it was killed
     own = os.waitstatus_to_exitcode(outcome.status or 0)
     shell = own if own >= 0 else _BY_SIGNAL - own
     if outcome.fired is not None:
         if outcome.fired.limit == "exit_grace":
             return 0 if outcome.result == "success" else 1
+        if outcome.was_killed and settings.group_only and not settings.foreground:
+            return -int(signal.SIGKILL)  # GNU's is in the group that it kills
         if settings.preserve_status:
             return shell
         return KILLED if outcome.was_killed else TIMED_OUT
     if outcome.was_killed:
         is_ctrl_c = outcome.is_interrupted or outcome.passed_on == signal.SIGINT
         return -int(signal.SIGINT) if is_ctrl_c else KILLED
+    if own == 0 and outcome.lost:
+        has_left = outcome.failure is not None and outcome.failure.errno == errno.EPIPE
+        return -int(signal.SIGPIPE) if has_left else OUR_FAILURE
     return own
 
 
@@ -112,14 +125,16 @@ def leave(code: int) -> Never:
 
 
 def say(line: str) -> None:
-    """One line on standard error, whatever that is by now."""
+    """One line on standard error, as long as there is nothing yet that it could hold up."""
     try:
         os.write(2, f"{line}\n".encode(errors="replace"))
     except OSError:
         pass
 
 
-def described(outcome: Outcome, settings: Settings, attempt: int, code: int) -> dict[str, Any]:
+def described(
+    outcome: Outcome, settings: Settings, attempt: int, code: int, unsaid: int = 0
+) -> dict[str, Any]:
     """The run's end as `--status-file` and `--errors json` give it."""
     fired = outcome.fired
     own = None if outcome.status is None else os.waitstatus_to_exitcode(outcome.status)
@@ -128,17 +143,20 @@ def described(outcome: Outcome, settings: Settings, attempt: int, code: int) -> 
         "limit": None if fired is None else fired.limit,
         "window": None if fired is None else fired.window,
         "elapsed": None if fired is None else round(fired.elapsed, 6),
-        "reason": None if fired is None else fired.reason,
+        "reason": outcome.why_not if fired is None else fired.reason,
         "exit_code": code if code >= 0 else _BY_SIGNAL - code,
         "command": settings.command[0],
-        "pid": outcome.pid,
+        "pid": outcome.pid or None,
         "command_exit": own,
         "signal": None if outcome.passed_on is None else name_of(outcome.passed_on),
         "signals_sent": outcome.signals,
         "survivors": list(outcome.survivors),
+        "unproven": outcome.is_unproven,
         "attempts": attempt,
         "messages": outcome.messages,
-        "bytes": outcome.passed,
+        "bytes": outcome.passed - outcome.lost,
+        "bytes_lost": outcome.lost,
+        "unsaid": unsaid,
         "in_flight": [] if verdict is None else list(verdict.in_flight),
         "result": outcome.result,
         "session_id": outcome.token,
@@ -149,27 +167,21 @@ def explain(outcome: Outcome, settings: Settings) -> str:
     """One line for the person who reads the log."""
     assert outcome.fired is not None
     sent = f"; sent {', '.join(outcome.signals)}" if outcome.signals else ""
-    left = ""
+    return f"{settings.program}: {outcome.fired.reason}{sent}{left_of(outcome)}"
+
+
+def left_of(outcome: Outcome) -> str:
+    """What is still there, or may be, as the end of a line."""
     if outcome.survivors:
-        left = f"; STILL ALIVE: {', '.join(map(str, outcome.survivors))}"
-    return f"{settings.program}: {outcome.fired.reason}{sent}{left}"
+        return f"; STILL ALIVE: {', '.join(map(str, outcome.survivors))}"
+    if outcome.is_unproven:
+        return "; it is NOT PROVEN that all of it has ended"
+    return ""
 
 
-def write_status(path: str, told: dict[str, Any]) -> None:
-    """Whole or not at all, where that is a file; /dev/fd/3 and pipes are written to.
-
-    A link leads to the file that is meant: /dev/stderr would be one no more if it were replaced.
-    """
-    import json
-
-    text = (json.dumps(told) + "\n").encode()
-    is_ours = os.path.abspath(path).startswith(("/dev/", "/proc/"))
-    path = path if is_ours else os.path.realpath(path)
-    if is_ours or (os.path.exists(path) and not os.path.isfile(path)):
-        with open(path, "ab", buffering=0) as file:
-            file.write(text)
-        return
-    beside = f"{path}.{os.getpid()}"
-    with open(beside, "wb") as file:
-        file.write(text)
-    os.replace(beside, path)
+def what_was_lost(outcome: Outcome) -> str | None:
+    """Of its output, for the person who reads the log; None if nothing was."""
+    if not outcome.lost:
+        return None
+    why = "" if outcome.failure is None else f": {outcome.failure.strerror}"
+    return f"{outcome.lost} bytes of its output could not be passed on{why}"

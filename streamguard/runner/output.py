@@ -13,14 +13,22 @@ import os
 import select
 import stat
 import sys
+import time
+
+from streamguard.runner import aside
+from streamguard.runner.wakeups import STOPPING
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from streamguard.runner.wakeups import Wakeups
 
 _PORTION = 1 << 16
-# Of a blocking descriptor, poll promises no more than this.
-_PAGE = 4096
 _LARGE = 1 << 20
 _PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _SPLICE_FLAGS = 1 | 2  # MOVE | NONBLOCK
 _MOVES = 64
+_LONGEST_POLL = 1e9
 
 IN = select.POLLIN
 OUT = select.POLLOUT
@@ -34,7 +42,8 @@ class Output:
         os.set_blocking(source, False)
         self.source: int | None = source
         self.read_along = read_along
-        self.passed = 0
+        self.passed = 0  # taken from the command
+        self.lost = 0  # of these, and of what was left in its pipe: not passed on
         self.failure: OSError | None = None
         self._sink = sink
         self._poll = poll
@@ -88,8 +97,9 @@ class Output:
             os.close(self.source)
             self.source = None
 
-    def finish(self) -> None:
-        """Let go of our own end, too; what is pending is lost."""
+    def finish(self, owed: int | None = None) -> None:
+        """Let go of our own end, too. Of `owed` bytes (default: all that came) the rest is lost."""
+        self._lose(owed)
         self.close()
         if self._sink.is_open:
             self._unregister(self._sink.fd)
@@ -115,10 +125,7 @@ class Output:
         if len(chunk) == self._portion:
             self._grow()
         self._pending = chunk
-        if self._sink.at_once is None:
-            self._flush()
-        else:
-            self._wait_for_reader()
+        self._flush()
         return chunk
 
     def has_more(self) -> bool:
@@ -143,7 +150,8 @@ class Output:
             self._wait_for_reader()
             return 0
         except OSError as error:
-            if error.errno == errno.EPIPE:
+            if error.errno in (errno.EPIPE, errno.ENOSPC, errno.EFBIG):
+                self.failure = error
                 self._reader_is_gone()
             elif error.errno == errno.EIO:
                 self.close()
@@ -160,17 +168,14 @@ class Output:
     def _flush(self) -> None:
         while self._pending:
             try:
-                count = os.write(self._sink.fd, self._pending[: self._sink.at_once])
+                count = os.write(self._sink.fd, self._pending)
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno != errno.EPIPE:
-                    self.failure = error  # a full disk, for one
+                self.failure = error  # a full disk, for one
                 self._reader_is_gone()
                 return
             self._pending = self._pending[count:]
-            if self._sink.at_once is not None:
-                break  # before more is written, poll must say so
         if self._pending:
             self._wait_for_reader()
         elif self._is_blocked:
@@ -186,8 +191,19 @@ class Output:
             if self.source is not None:
                 self._unregister(self.source)
 
-    def _reader_is_gone(self) -> None:
+    def _lose(self, owed: int | None = None) -> None:
+        """Count what will not be passed on."""
+        left = self.left()
+        if owed is not None:  # what comes later is of those who outlive the command
+            left = max(0, min(left, owed - self.passed))
+        self.passed += left
+        self.lost += len(self._pending) + left
         self._pending = b""
+
+    def _reader_is_gone(self) -> None:
+        if self._sink.pump is not None and self._sink.pump.failure is not None:
+            self.failure = self._sink.pump.failure
+        self._lose()
         self._is_blocked = False
         self._unregister(self._sink.fd)
         self._sink.is_open = False
@@ -214,17 +230,38 @@ class Output:
 
 
 class Sink:
-    """Our standard output, opened anew where that gives a description that cannot block.
+    """Our standard output, written to without ever waiting.
 
-    To set O_NONBLOCK on the one we were given would set it for everybody who shares it.
+    To set O_NONBLOCK on the description that we were given would set it for everybody who shares it.
+    So it is opened anew where that gives another; what cannot be (a file whose disk may stand still,
+    a socket, another user's terminal) is written to by a process of ours, through a pipe.
     """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.at_once: int | None = None
         self.is_open = False
+        self.pump: Pump | None = None
         self._given = fd
         self._is_known = False
+
+    def open(self) -> None:
+        """Be ready to be written to; once, for all attempts."""
+        if self._is_known:
+            return
+        self.is_open = self._is_known = True
+        kind = os.fstat(self._given).st_mode
+        if stat.S_ISCHR(kind) and not os.isatty(self._given):
+            return  # these never make anybody wait
+        if stat.S_ISFIFO(kind) or stat.S_ISCHR(kind):
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+            try:
+                self.fd = os.open(f"/proc/self/fd/{self._given}", flags)
+            except OSError:
+                pass  # another user's terminal, no /proc
+            else:
+                return
+        self.pump = Pump(self._given)
+        self.fd = self.pump.fd
 
     def close(self) -> None:
         """As the command closed its output: our reader must see the end."""
@@ -233,18 +270,79 @@ class Sink:
             if self.fd != self._given:
                 os.close(self.fd)
             os.close(self._given)
-            os.open(os.devnull, os.O_RDWR)  # no pipe of ours may become descriptor 1
+            _reserve()  # no pipe of ours may become descriptor 1
 
-    def open(self) -> None:
-        """Be ready to be written to; once, for all attempts."""
-        if self._is_known:
+    def finish(self, until: float, wakeups: Wakeups) -> None:
+        """Wait for who writes on our behalf, unless we are told to stop."""
+        if self.pump is None:
             return
-        self.is_open = self._is_known = True
-        kind = os.fstat(self._given).st_mode
-        if stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(self._given)):
-            return  # these never make anybody wait
-        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
-        try:
-            self.fd = os.open(f"/proc/self/fd/{self._given}", flags)
-        except OSError:
-            self.at_once = _PAGE  # a socket, another user's terminal, no /proc
+        self.close()
+        poll = select.poll()
+        poll.register(self.pump.over, IN)
+        poll.register(wakeups.fd, IN)
+        while (left := until - time.monotonic()) > 0:
+            ready = {fd for fd, _ in poll.poll(min(left * 1e3, _LONGEST_POLL))}
+            is_told = wakeups.fd in ready and STOPPING.intersection(wakeups.read())
+            if is_told or self.pump.over in ready:
+                break
+        self.pump.close()
+
+
+class Pump:
+    """A process that writes to a descriptor what comes through a pipe, and shows how far it came."""
+
+    def __init__(self, target: int) -> None:
+        import mmap
+
+        self._shown = mmap.mmap(-1, 16)
+        reading, self.fd = os.pipe()
+        self.over, holding = os.pipe()  # ends when it has ended
+        self._pid = aside.fork(lambda: self._work(reading, target), (reading, target, holding))
+        os.close(reading)
+        os.close(holding)
+        os.set_blocking(self.fd, False)
+
+    @property
+    def written(self) -> int:
+        """How many bytes it has written."""
+        return int.from_bytes(self._shown[:8], "little")
+
+    @property
+    def failure(self) -> OSError | None:
+        """What kept it from writing on."""
+        number = int.from_bytes(self._shown[8:], "little")
+        return OSError(number, os.strerror(number)) if number else None
+
+    def close(self) -> None:
+        """It has had its time."""
+        aside.dismiss(self._pid, 0.0)
+        os.close(self.over)
+
+    def _work(self, source: int, target: int) -> None:
+        count = 0
+        while chunk := os.read(source, _LARGE):
+            while chunk:
+                try:
+                    written = os.write(target, chunk)
+                except BlockingIOError:  # a description that somebody else has set so
+                    _room(target)
+                    continue
+                except OSError as error:
+                    self._shown[8:] = (error.errno or errno.EIO).to_bytes(8, "little")
+                    return
+                chunk = chunk[written:]
+                count += written
+                self._shown[:8] = count.to_bytes(8, "little")
+
+
+def _room(fd: int) -> None:
+    room = select.poll()
+    room.register(fd, OUT)
+    room.poll()
+
+
+def _reserve() -> None:
+    try:
+        os.open(os.devnull, os.O_RDWR)
+    except OSError:
+        os.pipe()  # in a bare root there is no /dev

@@ -10,39 +10,47 @@ import os
 import select
 import time
 
-from streamguard.runner import kernel
+from streamguard.runner import kernel, status
 from streamguard.runner.attempt import Attempt
 from streamguard.runner.child import CannotRunError, become, reserve_standard
 from streamguard.runner.outcome import (
     OUR_FAILURE,
+    Fired,
+    Outcome,
     described,
     exit_code,
     explain,
     leave,
-    say,
-    write_status,
+    left_of,
+    what_was_lost,
 )
 from streamguard.runner.output import Sink
 from streamguard.runner.stdin import Stdin
 from streamguard.runner.wakeups import STOPPING, Wakeups
+from streamguard.runner.words import Words
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Never
+    from typing import Any, Never
 
     from streamguard.published import Published
-    from streamguard.runner.child import Child
     from streamguard.runner.evidence import Evidence
     from streamguard.runner.judge import Judge
-    from streamguard.runner.outcome import Outcome
-    from streamguard.runner.sentinel import Sentinel
     from streamguard.runner.settings import Settings
     from streamguard.runner.terminal import Terminal
 
 # After these another attempt can come to something; `total` and `exit_grace` are the end.
 _RETRIED = ("idle", "first", "first_json", "tools", "turn", "liveness")
+# What the end of a run may take beside the command's: our reader, what is said, and what is written.
+_READER = 5.0
+_EVIDENCE = 5.0
+_WORDS = 2.0
+_STATUS = 2.0
+# What can be part of a command line and of no trick: what agents call their sessions.
+_OF_A_TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-")
+_LONGEST_TOKEN = 256
 
 
 class Run:
@@ -57,10 +65,11 @@ class Run:
         self.stdin = Stdin(replays=settings.retries > 0, closed=0 in self.closed)
         self.adopts_orphans = not settings.group_only and _adopt_orphans()
         self.attempt = 0
+        self._given = 0
         self.is_resumed = False
         self.evidence: Evidence | None = None
+        self.words = Words()
         self._terminal: Terminal | None = None
-        self._sentinel: Sentinel | None = None
         self._published: Published | None = None
         if not settings.group_only and any(map(os.isatty, (0, 1, 2))):
             from streamguard.runner.terminal import Terminal
@@ -70,9 +79,14 @@ class Run:
     def go(self) -> int:
         """The exit code of all attempts together; negative: the signal to die by."""
         command: Sequence[str] = self.settings.command
+        for warning in self.settings.warnings:
+            self.complain(f"warning: {warning}")
         while True:
             self.attempt += 1
-            outcome = self._attempt(command)
+            try:
+                outcome = self._attempt(command)
+            except CannotRunError as error:
+                return self._could_not_run(error)
             if (again := self._next(outcome)) is None:
                 break
             self.is_resumed = again is not self.settings.command
@@ -81,7 +95,29 @@ class Run:
             if number is not None:
                 outcome.passed_on = number
                 return self._finish(outcome, -number)
+        self._drain(outcome)
         return self._finish(outcome, exit_code(outcome, self.settings))
+
+    def _could_not_run(self, error: CannotRunError) -> int:
+        outcome = Outcome()
+        outcome.why_not = str(error)
+        return self._finish(outcome, error.code)
+
+    def _drain(self, outcome: Outcome) -> None:
+        """Let who writes on our behalf come to its end."""
+        if self.sink.pump is None:
+            return
+        began = outcome.fired is not None or outcome.signals
+        until = time.monotonic() + (_READER if began else self._time_left())
+        self.sink.finish(until, self.wakeups)
+        if (missing := self._given - self.sink.pump.written) <= 0:
+            return
+        outcome.lost += missing
+        outcome.failure = self.sink.pump.failure
+        if outcome.failure is None and not began and self._time_left() <= 0:
+            elapsed = time.monotonic() - self.began
+            reason = f"the output of {self.settings.command[0]!r} was not taken in {elapsed:.3g} s"
+            outcome.fired = Fired("total", self.settings.total, elapsed, reason)
 
     # -- what an attempt needs -----------------------------------------------------------
 
@@ -137,42 +173,20 @@ class Run:
         if self._terminal is not None:
             self._terminal.resume()
 
-    def guard(self, child: Child, mark: str) -> None:
-        """Have the tree end also if we are killed."""
-        from streamguard.runner.sentinel import Sentinel
+    def has_sent(self, name: str) -> None:
+        """A signal was sent to the command, or to something of it."""
+        if name not in ("CONT", "STOP"):  # what it takes to be heard, and to hold a storm
+            command = self.settings.command[0]
+            self.chat(f"sending signal {name} to command {command!r}")
 
-        settings = self.settings
-        try:
-            self._sentinel = Sentinel(
-                child,
-                mark=mark,
-                leads_session=not settings.foreground,
-                grace=settings.kill_after or 0.0,
-            )
-        except OSError as error:  # no more processes, or descriptors
-            self.chat(f"nobody ends the command's tree if we are killed: {error.strerror}")
-
-    def spare_sentinel(self) -> None:
-        """It is no part of any tree."""
-        if self._sentinel is not None:
-            self._sentinel.spare()
-
-    def has_reaped(self, pid: int) -> None:
-        """Somebody ended the sentinel, or an orphan has ended."""
-        if self._sentinel is not None and self._sentinel.pid == pid:
-            self._sentinel.close()
-            self._sentinel = None
-
-    def dismiss_sentinel(self) -> None:
-        """Nothing is left that it could end."""
-        if self._sentinel is not None:
-            self._sentinel.dismiss()
-            self._sentinel = None
+    def complain(self, text: str) -> None:
+        """What everybody should know."""
+        self.words.say(f"{self.settings.program}: {text}")
 
     def chat(self, text: str) -> None:
         """What only a person wants to know who asked for it."""
         if self.settings.verbose:
-            say(f"{self.settings.program}: {text}")
+            self.complain(text)
 
     def publish(self, judge: Judge, outcome: Outcome, *, is_stopping: bool, now: float) -> None:
         """Tell others on this machine how it goes."""
@@ -209,11 +223,10 @@ class Run:
             from streamguard.runner.evidence import Evidence
 
             name = self.settings.command[0].rpartition("/")[2]
-            self.evidence = Evidence(self.settings.record, name, self._complain)
-        return Attempt(self, command).go()
-
-    def _complain(self, text: str) -> None:
-        say(f"{self.settings.program}: {text}")
+            self.evidence = Evidence(self.settings.record, name, self.complain)
+        outcome = Attempt(self, command).go()
+        self._given += outcome.passed - outcome.lost
+        return outcome
 
     def _retries_left(self) -> int:
         return self.settings.retries + 1 - self.attempt
@@ -230,10 +243,11 @@ class Run:
         if why is None and self._time_left() <= self._delay():
             why = "total leaves no time for it"
         if why is not None:
-            say(f"{settings.program}: not tried again: {why}")
+            self.complain(f"not tried again: {why}")
             return None
         delay = self._delay()
-        say(f"{explain(outcome, settings)}; {_trying(self.attempt, settings.retries, delay)}")
+        trying = _trying(self.attempt, settings.retries, delay)
+        self.words.say(f"{explain(outcome, settings)}; {trying}")
         if self.evidence is not None and fired.verdict is not None:
             self.evidence.verdict(fired.verdict, outcome, "retry")
             self.evidence.again(self.attempt, delay, fired.limit, time.monotonic())
@@ -243,7 +257,7 @@ class Run:
         """What to run now, and why that cannot be."""
         settings = self.settings
         if not outcome.is_ended_for_certain:
-            return (), "something of it is still alive"
+            return (), left_of(outcome).removeprefix("; ")
         if settings.resume_command is not None and outcome.token is not None:
             again = _resuming(settings.resume_command, outcome.token)
             return again, None if again else "its session id cannot be part of a command line"
@@ -276,31 +290,44 @@ class Run:
         return None
 
     def _finish(self, outcome: Outcome, code: int) -> int:
+        """All is decided: say so, and keep nobody waiting for who does not listen."""
         settings = self.settings
         if self._terminal is not None:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
         if self.evidence is not None:
             self._close_evidence(self.evidence, outcome, is_success=code == 0)
         told = described(outcome, settings, self.attempt, code)
-        if outcome.fired is not None and not settings.group_only:
+        self._speak(outcome, told)
+        told["unsaid"] = self.words.finish(_WORDS)
+        if settings.status_file is not None:
+            why = status.write(settings.status_file, told, _STATUS)
+            if why is not None:
+                self.complain(f"--status-file {settings.status_file!r}: {why}")
+                self.words.finish(_WORDS)
+        return code
+
+    def _speak(self, outcome: Outcome, told: dict[str, Any]) -> None:
+        settings = self.settings
+        if outcome.why_not is not None:
+            self.complain(outcome.why_not)
+        elif outcome.fired is not None and not settings.group_only:
             if settings.errors_as_json:
                 import json
 
-                say(json.dumps({"error": "timeout", **told}))
+                self.words.say(json.dumps({"error": "timeout", **told}))
             else:
-                say(explain(outcome, settings))
-        elif outcome.survivors:
-            say(f"{settings.program}: still alive: {', '.join(map(str, outcome.survivors))}")
-        if settings.status_file is not None:
-            try:
-                write_status(settings.status_file, told)
-            except OSError as error:
-                say(f"{settings.program}: --status-file {settings.status_file}: {error.strerror}")
-        return code
+                self.words.say(explain(outcome, settings))
+        elif left := left_of(outcome):
+            self.complain(left.removeprefix("; "))
+        if (lost := what_was_lost(outcome)) is not None:
+            self.complain(lost)
+        if outcome.pid and outcome.is_dead and outcome.status is None:
+            self.complain("how the command ended is not known: its keeper was killed")
 
     def close(self) -> None:
         """Leave nothing behind that is for the time of a run only."""
         self.terminal_as_before()
+        self.words.close()
         if self._published is not None:
             self._published.remove()
 
@@ -318,21 +345,27 @@ class Run:
 def supervise(settings: Settings) -> Never:
     """Run the command of `settings`, and end as it ended, or as its limits say."""
     run: Run | None = None
+    words = Words()
     try:
         if settings.is_off:
             become(settings.command)
         run = Run(settings)
+        words = run.words
         code = run.go()
     except CannotRunError as error:
-        say(f"{settings.program}: {error}")
+        words.say(f"{settings.program}: {error}")
         code = error.code
+    except OSError as error:  # no more processes or descriptors, for one
+        words.say(f"{settings.program}: the system does not allow it: {error.strerror}")
+        code = OUR_FAILURE
     except BaseException as error:  # noqa: BLE001 - a code of its own, whatever it is
         import traceback
 
-        say("".join(traceback.format_exception(error)).rstrip())
-        code = OUR_FAILURE  # the kernel and the sentinel end what runs
+        words.say("".join(traceback.format_exception(error)).rstrip())
+        code = OUR_FAILURE
+    words.finish(_WORDS)
     if run is not None:
-        run.close()
+        run.close()  # what still runs is ended by its keeper
     leave(code)
 
 
@@ -351,7 +384,7 @@ def _resuming(template: str, token: str) -> list[str]:
     """The words of `--resume-cmd`, the session's id in place; none if that is no word to give."""
     import shlex
 
-    if token.startswith("-") or not token.isprintable():
+    if token.startswith("-") or len(token) > _LONGEST_TOKEN or not _OF_A_TOKEN.issuperset(token):
         return []
     return [word.replace("{session_id}", token) for word in shlex.split(template)]
 

@@ -15,6 +15,7 @@ class Settings:
     """The values of one run; seconds, and None is off."""
 
     command: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what is doubtful about all this
     program: str = "streamguard run"  # whose messages these are
 
     idle: float | None = None

@@ -65,7 +65,7 @@ class Terminal:
 
             self._passes_keys_on = True
             try:
-                tty.setraw(0, termios.TCSADRAIN)
+                tty.setraw(0, termios.TCSANOW)
             except termios.error:
                 pass
 
@@ -87,7 +87,7 @@ class Terminal:
         # Also from the background, where that would stop us.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         try:
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
+            termios.tcsetattr(self._fd, termios.TCSANOW, self._before)
         except termios.error:
             pass  # it has been hung up
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

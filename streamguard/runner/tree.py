@@ -1,96 +1,101 @@
-"""Everything that the command ever started: found, asked to end, ended (D4).
+"""Everything that the command ever started, as its keeper sees it.
 
-Loaded when it is needed. On Linux we are a subreaper, so whoever lost its parent is our child:
-what belongs to the tree is then known without doubt. Uses `process`; knows nothing of output.
+Whoever loses its parent below the keeper becomes the keeper's own child (Linux). So all of the tree
+descends from the keeper, whatever it did to its group, session and environment; and when the keeper
+has no child left, nobody is left: the kernel says so, no table of processes is needed.
+
+Loaded when an end begins, with the package's `process`. Knows nothing of time and of output.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from streamguard.process import blocking, identity, procfs
-from streamguard.process.identity import PidfdHandle
-from streamguard.process.members import Facts, Members
-from streamguard.process.table import read_table, spared
-from streamguard.runner._signal import name_of, signal
+from streamguard.process import identity
+from streamguard.process.members import Members
+from streamguard.process.table import spared
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Self
+
     from streamguard.process.identity import Handle
+    from streamguard.process.members import Facts
     from streamguard.process.procfs import Stat
     from streamguard.process.table import Table
-    from streamguard.process.termination import Termination
-    from streamguard.runner.child import Child
 
-# How long killing may take: a storm of forks needs some rounds.
-_KILLING = 5.0
+# What `pid_max` can be at most.
+_LARGEST_PID: Final = 1 << 22
 
 
 class Household(Members):
-    """A tree whose orphans are ours."""
+    """The tree of the root, with all that fell to `adopter` when it lost its parent.
 
-    adopts = False
+    `has_children` reaps who is dead and says whether we have a child left, if the adopter is us.
+    """
+
+    def __init__(self, pid: int, root: Handle | None) -> None:
+        super().__init__(pid, root)
+        self._adopter: int | None = None
+        self._has_children: Callable[[], bool] | None = None
+
+    @classmethod
+    def of_keeper(
+        cls,
+        facts: Facts,
+        root: Handle | None,
+        adopter: int | None,
+        has_children: Callable[[], bool],
+    ) -> Self:
+        """The household of the keeper that this process is."""
+        household = cls.from_facts(facts, root)
+        household._adopter = adopter
+        household._has_children = has_children if adopter == os.getpid() else None
+        return household
+
+    def is_gone(self) -> bool | None:
+        """Whether the keeper has no child left."""
+        return None if self._has_children is None else not self._has_children()
+
+    def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
+        """Find who has joined; where the system shows nothing, by asking for our own children."""
+        super().update(table, greet)
+        if table.is_complete or self.is_gone() is not False:
+            return
+        for pid in _own_children():
+            if pid not in self._living:
+                handle = identity.open_handle(pid)
+                self._living[pid], self._parents[pid] = handle, os.getpid()
+                if greet is not None:
+                    greet(handle)
 
     def _found(self, table: Table, mark: str | None, *, has_group: bool) -> set[int]:
         found = super()._found(table, mark, has_group=has_group)
-        if self.adopts:
-            orphans = [pid for pid, stat in table.stats.items() if self._is_ours(stat)]
-            found |= table.with_descendants(orphans)
-        return found
+        fallen = [pid for pid, stat in table.stats.items() if self._fell_to_us(stat)]
+        return found | table.with_descendants(fallen)
 
     def _has_child(self, stat: Stat) -> bool:
-        return super()._has_child(stat) or (self.adopts and self._is_ours(stat))
+        return self._fell_to_us(stat) or super()._has_child(stat)
 
-    def _is_ours(self, stat: Stat) -> bool:
-        return stat.parent == os.getpid() and stat.pid not in spared
-
-
-class Tree:
-    """The tree of one child."""
-
-    def __init__(
-        self, child: Child, *, mark: str, leads_session: bool, adopts_orphans: bool
-    ) -> None:
-        root = _handle_of(child)
-        stat = procfs.read_stat(child.pid)
-        started = 0.0 if stat is None or child.is_dead else stat.started
-        session = child.pid if leads_session else None
-        self.members = Household.from_facts(Facts(child.pid, started, session, mark), root)
-        self.members.adopts = adopts_orphans
-        self._asked: set[Handle] = set()
-
-    def living(self) -> tuple[Handle, ...]:
-        """Who is not dead, as two looks in a row show it: one can miss a newborn."""
-        for _ in range(2):
-            try:
-                self.members.update(read_table())
-            except OSError:
-                pass  # no descriptor left: who was known stays known
-            if living := self.members.living:
-                return living
-        return ()
-
-    def ask(self, number: int) -> list[str]:
-        """Send all a signal, and after the first time those who have nobody else to do it."""
-        living = self.living()
-        sent: list[str] = []
-        for handle in self.members.orphans if self._asked else living:
-            if handle not in self._asked:
-                self._asked.add(handle)
-                # A stopped process would not see it.
-                sent += [name_of(each) for each in (number, signal.SIGCONT) if handle.send(each)]
-        return list(dict.fromkeys(sent))
-
-    def kill(self) -> Termination:
-        """Kill all, until none is left or it has taken too long."""
-        return blocking.end(self.members, 0, _KILLING)
-
-    def close(self) -> None:
-        """Let go of what is held."""
-        self.members.close()
+    def _fell_to_us(self, stat: Stat) -> bool:
+        return stat.parent == self._adopter and stat.pid not in spared
 
 
-def _handle_of(child: Child) -> Handle | None:
-    if child.pidfd is not None:
-        return PidfdHandle(child.pid, os.dup(child.pidfd))
-    return None if child.is_dead else identity.open_handle(child.pid)
+def _own_children() -> Iterator[int]:
+    """The pids of our living children, asked for one by one, as far as pids were given out."""
+    newest = os.fork()
+    if newest == 0:
+        os._exit(0)
+    os.waitpid(newest, 0)
+    us = os.getpid()
+    pids = (
+        range(us + 1, newest) if us < newest else (*range(us + 1, _LARGEST_PID), *range(2, newest))
+    )
+    for pid in pids:
+        try:
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            continue
+        if ended is None:
+            yield pid

@@ -1,0 +1,263 @@
+"""The front's end of its keeper: what is ordered, what was reported, and another keeper if one is lost.
+
+Nothing here waits, but for the command's pid at the start. Knows the keeper's lines (keeper.py); nothing
+of limits and output.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from streamguard.runner import aside, keeper
+from streamguard.runner._signal import signal
+from streamguard.runner.child import CannotRunError
+from streamguard.runner.keeper import Known
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    import select
+    from collections.abc import Callable
+
+    from streamguard.runner.child import Start
+    from streamguard.runner.keeper import Plan
+    from streamguard.runner.outcome import Outcome
+    from streamguard.runner.wakeups import Wakeups
+
+_NEVER = float("inf")
+# What a keeper may take, beside the grace, to end a tree and say so: its own budget, and some more
+# on a machine that is busy.
+_ENDING = 12.0
+# It was told to go, and has nothing left to do.
+_LEAVING = 2.0
+# Who kills one keeper after the other will not be stopped by a further one.
+_MOST_KEEPERS = 3
+
+
+class Link:
+    """To the keeper of one command; what it reports is noted in `outcome`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        start: Start,
+        outcome: Outcome,
+        poll: select.poll,
+        *,
+        adopts_orphans: bool,
+        sent: Callable[[str], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._command = start.command[0]
+        self._wakeups: Wakeups = start.wakeups
+        self._outcome = outcome
+        self._poll = poll
+        self._adopts_orphans = adopts_orphans
+        self._sent = sent
+        self._lost = lost
+        self._started = 0.0
+        self._said = b""
+        self._order = ""  # what a further keeper would have to be told
+        self._kill_at = _NEVER
+        self._end_by = _NEVER
+        self._keepers = 0
+        self.pid: int | None = None  # of the keeper; None: there is none any more
+        self.fd = -1
+        self.began: float | None = None  # when an end was asked for
+        self.has_ended = False  # what was to be ended is, as far as that was possible
+        self._fork(start)
+        while not outcome.pid:  # at once: it is said before the command is executed
+            self._read()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anybody or anything has asked for an end."""
+        return self.began is not None
+
+    def due(self) -> float:
+        """When `pursue` has something to do; inf if never."""
+        return self._end_by
+
+    # -- orders ----------------------------------------------------------------------------
+
+    def ask_command(self, number: int, now: float) -> None:
+        """Send the command, and its group if it has one, a signal that asks for an end."""
+        self._ask("ask", number, now)
+
+    def ask_tree(self, number: int, now: float) -> None:
+        """Send everything that the command ever started a signal; in GNU's way, its group."""
+        self._ask("end", number, now)
+
+    def hurry(self, now: float) -> None:
+        """The grace is over: kill."""
+        self._begin(now)
+        self._expect(now)
+        self._order = "kill"
+        self._tell("kill")
+
+    def pass_on(self, number: int) -> None:
+        """Send the command, and its group, a signal that does not ask for an end."""
+        self._tell(f"pass {number}")
+
+    def deliver(self, number: int) -> None:
+        """Send the command, and its group, a signal; nothing is said or noted of it."""
+        self._tell(f"send {number}")
+
+    def pursue(self, now: float) -> None:
+        """Do what is due: who does not answer any more is replaced."""
+        if now >= self._end_by and not self.has_ended and self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+            self._replace("does not answer")
+
+    def close(self) -> None:
+        """Let the keeper go, and wait until it has."""
+        if self.pid is not None:
+            self._tell("bye")
+        self._let_go()
+
+    def _ask(self, order: str, number: int, now: float) -> None:
+        self._begin(now)
+        if self._kill_at == _NEVER:
+            self._expect(now + self._plan.grace)
+        self._order = f"{order} {number}"
+        self._tell(f"{self._order} {self._plan.grace}")
+
+    def _begin(self, now: float) -> None:
+        if self.began is None:
+            self.began = now
+
+    def _expect(self, kill_at: float) -> None:
+        self._kill_at = min(self._kill_at, kill_at)
+        if self._plan.mark is not None:
+            self._end_by = self._kill_at + _ENDING
+
+    def _tell(self, order: str) -> None:
+        if self.pid is None:
+            return
+        try:
+            os.write(self._orders, f"{order}\n".encode())
+        except BlockingIOError:
+            pass  # it is stopped: `pursue` will notice
+        except OSError:
+            pass  # it is gone: its reports end, and that is where it is noticed
+
+    # -- reports ---------------------------------------------------------------------------
+
+    def handle(self) -> None:
+        """There is something to read."""
+        self._read()
+
+    def command_was_reaped(self, status: int) -> None:
+        """The command fell to us, and has ended."""
+        if self._outcome.status is None:
+            self._outcome.status = status
+            self._outcome.is_dead = True
+
+    def _read(self) -> None:
+        try:
+            said = os.read(self.fd, 4096)
+        except BlockingIOError:
+            return
+        if not said:
+            self._replace("was killed")
+            return
+        *lines, self._said = (self._said + said).split(b"\n")
+        for line in lines:
+            self._note(line.decode().split())
+
+    def _note(self, words: list[str]) -> None:
+        outcome = self._outcome
+        match words:
+            case ["pid", pid, started]:
+                outcome.pid, self._started = int(pid), float(started)
+            case ["failed", number]:
+                self.close()
+                raise CannotRunError(self._command, int(number))
+            case ["died", status]:
+                if status != "?":
+                    outcome.status = int(status)
+                outcome.is_dead = True
+            case ["sent", name]:
+                self._sent(name)
+                if name not in outcome.signals:
+                    outcome.signals.append(name)
+            case ["ended", cause, *left]:
+                outcome.survivors = tuple(map(int, left))
+                outcome.is_unproven = cause == "unproven"
+                self.has_ended = True
+                self._end_by = _NEVER
+            case _:
+                raise AssertionError(words)
+
+    # -- keepers ---------------------------------------------------------------------------
+
+    def _fork(self, command: Start | Known) -> None:
+        theirs, self._orders = os.pipe()
+        try:
+            self.fd, reports = os.pipe()
+        except OSError:
+            os.close(theirs)
+            os.close(self._orders)
+            raise
+        try:
+            self.pid = keeper.fork(self._plan, command, theirs, reports)
+        except OSError:
+            os.close(self._orders)
+            os.close(self.fd)
+            raise
+        finally:
+            os.close(theirs)
+            os.close(reports)
+        self._keepers += 1
+        os.set_blocking(self._orders, False)
+        self._poll.register(self.fd, 1)
+
+    def _replace(self, why: str) -> None:
+        """The keeper is lost: another goes on, if there is anything left to do."""
+        gone = self.pid
+        self._let_go()
+        if not self._outcome.pid:
+            raise ChildProcessError(f"its keeper, process {gone}, was killed as it started")
+        if self._outcome.is_dead and (self.has_ended or not self.has_begun):
+            return
+        try:
+            if self._keepers >= _MOST_KEEPERS:
+                raise ChildProcessError
+            self._fork(
+                Known(
+                    self._outcome.pid,
+                    self._started,
+                    falls_to_front=self._adopts_orphans,
+                    spared=aside.running,
+                )
+            )
+        except OSError:
+            self._give_up()
+            self._lost(f"the keeper (process {gone}) {why}, and nobody can take its place")
+            return
+        self._lost(f"the keeper (process {gone}) {why}; process {self.pid} takes its place")
+        if self._order:
+            now = time.monotonic()
+            self._end_by = max(self._kill_at, now) + _ENDING if self._end_by != _NEVER else _NEVER
+            left = max(self._kill_at - now, 0.0)
+            self._tell(self._order if self._order == "kill" else f"{self._order} {left}")
+
+    def _give_up(self) -> None:
+        """Nothing more can be done, and nothing more can be known."""
+        outcome = self._outcome
+        self.began = self.began or time.monotonic()
+        self.has_ended = outcome.is_unproven = True
+        self._end_by = _NEVER
+        if not outcome.is_dead:
+            outcome.survivors = (outcome.pid,)
+
+    def _let_go(self) -> None:
+        if self.pid is None:
+            return
+        self._poll.unregister(self.fd)
+        os.close(self._orders)
+        pid, self.pid = self.pid, None
+        aside.dismiss(pid, _LEAVING)
+        os.close(self.fd)

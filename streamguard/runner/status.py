@@ -1,0 +1,103 @@
+"""`--status-file`: how a run ended, as one JSON object, whole or not at all.
+
+Written by a process of its own, for a moment at most: a pipe that nobody reads, or a disk that stands
+still, keeps nobody. It is readable by us alone, for a session's id is in it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+
+from streamguard.runner import aside
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOBODY = "nobody reads it"
+_THERE = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def write(path: str, told: dict[str, Any], bound: float) -> str | None:
+    """What is wrong, if it could not be written within `bound` seconds."""
+    import json
+
+    text = (json.dumps(told) + "\n").encode()
+    reading, writing = os.pipe()
+
+    def work() -> None:
+        try:
+            _write(path, text)
+            os.write(writing, b".")
+        except OSError as error:
+            os.write(
+                writing, (_NOBODY if error.errno == errno.ENXIO else str(error.strerror)).encode()
+            )
+
+    try:
+        pid = aside.fork(work, None)  # one of our descriptors may be what `path` names
+    except OSError as error:
+        return error.strerror
+    finally:
+        os.close(writing)
+    try:
+        aside.dismiss(pid, bound)
+        poll = select.poll()
+        poll.register(reading, select.POLLIN)
+        said = os.read(reading, 4096) if poll.poll(0) else b""
+        return None if said == b"." else said.decode() or f"it was not written in {bound:g} s"
+    finally:
+        os.close(reading)
+
+
+def _write(path: str, text: bytes) -> None:
+    if os.path.abspath(path).startswith(("/dev/", "/proc/")):
+        _append(path, text)
+        return
+    path = _meant(path)
+    try:
+        is_file = stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        is_file = True
+    if is_file:
+        _replace(path, text)
+    else:
+        _append(path, text)
+
+
+def _meant(path: str) -> str:
+    """Where a link leads that we, or root, have made: to replace the link is not what was asked."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return path
+    if stat.S_ISLNK(found.st_mode):
+        if found.st_uid not in (0, os.geteuid()):
+            raise OSError(errno.EPERM, "it is a link that another user has made")
+        return os.path.realpath(path)
+    return path
+
+
+def _append(path: str, text: bytes) -> None:
+    fd = os.open(path, _THERE)
+    os.set_blocking(fd, True)  # a pipe has a reader, or there would have been an error
+    while text:
+        text = text[os.write(fd, text) :]
+
+
+def _replace(path: str, text: bytes) -> None:
+    beside = f"{path}.{os.urandom(6).hex()}"
+    fd = os.open(beside, _NEW, 0o600)
+    try:
+        while text:
+            text = text[os.write(fd, text) :]
+        os.close(fd)
+        os.replace(beside, path)
+    except OSError:
+        os.unlink(beside)
+        raise

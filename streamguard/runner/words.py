@@ -1,0 +1,110 @@
+"""What we say on standard error, said by a process of its own.
+
+Nobody may read it, its disk may stand still, its terminal may be stopped by Ctrl-S: none of that may
+hold up a verdict. So words go into a pipe that does not block, and are written by whom nobody waits
+for, but for a moment at the very end. What could not be said is counted. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from streamguard.runner import aside
+
+# A frame is written whole or not at all: more than that may be split.
+_MOST = select.PIPE_BUF
+_WAITING = 1 << 20
+
+
+class Words:
+    """Standard error, as far as it is ours."""
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+        self._waiting = bytearray()
+        self._given = 0
+        self._heard = 0
+        self._lost = 0
+
+    def say(self, line: str) -> None:
+        """One line, at some time soon."""
+        self._given += 1
+        text = f"{line}\n".encode(errors="replace")
+        if self._pid is None and not self._start():
+            return
+        if len(self._waiting) + len(text) > _WAITING:
+            return
+        self._waiting += len(text).to_bytes(4, "little") + text
+        self._flush()
+
+    def finish(self, bound: float) -> int:
+        """Wait until all is said, for `bound` seconds at most; how many lines are not."""
+        deadline = time.monotonic() + bound
+        if self._pid is None:
+            return self._given
+        poll = select.poll()
+        poll.register(self._acks, select.POLLIN)
+        while self._heard < self._given:
+            self._flush()
+            if self._waiting:
+                poll.register(self._pipe, select.POLLOUT)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1e3):
+                break
+            acks = _read(self._acks)
+            if acks == b"":
+                break  # it is gone
+            self._heard += len(acks or b"")
+        return self._given - self._heard
+
+    def close(self) -> None:
+        """Nothing more will be said; whoever still tries is killed."""
+        if self._pid is not None:
+            os.close(self._pipe)
+            aside.dismiss(self._pid, 0.0 if self._heard < self._given else 0.5)
+            os.close(self._acks)
+            self._pid = None
+
+    def _start(self) -> bool:
+        try:
+            reading, self._pipe = os.pipe()
+            self._acks, telling = os.pipe()
+            self._pid = aside.fork(lambda: _relay(reading, telling), (2, reading, telling))
+        except OSError:
+            return False  # no process, or no descriptor, is left
+        os.close(reading)
+        os.close(telling)
+        os.set_blocking(self._pipe, False)
+        os.set_blocking(self._acks, False)
+        return True
+
+    def _flush(self) -> None:
+        while self._waiting:
+            try:
+                count = os.write(self._pipe, self._waiting[:_MOST])
+            except OSError:
+                return
+            del self._waiting[:count]
+
+
+def _read(fd: int) -> bytes | None:
+    try:
+        return os.read(fd, 4096)
+    except BlockingIOError:
+        return None
+
+
+def _relay(reading: int, telling: int) -> None:
+    """Say what comes, and tell of each that it was said."""
+    with open(reading, "rb") as words:
+        while len(head := words.read(4)) == 4:
+            text = words.read(int.from_bytes(head, "little"))
+            while text:
+                try:
+                    text = text[os.write(2, text) :]
+                except BlockingIOError:  # somebody else has set it so
+                    room = select.poll()
+                    room.register(2, select.POLLOUT)
+                    room.poll()
+            os.write(telling, b".")
