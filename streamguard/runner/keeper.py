@@ -167,6 +167,7 @@ class Keeper:
         if not self._is_parent and self._pidfd is not None:
             self._poll.register(self._pidfd, select.POLLIN)
         os.set_blocking(self._reports, False)
+        self.has_children()  # it may have died before we could be told
         while not (self._is_alone and self._is_over):
             ready = self._poll.poll(self._milliseconds())
             for fd, _ in ready:

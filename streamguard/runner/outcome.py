@@ -105,8 +105,7 @@ def exit_code(outcome: Outcome, settings: Settings) -> int:
         is_ctrl_c = outcome.is_interrupted or outcome.passed_on == signal.SIGINT
         return -int(signal.SIGINT) if is_ctrl_c else KILLED
     if own == 0 and outcome.lost:
-        has_left = outcome.failure is not None and outcome.failure.errno == errno.EPIPE
-        return -int(signal.SIGPIPE) if has_left else OUR_FAILURE
+        return -int(signal.SIGPIPE) if has_reader_left(outcome) else OUR_FAILURE
     return own
 
 
@@ -179,9 +178,14 @@ def left_of(outcome: Outcome) -> str:
     return ""
 
 
+def has_reader_left(outcome: Outcome) -> bool:
+    """Whether nobody reads its output any more: then it, or we in its place, end by SIGPIPE."""
+    return outcome.failure is not None and outcome.failure.errno == errno.EPIPE
+
+
 def what_was_lost(outcome: Outcome) -> str | None:
     """Of its output, for the person who reads the log; None if nothing was."""
-    if not outcome.lost:
+    if not outcome.lost or has_reader_left(outcome):  # who left has no need to be told
         return None
-    why = "" if outcome.failure is None else f": {outcome.failure.strerror}"
-    return f"{outcome.lost} bytes of its output could not be passed on{why}"
+    lost = f"{outcome.lost} bytes of the command's output are lost"
+    return lost if outcome.failure is None else f"write error: {outcome.failure.strerror}; {lost}"

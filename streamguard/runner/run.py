@@ -302,7 +302,7 @@ class Run:
         if settings.status_file is not None:
             why = status.write(settings.status_file, told, _STATUS)
             if why is not None:
-                self.complain(f"--status-file {settings.status_file!r}: {why}")
+                self.complain(f"--status-file {settings.status_file}: {why}")
                 self.words.finish(_WORDS)
         return code
 

@@ -59,9 +59,9 @@ class Household(Members):
         return None if self._has_children is None else not self._has_children()
 
     def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
-        """Find who has joined; where the system shows nothing, by asking for our own children."""
+        """Find who has joined; where the system shows nobody, by asking for our own children."""
         super().update(table, greet)
-        if table.is_complete or self.is_gone() is not False:
+        if (table.is_complete and self.living) or self.is_gone() is not False:
             return
         for pid in _own_children():
             if pid not in self._living:

@@ -25,10 +25,8 @@ WITHOUT = {
     "pidfds": "del os.pidfd_open",
     "a subreaper": "from streamguard.runner import kernel; kernel._prctl = lambda *_: False",
     "splice": "del os.splice",
-    "a sentinel": (
-        "from streamguard.runner import sentinel\n"
-        "def none(*_, **__): raise OSError(11, 'no more processes')\n"
-        "sentinel.Sentinel = none"
+    "a table of processes": (
+        "from streamguard.process import procfs; procfs.is_there = lambda: False"
     ),
 }
 
