@@ -53,9 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code for `argv` (default: this process's own arguments)."""
     first, *more = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if first in COMMANDS:
-        from importlib import import_module
-
-        code: int = import_module(f"{__name__}.{first}").main(more)
+        module = __import__(f"{__name__}.{first}", fromlist=["main"])  # importlib takes its time
+        code: int = module.main(more)
         return code
     if first not in ANSWERS:
         return _refuse(first)

@@ -7,8 +7,6 @@ would double the command's start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

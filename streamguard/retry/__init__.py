@@ -10,11 +10,14 @@ Nothing here waits, reads a loop's clock or knows a stream: `resume` acts on wha
 here. Errors of other libraries are read by their shape; no SDK is imported.
 """
 
-from streamguard.retry.classes import ErrorClass
-from streamguard.retry.classification import classify
-from streamguard.retry.decision import Decision, GaveUp, GiveUp, Restart, Resume, State, decide
-from streamguard.retry.policy import Backoff, RetryPolicy, Tally
-from streamguard.retry.pushback import retry_after
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamguard.retry.classes import ErrorClass
+    from streamguard.retry.classification import classify
+    from streamguard.retry.decision import Decision, GaveUp, GiveUp, Restart, Resume, State, decide
+    from streamguard.retry.policy import Backoff, RetryPolicy, Tally
+    from streamguard.retry.pushback import retry_after
 
 __all__ = [
     "Backoff",
@@ -31,3 +34,22 @@ __all__ = [
     "decide",
     "retry_after",
 ]
+
+# A reader needs the classes alone: the rest is imported when it is asked for.
+_HOME_OF = {
+    "ErrorClass": "classes",
+    "classify": "classification",
+    **dict.fromkeys(
+        ("Decision", "GaveUp", "GiveUp", "Restart", "Resume", "State", "decide"), "decision"
+    ),
+    **dict.fromkeys(("Backoff", "RetryPolicy", "Tally"), "policy"),
+    "retry_after": "pushback",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if (home := _HOME_OF.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -39,6 +39,8 @@ _OUTLIVES = 2.0
 
 # Those that run now, ours to reap: none of them is part of any command's tree.
 running: set[int] = set()
+# Descriptors that all of them hold.
+everywhere: set[int] = set()
 
 
 def fork(
@@ -55,7 +57,6 @@ def fork(
     (None: all of them). Should we be killed, it has `outlives` seconds left (None: as long as it likes). `before` is done
     as the process that we were, with all signals blocked; what it gives is kept, too.
     """
-    kernel.load()
     parent = os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -65,7 +66,7 @@ def fork(
             try:
                 _leave(own_session=own_session)
                 more = () if before is None else before()
-                _withdraw(None if keep is None else {*keep, *more})
+                _withdraw(None if keep is None else {*keep, *more, *everywhere})
                 if outlives is not None:
                     _die_with(parent, outlives)
                 work()

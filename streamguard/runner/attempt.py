@@ -18,7 +18,7 @@ import os
 import select
 import time
 
-from streamguard.runner import aside
+from streamguard.runner import aside, kernel
 from streamguard.runner._signal import signal
 from streamguard.runner.child import MARK, Ends, Start, environment_given, marked
 from streamguard.runner.keeper import Plan
@@ -225,6 +225,7 @@ class Attempt:
         self._judge = self._judged()
         if self._output is not None and not self._judge.wants_lines:
             self._output.read_along = False
+        kernel.give_back_memory()
         self._note(time.monotonic())
 
     def _judged(self) -> Judge:

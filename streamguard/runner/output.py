@@ -136,18 +136,20 @@ class Output:
         """As much as comes without a pause: a turn of the loop costs more than the move."""
         moved = 0
         for _ in range(_MOVES):
-            count = self._splice_once()
-            moved += count
-            if not count or not self.has_more():
+            if not (count := self._splice_once()):
                 break
+            moved += count
+        self.passed += moved
         return moved
 
     def _splice_once(self) -> int:
-        assert self.source is not None
+        if self.source is None:
+            return 0
         try:
             count = os.splice(self.source, self._sink.fd, _LARGE, flags=_SPLICE_FLAGS)
         except BlockingIOError:
-            self._wait_for_reader()
+            if not self._sink.has_room():
+                self._wait_for_reader()
             return 0
         except OSError as error:
             if error.errno in (errno.EPIPE, errno.ENOSPC, errno.EFBIG):
@@ -162,7 +164,6 @@ class Output:
             self.close()
         elif count >= self._portion:
             self._grow()
-        self.passed += count
         return count
 
     def _flush(self) -> None:
@@ -262,6 +263,12 @@ class Sink:
                 return
         self.pump = Pump(self._given)
         self.fd = self.pump.fd
+
+    def has_room(self) -> bool:
+        """Whether something can be written now."""
+        room = select.poll()
+        room.register(self.fd, OUT)
+        return bool(room.poll(0))
 
     def close(self) -> None:
         """As the command closed its output: our reader must see the end."""

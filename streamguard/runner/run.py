@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from streamguard.runner import kernel, status
+from streamguard.runner import kept, kernel, status
 from streamguard.runner.attempt import Attempt
 from streamguard.runner.child import CannotRunError, become, reserve_standard
 from streamguard.runner.outcome import (
@@ -36,21 +36,17 @@ if TYPE_CHECKING:
     from typing import Any, Never
 
     from streamguard.published import Published
+    from streamguard.runner.again import Again, Attempts
     from streamguard.runner.evidence import Evidence
     from streamguard.runner.judge import Judge
     from streamguard.runner.settings import Settings
     from streamguard.runner.terminal import Terminal
 
-# After these another attempt can come to something; `total` and `exit_grace` are the end.
-_RETRIED = ("idle", "first", "first_json", "tools", "turn", "liveness")
 # What the end of a run may take beside the command's: our reader, what is said, and what is written.
 _READER = 5.0
 _EVIDENCE = 5.0
 _WORDS = 2.0
 _STATUS = 2.0
-# What can be part of a command line and of no trick: what agents call their sessions.
-_OF_A_TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-")
-_LONGEST_TOKEN = 256
 
 
 class Run:
@@ -59,6 +55,13 @@ class Run:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.closed = reserve_standard()
+        if not settings.group_only:
+            kept.keep(
+                kept.TO_END,
+                kept.TO_JUDGE,
+                kept.TO_TRY_AGAIN if settings.retries else (),
+                kept.TO_RECORD if settings.record is not None else (),
+            )
         self.began = time.monotonic()
         self.wakeups = Wakeups(job_control=not settings.foreground)
         self.sink = Sink(1)
@@ -69,6 +72,7 @@ class Run:
         self.is_resumed = False
         self.evidence: Evidence | None = None
         self.words = Words()
+        self._attempts: Attempts | None = None
         self._terminal: Terminal | None = None
         self._published: Published | None = None
         if not settings.group_only and any(map(os.isatty, (0, 1, 2))):
@@ -89,9 +93,9 @@ class Run:
                 return self._could_not_run(error)
             if (again := self._next(outcome)) is None:
                 break
-            self.is_resumed = again is not self.settings.command
-            command = again
-            number = self._wait(self._delay())
+            self.is_resumed = again.command is not self.settings.command
+            command = again.command
+            number = self._wait(again.delay)
             if number is not None:
                 outcome.passed_on = number
                 return self._finish(outcome, -number)
@@ -231,47 +235,30 @@ class Run:
     def _retries_left(self) -> int:
         return self.settings.retries + 1 - self.attempt
 
-    def _next(self, outcome: Outcome) -> Sequence[str] | None:
-        """The command of a further attempt; None if there shall be none."""
+    def _next(self, outcome: Outcome) -> Again | None:
+        """A further attempt, if there shall be one."""
         settings = self.settings
-        fired = outcome.fired
-        if fired is None or fired.limit not in _RETRIED or outcome.passed_on is not None:
+        if not settings.retries or outcome.fired is None:
             return None
-        if self._retries_left() <= 0:
+        from streamguard.runner.again import Attempts
+
+        if self._attempts is None:
+            self._attempts = Attempts(settings)
+        again = self._attempts.after(
+            outcome, self._time_left(), replays=self.stdin.can_be_replayed
+        )
+        if again is None:
             return None
-        again, why = self._again(outcome)
-        if why is None and self._time_left() <= self._delay():
-            why = "total leaves no time for it"
-        if why is not None:
-            self.complain(f"not tried again: {why}")
+        if isinstance(again, str):
+            self.complain(f"not tried again: {again}")
             return None
-        delay = self._delay()
-        trying = _trying(self.attempt, settings.retries, delay)
+        trying = _trying(self.attempt, settings.retries, again.delay)
         self.words.say(f"{explain(outcome, settings)}; {trying}")
+        fired = outcome.fired
         if self.evidence is not None and fired.verdict is not None:
             self.evidence.verdict(fired.verdict, outcome, "retry")
-            self.evidence.again(self.attempt, delay, fired.limit, time.monotonic())
+            self.evidence.again(self.attempt, again.delay, fired.limit, time.monotonic())
         return again
-
-    def _again(self, outcome: Outcome) -> tuple[Sequence[str], str | None]:
-        """What to run now, and why that cannot be."""
-        settings = self.settings
-        if not outcome.is_ended_for_certain:
-            return (), left_of(outcome).removeprefix("; ")
-        if settings.resume_command is not None and outcome.token is not None:
-            again = _resuming(settings.resume_command, outcome.token)
-            return again, None if again else "its session id cannot be part of a command line"
-        if outcome.passed:
-            if settings.resume_command is None:
-                return (), "some of its output was passed on already"
-            return (), "it named no session that could be resumed"
-        if not self.stdin.can_be_replayed:
-            return (), "its input was too much to be kept"
-        return settings.command, None
-
-    def _delay(self) -> float:
-        delays = self.settings.backoff
-        return delays[min(self.attempt, len(delays)) - 1] if delays else 0.0
 
     def _time_left(self) -> float:
         total = self.settings.total
@@ -378,15 +365,6 @@ def _adopt_orphans() -> bool:
     except ChildProcessError:
         return kernel.adopt_orphans()
     return False  # who executed us left children, whose orphans are none of the command's
-
-
-def _resuming(template: str, token: str) -> list[str]:
-    """The words of `--resume-cmd`, the session's id in place; none if that is no word to give."""
-    import shlex
-
-    if token.startswith("-") or len(token) > _LONGEST_TOKEN or not _OF_A_TOKEN.issuperset(token):
-        return []
-    return [word.replace("{session_id}", token) for word in shlex.split(template)]
 
 
 def _trying(attempt: int, retries: int, delay: float) -> str:

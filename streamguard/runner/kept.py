@@ -1,0 +1,185 @@
+"""What may be needed later of this package, kept from the start.
+
+A command can take the files away that we were started from: agents do remove and reinstall virtual
+environments. So the code of every module that a verdict, an end or a record may still want is read
+before the command runs, and imported from there when it is wanted. It lies in a file that is in memory
+alone, and belongs to nobody's folder. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from streamguard.runner import aside
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+    from typing import Any
+
+_PACKAGE = __name__.partition(".")[0]
+TO_JUDGE = (
+    "backends",
+    "backends._codex_failures",
+    "backends._fields",
+    "backends._gemini_api",
+    "backends._langchain",
+    "backends._langgraph_shapes",
+    "backends._openai_chat",
+    "backends._openai_errors",
+    "backends._openai_responses",
+    "backends._shapes",
+    "backends.acp",
+    "backends.anthropic",
+    "backends.claude",
+    "backends.claude.outcome",
+    "backends.claude.reading",
+    "backends.codex",
+    "backends.gemini",
+    "backends.google_adk",
+    "backends.google_genai",
+    "backends.langgraph",
+    "backends.openai",
+    "backends.pydantic_ai",
+    "errors",
+    "published",
+    "reading",
+    "retry",
+    "retry.classes",
+    "runner.judge",
+    "runner.terminal",
+    "signals",
+    "splitter",
+    "watch",
+    "windows",
+)
+TO_END = (
+    "process",
+    "process.ending",
+    "process.identity",
+    "process.marks",
+    "process.members",
+    "process.polled",
+    "process.procfs",
+    "process.table",
+    "process.termination",
+    "runner.tree",
+)
+TO_TRY_AGAIN = (
+    "checks",
+    "retry.classification",
+    "retry.decision",
+    "retry.foreign",
+    "retry.links",
+    "retry.policy",
+    "retry.pushback",
+    "runner.again",
+)
+TO_RECORD: tuple[str, ...] = ()
+_PACKAGES = ("backends", "backends.claude", "process", "retry", "evidence")
+_HEADER = 16
+_IS_HASHED = 1
+
+
+class Kept:
+    """An importer, asked before all others."""
+
+    def __init__(self) -> None:
+        self._home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        self._at: dict[str, tuple[str, int, int, bool]] = {}
+        self._size = 0
+        try:
+            self.fd = os.memfd_create(_PACKAGE)
+        except (AttributeError, OSError):
+            self.fd = -1
+        self._bytes: dict[str, bytes] = {}
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Read the code of those modules of the package, if they are not imported yet."""
+        for each in names:
+            name = f"{_PACKAGE}.{each}"
+            if name in sys.modules:
+                continue
+            path = f"{self._home}/{each.replace('.', '/')}"
+            is_package = each in _PACKAGES
+            path += "/__init__.py" if is_package else ".py"
+            code = _compiled(name, path)
+            if self.fd < 0:
+                self._bytes[name] = code
+            else:
+                os.write(self.fd, code)
+            self._at[name] = (path, self._size, len(code), is_package)
+            self._size += len(code)
+
+    # -- as the import system asks -----------------------------------------------------------
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        """How to import that module, if it is kept."""
+        del path, target
+        if (found := self._at.get(name)) is None:
+            return None
+        file, _, _, is_package = found
+        loader: Any = self
+        spec = type(__spec__)(name, loader, origin=file, is_package=is_package)
+        if is_package:
+            spec.submodule_search_locations = [os.path.dirname(file)]
+        spec.has_location = True
+        return spec
+
+    def create_module(self, spec: object) -> None:
+        """As usual."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run its code."""
+        import marshal
+
+        name = module.__name__
+        _, begin, size, _ = self._at[name]
+        code = self._bytes[name] if self.fd < 0 else os.pread(self.fd, size, begin)
+        exec(marshal.loads(code), vars(module))  # noqa: S302, S102 - our own modules
+
+
+def keep(*names: Iterable[str]) -> None:
+    """Read what is not imported yet of those modules."""
+    if type(__spec__.loader).__name__ != "SourceFileLoader":
+        return  # an archive, or a part of an executable
+    kept = Kept()
+    for each in names:
+        kept.keep(each)
+    if kept.fd >= 0:
+        aside.everywhere.add(kept.fd)
+    sys.meta_path.insert(0, kept)
+
+
+def _compiled(name: str, path: str) -> bytes:
+    """The code of the module, as `marshal` has it: what is cached, if it is of this source."""
+    folder, _, file = path.rpartition("/")
+    tag = sys.implementation.cache_tag
+    try:
+        code = _content(f"{folder}/__pycache__/{file[:-3]}.{tag}.pyc")
+        source = os.stat(path)
+        told = int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF
+        flags = code[4] if len(code) > _HEADER else _IS_HASHED
+        known = int.from_bytes(code[8:12], "little"), int.from_bytes(code[12:16], "little")
+        if not flags & _IS_HASHED and known == told:
+            return code[_HEADER:]
+    except OSError:
+        pass
+    import marshal
+
+    loader: Any = __spec__.loader
+    return marshal.dumps(
+        type(loader)(name, path).get_code(name)
+    )  # which caches it, if that is possible
+
+
+def _content(path: str) -> bytes:
+    # Plain calls: `open` takes twice the time, and there are some dozens of files.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
