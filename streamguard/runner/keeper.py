@@ -106,7 +106,7 @@ class Keeper:
         self._said = b""
         self._pid = 0
         self._started = 0.0
-        self._told: int | None = None
+        self._failure = ""  # an error number
         self._pidfd: int | None = None
         self._is_parent = True
         self._adopter: int | None = None
@@ -121,7 +121,7 @@ class Keeper:
     @property
     def descriptors(self) -> list[int]:
         """What it has opened for itself."""
-        return [fd for fd in (self._told, self._pidfd) if fd is not None]
+        return [] if self._pidfd is None else [self._pidfd]
 
     # -- the command -----------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Keeper:
         """Start the command, before anything that it is to share is closed."""
         self._adopter = os.getpid() if kernel.adopt_orphans() else None
         try:
-            self._pid, self._told = command.fork()
+            self._pid, told = command.fork()
         except OSError as error:
             self._is_dead = True
             self._report(f"failed {error.errno}")
@@ -137,6 +137,9 @@ class Keeper:
         self._open()
         self._started = started_at(self._pid)
         self._report(f"pid {self._pid} {self._started}")
+        # Until it is executed it may have no group that a signal could reach.
+        with open(told, "rb", buffering=0) as pipe:
+            self._failure = pipe.read().decode()
 
     def take_over(self, known: Known) -> None:
         """Go on with a command that was started by a keeper that is gone."""
@@ -215,14 +218,7 @@ class Keeper:
         if self._is_dead:
             return
         self._is_dead = True
-        failure = b""
-        if self._told is not None:
-            os.set_blocking(self._told, False)
-            try:
-                failure = os.read(self._told, 16)
-            except BlockingIOError:
-                pass  # whatever it left holds it open, so it was executed
-        self._report(f"failed {failure.decode()}" if failure else f"died {status}")
+        self._report(f"failed {self._failure}" if self._failure else f"died {status}")
 
     # -- what the front says ---------------------------------------------------------------
 

@@ -26,6 +26,7 @@ class Stdin:
         pipes = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
         self._kept: bytearray | None = bytearray() if replays and pipes else None
         self._spools = self._kept is not None
+        self._source = 0
         self._has_ended = False
         self._poll: select.poll | None = None
         self._target: int | None = None
@@ -56,8 +57,10 @@ class Stdin:
         """From now on pass on what comes, to the pipe or to the command's terminal."""
         self._poll = poll
         if self._spools:
+            self._open()
             self._go_on()
         elif terminal is not None and self._is_typed:
+            self._open()
             self._target = os.dup(terminal)  # its output is polled by the other number
             self._go_on()
 
@@ -65,7 +68,7 @@ class Stdin:
         """What poll said of one of our descriptors."""
         if fd == self._target:
             self._write() if events & select.POLLOUT else self._stop()
-        elif fd == 0:
+        elif fd == self._source:
             self._read()
 
     def detach(self) -> None:
@@ -73,9 +76,20 @@ class Stdin:
         self._stop()
         self._poll = None
 
+    def _open(self) -> None:
+        """Open it anew, so that whoever else reads it cannot make us wait for what he took."""
+        if self._source == 0:
+            try:
+                flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+                self._source = os.open("/proc/self/fd/0", flags)
+            except OSError:
+                pass  # a socket, another user's terminal, no /proc
+
     def _read(self) -> None:
         try:
-            chunk = os.read(0, _PORTION)
+            chunk = _take(self._source)
+        except BlockingIOError:
+            return
         except OSError:
             chunk = b""
         if not chunk:
@@ -104,11 +118,11 @@ class Stdin:
         if self._poll is None or self._target is None:
             return
         if self._pending:
-            _forget(self._poll, 0)
+            _forget(self._poll, self._source)
             self._poll.register(self._target, select.POLLOUT)
         elif not self._has_ended:
             self._poll.register(self._target, 0)
-            self._poll.register(0, select.POLLIN)
+            self._poll.register(self._source, select.POLLIN)
         else:
             self._stop()
 
@@ -116,11 +130,23 @@ class Stdin:
         if self._target is None:
             return
         if self._poll is not None:
-            _forget(self._poll, 0)
+            _forget(self._poll, self._source)
             _forget(self._poll, self._target)
         os.close(self._target)
         self._target = None
         self._pending = b""
+
+
+def _take(fd: int) -> bytes:
+    if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+        return os.read(fd, _PORTION)
+    import _socket
+
+    shared = _socket.socket(fileno=os.dup(fd))
+    try:
+        return shared.recv(_PORTION, _socket.MSG_DONTWAIT)
+    finally:
+        shared.close()
 
 
 def _offset() -> int | None:
