@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests.process.backends import PATIENCE
 from tests.run import traces
-from tests.run.commands import OURS
+from tests.run.commands import OURS, Done, sh
 
 NOBODY = 65534
 
@@ -25,8 +26,10 @@ class Ground:
     was cleared.
     """
 
-    def __init__(self, commands, folder, before):
+    def __init__(self, commands, folder, before, python=sys.executable):
         self.commands = commands
+        self.python = python
+        self.ours = [python, *OURS[1:]]
         self.folder = folder
         self.before = before
         self.token = traces.new_token()
@@ -45,22 +48,43 @@ class Ground:
         return json.loads(self.status.read_text())
 
     def words(self, *words):
-        return [*self.before, *OURS, "run", *words]
+        return [*self.before, *self.ours, "run", *words]
 
     def line(self, *words):
         """The same for a shell's script."""
-        return shlex.join([*OURS, "run", *words])
+        return shlex.join([*self.ours, "run", *words])
 
     def start(self, *words, **options):
         return self.commands.start(*self.words(*words), cwd=self.folder, **options)
 
     def run(self, *words, **options):
-        return self.commands.run(*self.words(*words), cwd=self.folder, **options)
+        """Our command line, to its end."""
+        return self._to_its_end(*self.words(*words), **options)
 
-    def shell(self, script, *around, **options):
-        """A script in a shell that those words start."""
-        words = [*self.before, *around, "sh", "-c", script]
-        return self.commands.run(*words, cwd=self.folder, **options)
+    def shell(self, script, *around):
+        """A script in a shell that those words start, to its end."""
+        return self._to_its_end(*self.before, *around, "sh", "-c", script)
+
+    def wait(self, process, stdin=b""):
+        """Its end, and what its pipes hold by then: who is left may hold them open."""
+        if process.stdin is not None:
+            process.stdin.write(stdin)
+            process.stdin.close()
+        process.wait(PATIENCE * 2)
+        said = []
+        for pipe in (process.stdout, process.stderr):
+            os.set_blocking(pipe.fileno(), False)
+            said.append(pipe.read() or b"")
+        return Done(process.returncode, said[0], said[1].decode(errors="replace"))
+
+    def _to_its_end(self, *words, **options):
+        paths = [self.folder / f"said-{traces.new_token()}" for _ in range(2)]
+        with paths[0].open("wb") as out, paths[1].open("wb") as err:
+            options = {"cwd": self.folder, "stdout": out, "stderr": err, **options}
+            process = self.commands.start(*words, **options)
+        process.wait(PATIENCE * 2)
+        out, err = (path.read_bytes() for path in paths)
+        return Done(process.returncode, out, err.decode(errors="replace"))
 
     def living(self):
         return traces.living(self.token)
@@ -80,10 +104,10 @@ class Ground:
         return words
 
 
-def _ground(commands, before):
+def _ground(commands, before, python=sys.executable):
     folder = Path(tempfile.mkdtemp(prefix="streamguard-ground-"))
     folder.chmod(0o777)
-    ground = Ground(commands, folder, before)
+    ground = Ground(commands, folder, before, python)
     yield ground
     traces.end([ground.token])
     commands.backends.kill()
@@ -104,6 +128,14 @@ def anyones(request, commands):
         if os.geteuid() != 0 or shutil.which("setpriv") is None:
             pytest.skip("to become nobody takes root and setpriv")
         before = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        # In a shell, because who has just been made nobody may still do what root may.
+        usable = "-c 'import sys, streamguard; sys.exit(sys.version_info < (3, 11))'"
+        pythons = [sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"]
+        pythons = [p for p in pythons if commands.run(*before, *sh(f"{p} {usable}")).code == 0]
+        if not pythons:
+            pytest.skip("there is no Python that nobody may run")
+        yield from _ground(commands, before, pythons[0])
+        return
     yield from _ground(commands, before)
 
 
