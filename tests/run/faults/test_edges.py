@@ -6,9 +6,7 @@ import json
 import os
 import resource
 import signal
-import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -193,32 +191,20 @@ def test_too_few_descriptors_are_a_clear_message(ground, descriptors, options):
 def test_shared_input_that_somebody_else_takes_never_blocks_us(ground):
     """Between a poll and a read another reader may be faster."""
     reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    # The description that we are given blocks, as everybody's does; the thief has one of its own.
-    theirs = os.open(f"/proc/self/fd/{reading}", os.O_RDONLY)
     words = ["--retries", "1", "--total", "4", "--kill-after", "0.5", "--"]
-    process = ground.start(*words, *sh(f"echo >here; exec {ground.sleep}"), stdin=theirs)
-    os.close(theirs)
-    is_over = threading.Event()
-
-    def steal():
-        while not is_over.is_set():
-            with suppress(BlockingIOError):
-                os.read(reading, 1)
-
-    thief = threading.Thread(target=steal)
-    thief.start()
+    process = ground.start(*words, *sh(f"echo >here; exec {ground.sleep}"), stdin=reading)
+    thief = ground.commands.start("cat", stdin=reading)
+    os.close(reading)
     try:
         assert comes_true((ground.folder / "here").exists)
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:  # each wakes both
             os.write(writing, b"x")
+            time.sleep(0.0005)
         assert process.wait(PATIENCE) in (124, 137)
     finally:
-        is_over.set()
-        thief.join()
-        os.close(reading)
         os.close(writing)
+        thief.wait()
     assert ground.living() == set()
 
 
