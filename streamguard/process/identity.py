@@ -19,6 +19,7 @@ import os
 import select
 import signal
 import struct
+import sys
 import time
 from contextlib import suppress
 from importlib import import_module
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _FIRST_LOOK: Final = 0.01
 _LAST_LOOK: Final = 0.5
 
+_IS_LINUX: Final[bool] = sys.platform == "linux"
 # From <linux/pidfd.h>, whose numbers are the same on every architecture.
 _TO_PROCESS_GROUP: Final = 1 << 2  # Linux >= 6.9
 _GET_INFO: Final = 0xC040FF0B
@@ -289,8 +291,10 @@ class StatHandle(Handle):
         super()._send(number)
 
     def _stat(self) -> Stat | None:
-        """What it shows now; None if the pid is not its own any more."""
+        """What it shows now; None if the pid is not its own any more. OSError if nothing tells."""
         stat = procfs.read_stat(self.pid)
+        if stat is None and not procfs.is_there():
+            raise OSError(errno.ENOENT, "there is no /proc any more")
         return stat if stat is not None and stat.started == self._started else None
 
 
@@ -377,7 +381,12 @@ def open_again(pid: int, started: float) -> Handle | None:
 
 
 def psutil_or_none() -> Any:
-    """The module psutil, an optional extra, or None."""
+    """The module psutil, an optional extra, or None.
+
+    On Linux it says what /proc says, so it knows nothing where that is missing or not ours.
+    """
+    if _IS_LINUX and not procfs.is_there():
+        return None
     try:
         return import_module("psutil")
     except ImportError:
