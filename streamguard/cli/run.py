@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from streamguard import quoting
 from streamguard.cli import agents
 from streamguard.cli.arguments import (
     ConfiguredWrongError,
@@ -13,6 +14,7 @@ from streamguard.cli.arguments import (
     parse,
 )
 from streamguard.cli.durations import seconds, written
+from streamguard.quoting import quoted
 from streamguard.runner.outcome import OUR_FAILURE, say
 from streamguard.runner.settings import EXIT_GRACE, Settings
 
@@ -91,7 +93,7 @@ def _duration(text: str) -> float | None:
         raise WrongValueError("use a duration such as 90, 1.5m or 2h (0 = off)") from None
     if text.isdigit() and value is not None and value > _A_DAY:
         say(
-            f"{PROGRAM}: warning: {text} is {value / 3600:.0f} hours; if milliseconds are meant, "
+            f"{PROGRAM}: warning: {quoted(text)} is {value / 3600:.0f} hours; if milliseconds are meant, "
             f"write {value / 1000:g}"
         )
     return value
@@ -234,7 +236,7 @@ def _warn(settings: Settings) -> None:
         )
     if settings.idle is not None and (advice := agents.silent_by_design(settings.command)):
         say(
-            f"{PROGRAM}: warning: {os.path.basename(settings.command[0])} writes nothing until it "
+            f"{PROGRAM}: warning: {quoting.name(os.path.basename(settings.command[0]))} writes nothing until it "
             f"is done, so --idle {written(settings.idle)} measures all of its work; add {advice}"
         )
     if settings.first_json is not None and not settings.speaks_json:

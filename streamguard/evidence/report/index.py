@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from string import Template
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -12,7 +11,7 @@ from streamguard._version import __version__
 from streamguard.evidence.report.shapes import hash_of, packaged
 from streamguard.evidence.report.story import SAID, State, headline, stories
 from streamguard.evidence.report.tables import table
-from streamguard.evidence.report.words import duration, instant, several
+from streamguard.evidence.report.words import duration, escape, instant, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
