@@ -122,8 +122,9 @@ def _row(run: dict[str, Any], now: float) -> Row:
     age = _number(run.get("age"), 0.0) + since
     last = run.get("last_message_age")
     silent = age if last is None else _number(last, 0.0) + since
-    work = run.get("in_flight") or ()
-    idle = _number((run.get("limits") or {}).get("idle"), 0.0)
+    work: list[str] = run.get("in_flight") or []
+    limits: dict[str, float | None] = run.get("limits") or {}
+    idle = _number(limits.get("idle"), 0.0)
     state = str(run.get("state", "unknown"))
     # Work in flight pauses the limit, and between turns there is none.
     counts = idle > 0 and not work and state not in {"between turns", "held"}
