@@ -41,8 +41,8 @@ RECOVERY: Final = 60.0
 # How much of what a command says of its version is read, in bytes, and how much of a settings file.
 _MOST_SAID: Final = 1 << 16
 _LARGEST_FILE: Final = 1 << 20
-# How long a process that was killed may take to be gone, in seconds.
-_REAPING: Final = 1.0
+# How long processes that are killed may take to be gone, in seconds.
+_ENDING: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,11 @@ def _first_line_of(path: str, timeout: float) -> tuple[bytes, bool]:
     import subprocess
     from signal import SIGKILL
 
-    from streamguard.process import ProcessTree, marked_env
+    from streamguard.process import MARK, blocking, identity, marked_env
+    from streamguard.process.members import Facts as Known
+    from streamguard.process.members import Members
 
+    env = marked_env()
     deadline = time.monotonic() + timeout
     process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
         [path, "--version"],
@@ -175,23 +178,26 @@ def _first_line_of(path: str, timeout: float) -> tuple[bytes, bool]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env=marked_env(),
+        env=env,
     )
     assert process.stdout is not None
     try:
-        with ProcessTree.adopt(process) as tree:
-            try:
-                said, has_ended = _output_of(process.stdout.fileno(), deadline)
-                if has_ended:
-                    _outwait(process.pid, deadline)  # it may still have something to put in order
-            finally:
-                tree.kill()
+        root = identity.open_handle(process.pid)
+        # All is known of it, also if it has ended already.
+        tree = Members.from_facts(Known(process.pid, 0.0, process.pid, env[MARK]), root)
+        try:
+            said, has_ended = _output_of(process.stdout.fileno(), deadline)
+            if has_ended:  # it may still have something to put in order
+                root.outwait(deadline - time.monotonic())
+        finally:
+            blocking.end(tree, 0, _ENDING)
+            tree.close()
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, SIGKILL)  # nobody has reaped it, so the number is its own
         process.stdout.close()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_REAPING)
+            process.wait(_ENDING)
     line, newline, _ = said.partition(b"\n")
     return line, has_ended or bool(newline)
 
@@ -209,16 +215,6 @@ def _output_of(fd: int, deadline: float) -> tuple[bytes, bool]:
                 return said, True
             said += chunk
     return said, False
-
-
-def _outwait(pid: int, deadline: float) -> None:
-    from streamguard.process import identity
-
-    handle = identity.open_handle(pid)
-    try:
-        handle.outwait(deadline - time.monotonic())
-    finally:
-        handle.close()
 
 
 # --- watchdogs and collisions -------------------------------------------------------------
