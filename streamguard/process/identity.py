@@ -272,6 +272,8 @@ class StatHandle(Handle):
             raise UnavailableError
         stat = procfs.read_stat(pid)
         if stat is None:
+            if _takes_signals(pid):  # it is hidden from us: hidepid=
+                raise UnavailableError
             raise ProcessLookupError
         return cls(pid, stat.started)
 
@@ -293,8 +295,8 @@ class StatHandle(Handle):
     def _stat(self) -> Stat | None:
         """What it shows now; None if the pid is not its own any more. OSError if nothing tells."""
         stat = procfs.read_stat(self.pid)
-        if stat is None and not procfs.is_there():
-            raise OSError(errno.ENOENT, "there is no /proc any more")
+        if stat is None and (not procfs.is_there() or _takes_signals(self.pid)):
+            raise OSError(errno.ENOENT, "/proc does not tell of it any more")
         return stat if stat is not None and stat.started == self._started else None
 
 
@@ -345,13 +347,7 @@ class SignalHandle(Handle):
         return handle
 
     def holds_pid(self) -> bool:
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
+        return _takes_signals(self.pid)
 
     def _has_ended(self) -> bool:
         return not self.holds_pid()
@@ -393,10 +389,22 @@ def psutil_or_none() -> Any:
         return None
 
 
+def _takes_signals(pid: int) -> bool:
+    """Whether anybody has that pid, a zombie included."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _is_readable(fd: int, bound: float = 0) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    return bool(poll.poll(bound * 1e3))
+    # What else it may say is that the descriptor is none any more: that is nobody's death.
+    return any(told & select.POLLIN for _, told in poll.poll(bound * 1e3))
 
 
 def _peek(kind: int, ident: int) -> int | None:

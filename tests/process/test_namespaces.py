@@ -11,8 +11,9 @@ import sys
 
 import pytest
 
-from streamguard.process import ProcessTree, identity, procfs, table
+from streamguard.process import ProcessTree, blocking, identity, procfs, table
 from streamguard.process.identity import PidfdHandle, SignalHandle, StatHandle
+from streamguard.process.members import Facts, Members
 from streamguard.process.table import read_table
 from tests.process.backends import CHILDREN, PATIENCE, comes_true
 
@@ -204,3 +205,43 @@ def test_a_group_without_a_table_is_nobodys(backends):
         backend.wait()
         members.root.leads_group = lambda: None  # before Linux 6.9
         assert not members._has_group(table.Table({}, is_complete=False))
+
+
+def test_who_cannot_be_seen_ends_with_its_group(backends, monkeypatch):
+    """D4: where there is no table, as far as the group is known to be the tree's own."""
+    words = ["child", "ignore", "ready", "hang", ";", "ready", "hang"]
+    backend = backends.start(*words, start_new_session=True)
+    root = identity.open_handle(backend.pid)
+    if root.leads_group() is None:
+        pytest.skip("before Linux 6.9 a pidfd signals no group")
+    members = Members.from_facts(Facts(backend.pid, 0.0, backend.pid, None), root)
+    with monkeypatch.context() as patch:
+        patch.setattr(procfs, "is_there", lambda: False)
+        ended = blocking.end(members, 5, 15)
+    members.close()
+    assert (ended.cause, ended.signals) == ("unproven", ("TERM", "CONT", "KILL"))
+    assert comes_true(lambda: backends.living() == set())
+
+
+def test_a_descriptor_that_is_none_any_more_is_no_death(backends):
+    """D4: somebody has closed it under us, as `os.closerange` does."""
+    backend = backends.start("ready", "hang")
+    handle = PidfdHandle.open(backend.pid)
+    os.close(handle.fileno())
+    assert not handle.is_dead
+    handle._fd = None
+
+
+def test_a_process_that_is_hidden_is_not_gone(backends, monkeypatch):
+    """D4: as hidepid= hides those of other users."""
+    backend = backends.start("ready", "hang")
+    handle = StatHandle.open(backend.pid)
+    monkeypatch.setattr(procfs, "read_stat", lambda _: None)
+    assert not handle.is_dead
+    with pytest.raises(identity.UnavailableError):
+        StatHandle.open(backend.pid)
+    backend.kill()
+    backend.wait()
+    assert handle.is_dead
+    with pytest.raises(ProcessLookupError):
+        StatHandle.open(backend.pid)
