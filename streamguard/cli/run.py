@@ -191,7 +191,8 @@ def main(words: Sequence[str]) -> int:
         say(f"{PROGRAM}: {error}")
         return OUR_FAILURE
     except UsageError as error:
-        say(f"{PROGRAM}: {error}\nTry 'streamguard run --help'.")
+        say(f"{PROGRAM}: {error}")
+        say("Try 'streamguard run --help'.")
         return OUR_FAILURE
     from streamguard.runner.run import supervise
 

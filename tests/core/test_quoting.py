@@ -446,3 +446,16 @@ def test_a_report(tmp_path_factory, text):
     run = tape.run()
     for drawn in (page(run), drawing(run)):
         assert wrong_in(drawn, lines=True) == set()
+
+
+def test_a_folder_of_runs_with_any_name(tmp_path, capfdbinary):
+    folder = tmp_path / os.fsdecode(b"all \x1b[2J\xff")
+    run = folder / os.fsdecode(b"run \xff\n\x9b")
+    tape = Tape(run)
+    tape.stream("a").begins(0)
+    tape.run()
+    assert report.main([str(folder)]) == 0
+    capfdbinary.readouterr()
+    index = (folder / "index.html").read_text("utf-8")
+    assert wrong_in(index, lines=True) == set()
+    assert 'href="run%20%FF%0A%9B/report.html"' in index

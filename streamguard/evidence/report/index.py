@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from string import Template
 from typing import TYPE_CHECKING
@@ -93,7 +94,7 @@ def _row(entry: Entry) -> str:
         ("number", f"{entry.messages:,}"),
     )
     return (
-        f'<tr class="{entry.state}"><th scope="row"><a href="{escape(quote(entry.link))}">'
+        f'<tr class="{entry.state}"><th scope="row"><a href="{escape(quote(os.fsencode(entry.link)))}">'
         f"{escape(entry.name)}</a></th>"
         + "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells)
         + "</tr>"
