@@ -234,7 +234,7 @@ def _kind_of(value: object) -> str:
 def _read_toml(text: str, source: str) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: no valid TOML: {error}") from error
 
 
@@ -251,6 +251,6 @@ def _read_yaml(text: str, source: str) -> Mapping[str, Any]:
     try:
         reader: Any = YAML(typ="safe", pure=True)
         spec = reader.load(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: no valid YAML: {' '.join(str(error).split())}") from error
     return {} if spec is None else spec
