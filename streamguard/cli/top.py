@@ -37,8 +37,9 @@ COLUMNS: Final = (
     "LAST",
 )
 _NUMBERS: Final = frozenset({"PID", "SILENT", "LIMIT", "MESSAGES", "AGE"})
-# How many characters of a name are shown, or of any other cell.
-_WIDEST: Final = 40
+# How many characters are shown: of a name, and of any other cell.
+_NAME_LENGTH: Final = 40
+_WIDEST: Final = 120
 _BAR: Final = 10
 
 
@@ -131,7 +132,7 @@ def _row(run: dict[str, Any], now: float) -> Row:
     attempt = run.get("attempt") or 1
     cells = (
         str(run.get("pid")),
-        str(run.get("name", "?")),
+        quoted(run.get("name", "?"), _NAME_LENGTH),
         state if attempt == 1 else f"{state}, attempt {attempt}",
         _clock(silent),
         written(idle) if idle else "-",
@@ -184,7 +185,7 @@ def table(shown: Sequence[Row]) -> Table:
         made.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for row in shown:
         colour = "red" if row.spent >= 0.8 else "yellow" if row.spent >= 0.5 else "default"
-        full = min(_BAR, round(row.spent * _BAR))
+        full = round(min(1.0, row.spent) * _BAR)
         bar = Text("█" * full + "·" * (_BAR - full), style=colour)
         made.add_row(*(Text(cell) for cell in row.cells), bar)
     if not shown:

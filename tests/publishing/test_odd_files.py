@@ -96,6 +96,7 @@ def test_what_is_written_is_read(good):
 @example({"limits": {"idle": "soon", "x": {}}, "in_flight": {"a": 1}})
 @example({"age": 10**400, "boot": -(10**400), "last_message_age": 1e308, "messages": 10**4000})
 @example({"age": float("nan"), "boot": float("inf"), "limits": {"idle": float("nan")}})
+@example({"age": 1e14, "limits": {"idle": 5e-324}, "in_flight": []})
 @example({"age": True, "boot": False, "messages": True})
 def test_any_value_in_any_field(good, capsys, said):
     told = json.loads(good.read_text()) | said
