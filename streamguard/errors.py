@@ -22,8 +22,8 @@
         └── CircuitEscalatedError    … nor later: a person must look, and call reset()
 
 A `Verdict` says what was decided and why; a `Teardown` says what was done about it; a `Tail` is the
-last that a process wrote. All are decided once and travel on the error. Imports nothing of the
-package.
+last that a process wrote. All are decided once and travel on the error. An error's text is one line,
+whatever it names. Imports quoting alone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from streamguard import quoting
+from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
@@ -74,7 +77,7 @@ class ScopeName(NamedTuple):
     name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name!r}" if self.name else self.kind
+        return f"{self.kind} {quoting.name(repr(self.name))}" if self.name else self.kind
 
 
 def spelled(path: tuple[ScopeName, ...]) -> str:
@@ -117,7 +120,7 @@ class Verdict:
         """What happened, in one sentence, for the person on call."""
         if self.effective is not None:
             return f"{spelled(self.scope)} {self._what_the_scope_came_to(self.effective)}"
-        who = f"stream {self.name!r}" if self.name else "stream"
+        who = f"stream {quoting.name(repr(self.name))}" if self.name else "stream"
         where = f" ({spelled(self.scope)})" if self.scope else ""
         return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
 
@@ -131,7 +134,7 @@ class Verdict:
             case "liveness":
                 return f"showed no sign of life for {spent}, not even a ping{self._knob()}"
             case "tools":
-                return f"waited {spent} for {self.work} to finish{self._knob()}"
+                return f"waited {spent} for {quoting.name(self.work)} to finish{self._knob()}"
             case "turn":
                 return f"did not end its turn in {spent}{self._knob()}"
             case "total" | "flow" | "step" | "llm_call" | "tool" | "cleanup":
@@ -158,11 +161,12 @@ class Verdict:
         if self.messages:
             seen = f"{self.messages} message{'s' * (self.messages != 1)} seen"
             if self.last_message_age is not None:
-                what = self.last_signal or "message"
+                what = quoting.name(self.last_signal or "message")
                 seen += f", the last ({what}) {seconds(self.last_message_age)} ago"
         else:
             seen = "no message was ever seen"
-        return seen + (f", in flight: {', '.join(self.in_flight)}" if self.in_flight else "")
+        work = ", ".join(map(quoting.name, self.in_flight))
+        return quoted(f"{seen}, in flight: {work}" if work else seen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +229,7 @@ class Attempted:
 
     def __str__(self) -> str:
         came = f"{self.messages} message{'s' * (self.messages != 1)} in {seconds(self.lived)}"
-        return f"attempt {self.attempt} ({came}): {self.error_class}: {self.error}"
+        return quoted(f"attempt {self.attempt} ({came}): {self.error_class}: {self.error}")
 
 
 class StreamGuardError(Exception):
@@ -251,7 +255,7 @@ class StreamGuardError(Exception):
         verdict: Verdict | None = None,
         activity: Activity | None = None,
     ) -> None:
-        super().__init__(message or (verdict.reason if verdict else ""))
+        super().__init__(quoted(message or (verdict.reason if verdict else "")))
         self.verdict = verdict
         self.activity = activity
 

@@ -2,7 +2,8 @@
 
 An observer is any callable that takes one event. Observers never disturb the stream: one
 that raises is logged and the rest are still called (E6). Log lines hold no payloads: of what a
-stream yields or raises they name the type, and where it was raised (E3). Imports only errors and signals.
+stream yields or raises they name the type, and where it was raised (E3). Lines are
+quoted. Imports only errors, signals and quoting.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from streamguard import quoting
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
     Limit,
@@ -23,6 +25,7 @@ from streamguard.errors import (
     Verdict,
     seconds,
 )
+from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
@@ -405,12 +408,14 @@ def log(event: Event) -> None:
         from streamguard.event_fields import fields_of
 
         told = {"streamguard": fields_of(event)}
-        logger.log(level, "%s: %s", event.activity.name or "stream", text, extra=told)
+        logger.log(
+            level, "%s: %s", quoting.name(event.activity.name or "stream"), text, extra=told
+        )
 
 
-def described(event: Event) -> tuple[int, object]:
-    """An event's level, as `logging` has it, and the words for a person."""
-    return (
+def described(event: Event) -> tuple[int, str]:
+    """An event's level, as `logging` has it, and the words for a person: one line."""
+    level, text = (
         _trouble(event)
         or _trouble_with_processes(event)
         or _trouble_with_sessions(event)
@@ -419,6 +424,7 @@ def described(event: Event) -> tuple[int, object]:
         or _news_of_work(event)
         or _news(event)
     )
+    return level, quoted(text)
 
 
 def _trouble(event: Event) -> tuple[int, object] | None:

@@ -24,6 +24,7 @@ from streamguard.knobs import Default
 from streamguard.loops import Suspended, by_hand, stepped, suspend
 from streamguard.monitor import Block
 from streamguard.operators import Operator
+from streamguard.quoting import quoted
 from streamguard.sources import Source
 from streamguard.teardown import LEAVING, close_bounded
 
@@ -108,9 +109,9 @@ class Guarded(Generic[T]):
                 self._messages = None
             elif self._latest().is_spent:
                 logger.warning(
-                    "%r was iterated to its end already, or closed, and gives nothing more: its "
+                    "%s was iterated to its end already, or closed, and gives nothing more: its "
                     "source cannot begin anew, so pipe a new stream",
-                    self,
+                    quoted(repr(self)),
                 )
         self._is_handed_out = True
         return self._latest()

@@ -24,6 +24,7 @@ from streamguard.knobs import (
     Derived,
     Disconnect,
 )
+from streamguard.quoting import quoted
 from streamguard.watch import Limits
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Plan:
         found = [text for text in self._contradictions() if text not in self.told]
         object.__setattr__(self, "told", self.told.union(found))
         for text in found:
-            warnings.warn(text, StreamGuardWarning, stacklevel=_stack_of_the_caller())
+            warnings.warn(quoted(text), StreamGuardWarning, stacklevel=_stack_of_the_caller())
 
     def merged(self, other: Plan) -> Plan:
         """Both plans in one: the tightest of each knob; callbacks add up (T12)."""

@@ -27,7 +27,7 @@ change of state, and removed at the end:
     session_id        the agent's session, or null
 
 No prompt, no argument and no output is in it (E3). A file whose process is gone, or has another
-start time, is stale: `read_all` passes it over and removes it. Standard library only.
+start time, is stale: `read_all` passes it over and removes it. Imports procfs and quoting.
 """
 
 from __future__ import annotations
@@ -36,10 +36,24 @@ import json
 import os
 import stat
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Self, cast
 
+from streamguard.process import procfs
+from streamguard.quoting import quoted
+
 VERSION: Final = 1
+# No file of ours comes near it, in bytes.
+LARGEST: Final = 1 << 20
+
+# No number that means anything is larger, be it an instant or a count.
+_MOST: Final = 1e15
+_LARGEST_PID: Final = 2**31 - 1
+
+
+# Nothing that lies there in its place is followed, or waited for.
+_ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class UnsafeFolderError(Exception):
@@ -52,7 +66,10 @@ class Published:
     _serial = 0
 
     def __init__(self, folder: str | None) -> None:
-        self._started = _started(os.getpid()) or 0
+        self._started = 0.0
+        with suppress(OSError):
+            ours = procfs.read_stat(os.getpid())
+            self._started = 0.0 if ours is None else ours.started
         self._path: str | None = None
         if folder is not None:
             Published._serial += 1
@@ -85,7 +102,8 @@ class Published:
         }
         beside = f"{self._path}.new"
         try:
-            with open(beside, "w", encoding="utf-8") as file:
+            fd = os.open(beside, _ANEW, 0o600)
+            with open(fd, "w", encoding="utf-8") as file:
                 json.dump(told, file)
             os.replace(beside, self._path)
         except OSError:
@@ -110,12 +128,17 @@ def folder(*, create: bool = False) -> str:
             os.mkdir(path, mode=0o700)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise UnsafeFolderError(f"{path} is not a folder of this user's alone")
+        raise UnsafeFolderError(f"{quoted(path)} is not a folder of this user's alone")
     return path
 
 
 def read_all() -> list[dict[str, Any]]:
-    """What all runs of this user say of themselves; stale files are removed."""
+    """What all runs of this user say of themselves; stale files are removed.
+
+    What is no file of this kind is passed over, whatever it is: a link, a pipe, a folder, somebody
+    else's, one of more than 1 MiB, no JSON. Of a field with another type than it should have
+    nothing is told.
+    """
     try:
         home = folder()
         names = sorted(name for name in os.listdir(home) if name.endswith(".json"))
@@ -123,41 +146,101 @@ def read_all() -> list[dict[str, Any]]:
         return []
     found: list[dict[str, Any]] = []
     for name in names:
-        with suppress(OSError, ValueError):
-            path = f"{home}/{name}"
-            with open(path, encoding="utf-8") as file:
-                said = json.load(file)
-            if not isinstance(said, dict):
+        path = f"{home}/{name}"
+        with suppress(OSError, ValueError, RecursionError):
+            told = _believable(json.loads(_contents(path)))
+            if told.get("version") != VERSION or "pid" not in told:
                 continue
-            told = cast("dict[str, Any]", said)
-            if told.get("version") != VERSION:
-                continue
-            if _is_alive(told):
+            if _is_alive(told["pid"], told.get("started", 0)):
                 found.append(told)
-            else:
+            elif procfs.is_there():  # without it we may only be in another namespace
                 os.unlink(path)
     return found
 
 
-def _is_alive(told: dict[str, Any]) -> bool:
-    pid, started = told.get("pid"), told.get("started")
-    if not isinstance(pid, int):
-        return False
-    if not os.path.exists("/proc/self/stat"):
+def _contents(path: str) -> bytes:
+    """What is in a small file of this user's; OSError or ValueError for all else. Waits for nobody."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            raise ValueError("no file of this user's")
+        contents = file.read(LARGEST + 1)
+    if len(contents) > LARGEST:
+        raise ValueError("too large")
+    return contents
+
+
+def _believable(said: object) -> dict[str, Any]:
+    """The fields that are what they should be."""
+    if not isinstance(said, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004 - as what is no JSON
+    told = cast("dict[str, object]", said)
+    return {
+        field: told[field]
+        for field, is_right in _FIELDS.items()
+        if field in told and is_right(told[field])
+    }
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    # `bool` is an int; and comparing with an int of any size raises nothing, as its float would.
+    return type(value) in (int, float) and -_MOST < cast("float", value) < _MOST
+
+
+def _is_count(value: object) -> bool:
+    return _is_number(value) and isinstance(value, int) and value >= 0
+
+
+def _is_pid(value: object) -> bool:
+    return _is_count(value) and 0 < cast("int", value) <= _LARGEST_PID
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, cast("list[object]", value)))
+
+
+def _are_limits(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        limit is None or _is_number(limit) for limit in cast("dict[str, object]", value).values()
+    )
+
+
+def _or_null(is_right: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+_FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "version": _is_count,
+    "pid": _is_pid,
+    "started": _is_number,
+    "written": _is_number,
+    "boot": _is_number,
+    "kind": _is_text,
+    "name": _is_text,
+    "state": _is_text,
+    "child": _or_null(_is_pid),
+    "attempt": _is_count,
+    "messages": _is_count,
+    "age": _is_number,
+    "last_message_age": _or_null(_is_number),
+    "last_signal": _or_null(_is_text),
+    "in_flight": _are_texts,
+    "limits": _are_limits,
+    "session_id": _or_null(_is_text),
+}
+
+
+def _is_alive(pid: int, started: float) -> bool:
+    if not procfs.is_there():
         # Only a signal can tell then, and it cannot tell one process from the next.
         return _takes_signals(pid)
-    now = _started(pid)
-    return now is not None and (not started or now == started)
-
-
-def _started(pid: int) -> int | None:
-    """When a process began, as its /proc/PID/stat has it; None if it is dead."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    now = procfs.read_stat(pid)
+    return now is not None and not now.is_dead and (not started or now.started == started)
 
 
 def _takes_signals(pid: int) -> bool:

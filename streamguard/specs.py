@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from streamguard.errors import ConfigError, ScopeKind, ScopeName, seconds
 from streamguard.limits import BUDGETS, MIN_ATTEMPT, Override, budget_of, check_kind, scope_under
+from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -134,7 +135,7 @@ class FlowSpec:
     def _warn(self, text: str) -> None:
         from streamguard.plan import StreamGuardWarning, _stack_of_the_caller
 
-        warnings.warn(text, StreamGuardWarning, stacklevel=_stack_of_the_caller())
+        warnings.warn(quoted(text), StreamGuardWarning, stacklevel=_stack_of_the_caller())
 
 
 def _kinds(spec: Mapping[str, Any], where: str) -> dict[ScopeKind, Override]:
@@ -233,7 +234,7 @@ def _kind_of(value: object) -> str:
 def _read_toml(text: str, source: str) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: no valid TOML: {error}") from error
 
 
@@ -250,6 +251,6 @@ def _read_yaml(text: str, source: str) -> Mapping[str, Any]:
     try:
         reader: Any = YAML(typ="safe", pure=True)
         spec = reader.load(text)
-    except YAMLError as error:
-        raise ConfigError(f"{source}: no valid YAML: {error}") from error
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: no valid YAML: {' '.join(str(error).split())}") from error
     return {} if spec is None else spec

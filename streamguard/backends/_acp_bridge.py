@@ -22,6 +22,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from streamguard import quoting
 from streamguard.backends import Client
 from streamguard.backends._fields import fields_of
 from streamguard.backends.acp import permission_id
@@ -139,7 +140,7 @@ class Bridge:
         """From here on that session's updates are `turn`'s."""
         if session_id in self._turns:
             raise RuntimeError(
-                f"session {session_id} has a turn under way: iterate it to its end, or aclose() it, "
+                f"session {quoting.name(session_id)} has a turn under way: iterate it to its end, or aclose() it, "
                 "before the next prompt"
             )
         self._turns[session_id] = turn

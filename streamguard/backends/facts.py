@@ -8,11 +8,17 @@ at the machine. No SDK is imported. The figures were measured on the versions na
 from __future__ import annotations
 
 import os
+import stat
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from streamguard.backends._fields import fields_of, number_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "FACTS",
@@ -32,6 +38,11 @@ Windows: TypeAlias = Mapping[str, float | None]
 
 # How long after its own watchdog a backend may need to show that it goes on.
 RECOVERY: Final = 60.0
+# How much of what a command says of its version is read, in bytes, and how much of a settings file.
+_MOST_SAID: Final = 1 << 16
+_LARGEST_FILE: Final = 1 << 20
+# How long processes that are killed may take to be gone, in seconds.
+_ENDING: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +112,12 @@ class Collision:
 # --- what is installed --------------------------------------------------------------------
 
 
-def installed(name: str, *, timeout: float = 10.0) -> Installed:
+def installed(name: str, *, timeout: float = 5.0) -> Installed:
     """Which version of the backend's package, and of its command line, is on this machine.
 
     A command line that a package brings along goes before one on the PATH, as that package has it.
-    A command that says nothing within `timeout` seconds has no version. Never raises for a
-    backend that is known.
+    A command that says nothing within `timeout` seconds has no version; whatever it does, it takes
+    little longer than that, and leaves no process. Never raises for a backend that is known.
     """
     import shutil
 
@@ -139,21 +150,71 @@ def _bundled(package: str, inside: str) -> str | None:
 
 
 def _said_by(path: str, timeout: float) -> str | None:
-    import subprocess
-
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own command, without a shell
-            [path, "--version"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=timeout,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        line, is_whole = _first_line_of(path, timeout)
+    except (OSError, ValueError):
         return None
-    lines = done.stdout.decode(errors="replace").split("\n")
-    return lines[0].strip()[:100] or None
+    return (line.decode(errors="replace").strip()[:100] or None) if is_whole else None
+
+
+def _first_line_of(path: str, timeout: float) -> tuple[bytes, bool]:
+    """What `path --version` writes first, and whether that is all of a line.
+
+    It may be anything that is called so: it gets `timeout` seconds, what is read of it is bounded,
+    and then it is ended with all that it has started.
+    """
+    import subprocess
+    from signal import SIGKILL
+
+    from streamguard.process import MARK, blocking, identity, marked_env
+    from streamguard.process.members import Facts as Known
+    from streamguard.process.members import Members
+
+    env = marked_env()
+    deadline = time.monotonic() + timeout
+    process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
+        [path, "--version"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=env,
+    )
+    assert process.stdout is not None
+    try:
+        root = identity.open_handle(process.pid)
+        # All is known of it, also if it has ended already.
+        tree = Members.from_facts(Known(process.pid, 0.0, process.pid, env[MARK]), root)
+        try:
+            said, has_ended = _output_of(process.stdout.fileno(), deadline)
+            if has_ended:  # it may still have something to put in order
+                root.outwait(deadline - time.monotonic())
+        finally:
+            blocking.end(tree, 0, _ENDING)
+            tree.close()
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, SIGKILL)  # nobody has reaped it, so the number is its own
+        process.stdout.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING)
+    line, newline, _ = said.partition(b"\n")
+    return line, has_ended or bool(newline)
+
+
+def _output_of(fd: int, deadline: float) -> tuple[bytes, bool]:
+    """What can be read until the end, the deadline or a bound; and whether that was the end."""
+    import select
+
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    said = b""
+    while len(said) < _MOST_SAID and (left := deadline - time.monotonic()) > 0:
+        if poll.poll(left * 1e3):
+            if not (chunk := os.read(fd, _MOST_SAID)):
+                return said, True
+            said += chunk
+    return said, False
 
 
 # --- watchdogs and collisions -------------------------------------------------------------
@@ -219,9 +280,21 @@ def codex_config(environ: Environ) -> dict[str, Any]:
         home = (
             environ.get("CODEX_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".codex"
         )
-        return tomllib.loads((Path(home) / "config.toml").read_text())
+        return tomllib.loads(_contents(Path(home) / "config.toml"))
     except (OSError, ValueError, RuntimeError):
         return {}
+
+
+def _contents(path: Path) -> str:
+    """What is in a file that a person writes; OSError or ValueError for all else. Waits for nobody."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError("no regular file")
+        contents = file.read(_LARGEST_FILE + 1)
+    if len(contents) > _LARGEST_FILE:
+        raise ValueError("too large")
+    return contents.decode()
 
 
 def _claude(environ: Environ, _config: Mapping[str, Any]) -> tuple[Watchdog, ...]:

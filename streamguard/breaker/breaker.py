@@ -58,6 +58,7 @@ from streamguard.errors import (
     seconds,
 )
 from streamguard.events import logger, tell
+from streamguard.quoting import quoted
 from streamguard.retry import ErrorClass, classify, retry_after
 
 if TYPE_CHECKING:
@@ -484,7 +485,8 @@ class CircuitBreaker:
             generation=after.generation,
         )
         level = _LEVELS.get(after.status, logging.INFO)
-        logger.log(level, "circuit %r is %s: %s", self.key, _worded(after.status), after.cause)
+        said = f"circuit {self.key!r} is {_worded(after.status)}: {after.cause}"
+        logger.log(level, "%s", quoted(said))
         self._tell(event)
 
     def _tell(self, event: CircuitEvent) -> None:

@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _refuse(argument: str) -> int:
     from streamguard.cli.arguments import guess
+    from streamguard.quoting import quoted
 
     hint = guess(argument, COMMANDS)
-    print(f"streamguard: unknown argument '{argument}'{hint}\n{USAGE}", file=sys.stderr)
+    print(f"streamguard: unknown argument '{quoted(argument)}'{hint}\n{USAGE}", file=sys.stderr)
     return EXIT_USAGE

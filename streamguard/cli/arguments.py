@@ -1,11 +1,13 @@
 """Options as GNU's commands take them, read up to the command that is to be run.
 
 `--name value`, `--name=value`, any unambiguous beginning of a name, `-k5`, `-k 5`, `-vp`; the
-first word that is no option begins the command, `--` ends the options. Imports nothing: argparse
-would double the command's start.
+first word that is no option begins the command, `--` ends the options. Imports quoting alone:
+argparse would double the command's start.
 """
 
 from __future__ import annotations
+
+from streamguard.quoting import quoted
 
 TYPE_CHECKING = False
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """What is wrong with the command line, for the person who wrote it."""
+    """What is wrong with the command line, in one line for the person who wrote it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(quoted(text))
 
 
 class ConfiguredWrongError(UsageError):

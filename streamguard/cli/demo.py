@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from streamguard.cli.parsers import Parser
 
 EXIT_FAILED = 1
 
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, or 1 if the demonstration did not come out as it should."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="streamguard demo",
         description="See a hanging agent caught: it works, falls silent, is ended with all that it "
         "started, and its session goes on. Then a report is drawn. Nothing else is needed.",

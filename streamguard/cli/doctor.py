@@ -5,18 +5,22 @@ Looks, and changes nothing. Exit code 1 if something found will make a guard fai
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from streamguard._version import __version__
+from streamguard.cli.parsers import Parser
+from streamguard.quoting import quoted
+
+if TYPE_CHECKING:
+    from streamguard.backends.facts import Installed
 
 State: TypeAlias = Literal["ok", "note", "wrong"]
 _MARKS: Final[dict[State, str]] = {"ok": "+", "note": "-", "wrong": "!"}
@@ -34,7 +38,7 @@ class Finding:
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, or 1 if something is wrong."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="streamguard doctor",
         description="What of the backends is installed, what this machine can do, which windows "
         "collide with a backend's own watchdog, and the configuration in force.",
@@ -55,10 +59,11 @@ def main(words: Sequence[str]) -> int:
 
 
 def _examine(*, verbose: bool) -> Iterator[Finding]:
+    found = _installed()
     yield from _machine()
     yield from _loops()
-    yield from _backends(verbose=verbose)
-    yield from _configuration(verbose=verbose)
+    yield from _backends(found, verbose=verbose)
+    yield from _configuration(found, verbose=verbose)
 
 
 def _print(findings: list[Finding]) -> None:
@@ -68,7 +73,7 @@ def _print(findings: list[Finding]) -> None:
             section = finding.section
             print(f"\n{section}")
         name = f"{finding.name}: " if finding.name else ""
-        print(f"  {_MARKS[finding.state]} {name}{finding.text}")
+        print(f"  {_MARKS[finding.state]} {quoted(name + finding.text)}")
     wrong = sum(finding.state == "wrong" for finding in findings)
     print(f"\n{f'{wrong} to mend, marked !' if wrong else 'Nothing to mend.'}")
 
@@ -77,6 +82,8 @@ def _print(findings: list[Finding]) -> None:
 
 
 def _machine() -> Iterator[Finding]:
+    from streamguard.process import procfs
+
     here = "This machine"
     yield Finding(here, "streamguard", "ok", __version__)
     yield Finding(here, "Python", "ok", f"{platform.python_version()}, {sys.platform}")
@@ -88,9 +95,12 @@ def _machine() -> Iterator[Finding]:
     )
     yield _ability(
         "/proc",
-        Path("/proc/self/stat").exists(),
+        procfs.is_there(),
         "a backend's children are found, also those that left its group",
-        "children that left their group are found only with psutil: install streamguard[psutil]",
+        "missing, or another pid namespace's: no child is found, and no tree proven dead; "
+        "mount it: mount -t proc proc /proc"
+        if sys.platform == "linux"
+        else "children that left their group are found only with psutil: install streamguard[psutil]",
     )
     yield _ability(
         "subreaper",
@@ -148,12 +158,22 @@ def _loops() -> Iterator[Finding]:
 # --- the backends -------------------------------------------------------------------------
 
 
-def _backends(*, verbose: bool) -> Iterator[Finding]:
+def _installed() -> Mapping[str, Installed]:
+    """What of each backend is here. All are asked at once: one that hangs keeps nobody waiting."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from streamguard.backends.facts import FACTS, installed
+
+    with ThreadPoolExecutor(len(FACTS)) as asking:
+        return dict(zip(FACTS, asking.map(installed, FACTS), strict=True))
+
+
+def _backends(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Finding]:
+    from streamguard.backends.facts import FACTS
 
     absent: list[str] = []
     for name, facts in FACTS.items():
-        found = installed(name)
+        found = here[name]
         told: list[str] = []
         if facts.package and found.package:
             told.append(f"{facts.package} {found.package}")
@@ -190,8 +210,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 # --- the configuration --------------------------------------------------------------------
 
 
-def _configuration(*, verbose: bool) -> Iterator[Finding]:
-    from streamguard.backends.facts import FACTS, codex_config, collisions, installed
+def _configuration(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Finding]:
+    from streamguard.backends.facts import FACTS, codex_config, collisions
     from streamguard.configuration import from_config
     from streamguard.errors import ConfigError
 
@@ -211,7 +231,7 @@ def _configuration(*, verbose: bool) -> Iterator[Finding]:
     if not any(windows.values()):
         yield Finding(where, "", "note", "no idle limit: `idle_guard()` needs one written in code")
     for name in FACTS:
-        found = installed(name)
+        found = here[name]
         if found.package or found.path:
             table = codex_config(os.environ) if name == "codex" else None
             for collision in collisions(name, windows, os.environ, table):

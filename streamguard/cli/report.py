@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamguard.cli.parsers import Parser
 from streamguard.errors import ConfigError
 from streamguard.evidence.files import Folder
 from streamguard.evidence.report import Entry, drawing, entry, index, page, read_run, runs_in
+from streamguard.quoting import quoted
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -75,11 +78,14 @@ def _report_all(folder: Path, runs: list[Path]) -> int:
 
 def _write(file: Path, text: str) -> None:
     Folder(file.parent).replace(file.name, text.encode())
-    print(file)
+    if sys.stdout.isatty():
+        print(quoted(file))
+    else:  # a program reads it
+        sys.stdout.buffer.write(os.fsencode(file) + b"\n")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="streamguard report",
         description="Draw a recorded run: what hung, since when, what was in flight, what was "
         "tried, what was left. Prints the name of the file.",
@@ -100,5 +106,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fail(why: str, code: int) -> int:
-    print(f"streamguard report: {why}", file=sys.stderr)
+    print(f"streamguard report: {quoted(why)}", file=sys.stderr)
     return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from streamguard import quoting
 from streamguard.cli import agents
 from streamguard.cli.arguments import (
     ConfiguredWrongError,
@@ -13,6 +14,7 @@ from streamguard.cli.arguments import (
     parse,
 )
 from streamguard.cli.durations import seconds, written
+from streamguard.quoting import quoted
 from streamguard.runner.outcome import OUR_FAILURE, say
 from streamguard.runner.settings import EXIT_GRACE, Settings
 
@@ -93,7 +95,7 @@ def _duration(text: str) -> float | None:
         raise WrongValueError("use a duration such as 90, 1.5m or 2h (0 = off)") from None
     if text.isdigit() and value is not None and value > _A_DAY:
         _doubts.append(
-            f"{text} is {value / 3600:.0f} hours; if milliseconds are meant, write {value / 1000:g}"
+            f"{quoted(text)} is {value / 3600:.0f} hours; if milliseconds are meant, write {value / 1000:g}"
         )
     return value
 
@@ -190,7 +192,8 @@ def main(words: Sequence[str]) -> int:
         say(f"{PROGRAM}: {error}")
         return OUR_FAILURE
     except UsageError as error:
-        say(f"{PROGRAM}: {error}\nTry 'streamguard run --help'.")
+        say(f"{PROGRAM}: {error}")
+        say("Try 'streamguard run --help'.")
         return OUR_FAILURE
     from streamguard.runner.run import supervise
 
@@ -234,7 +237,7 @@ def _warnings(settings: Settings) -> Iterator[str]:
         )
     if settings.idle is not None and (advice := agents.silent_by_design(settings.command)):
         yield (
-            f"{os.path.basename(settings.command[0])} writes nothing until it is done, so --idle "
+            f"{quoting.name(os.path.basename(settings.command[0]))} writes nothing until it is done, so --idle "
             f"{written(settings.idle)} measures all of its work; add {advice}"
         )
     if settings.first_json is not None and not settings.speaks_json:

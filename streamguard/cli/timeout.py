@@ -77,7 +77,8 @@ def main(words: Sequence[str]) -> int:
             return 0
         settings = _settings_of(said, left)
     except UsageError as error:
-        say(f"{PROGRAM}: {error}\nTry 'streamguard timeout --help'.")
+        say(f"{PROGRAM}: {error}")
+        say("Try 'streamguard timeout --help'.")
         return OUR_FAILURE
     from streamguard.runner.run import supervise
 

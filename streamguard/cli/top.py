@@ -15,7 +15,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamguard.cli.durations import written
+from streamguard.cli.parsers import Parser
 from streamguard.published import read_all
+from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -35,7 +37,9 @@ COLUMNS: Final = (
     "LAST",
 )
 _NUMBERS: Final = frozenset({"PID", "SILENT", "LIMIT", "MESSAGES", "AGE"})
+# How many characters are shown: of a name, and of any other cell.
 _NAME_LENGTH: Final = 40
+_WIDEST: Final = 120
 _BAR: Final = 10
 
 
@@ -67,8 +71,8 @@ def main(words: Sequence[str]) -> int:
     return _show(Screen(screen=True, auto_refresh=False), asked.every)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="streamguard top",
         description="The guarded runs of this user on this machine: what each is doing, since when "
         "it is silent, and what is in flight. Ctrl-C ends it.",
@@ -119,16 +123,16 @@ def _row(run: dict[str, Any], now: float) -> Row:
     age = _number(run.get("age"), 0.0) + since
     last = run.get("last_message_age")
     silent = age if last is None else _number(last, 0.0) + since
-    work: list[object] = run.get("in_flight") or []
-    limits: dict[str, object] = run.get("limits") or {}
+    work: list[str] = run.get("in_flight") or []
+    limits: dict[str, float | None] = run.get("limits") or {}
     idle = _number(limits.get("idle"), 0.0)
-    state = str(run.get("state"))
+    state = str(run.get("state", "unknown"))
     # Work in flight pauses the limit, and between turns there is none.
     counts = idle > 0 and not work and state not in {"between turns", "held"}
     attempt = run.get("attempt") or 1
     cells = (
         str(run.get("pid")),
-        str(run.get("name"))[:_NAME_LENGTH],
+        quoted(run.get("name", "?"), _NAME_LENGTH),
         state if attempt == 1 else f"{state}, attempt {attempt}",
         _clock(silent),
         written(idle) if idle else "-",
@@ -138,7 +142,7 @@ def _row(run: dict[str, Any], now: float) -> Row:
         str(run.get("last_signal") or "-"),
     )
     # A name is whatever somebody chose: nothing of it may reach the terminal as a command.
-    shown = tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in cells)
+    shown = tuple(quoted(cell, _WIDEST) for cell in cells)
     return Row(shown, silent / idle if counts else 0.0)
 
 
@@ -181,7 +185,7 @@ def table(shown: Sequence[Row]) -> Table:
         made.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for row in shown:
         colour = "red" if row.spent >= 0.8 else "yellow" if row.spent >= 0.5 else "default"
-        full = min(_BAR, round(row.spent * _BAR))
+        full = round(min(1.0, row.spent) * _BAR)
         bar = Text("█" * full + "·" * (_BAR - full), style=colour)
         made.add_row(*(Text(cell) for cell in row.cells), bar)
     if not shown:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from streamguard.config import IDLE, MODE, environment_idle, environment_mode, mode_in_force
 from streamguard.configuration import files, values
 from streamguard.errors import ConfigError
+from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -86,7 +87,7 @@ class Configuration:
             self._check_guard(f"guards.{name}", {**self._guard, **settings})
 
     def __repr__(self) -> str:
-        return f"<Configuration {self._source.path if self._source else 'without a file'}>"
+        return f"<Configuration {quoted(self.path or 'without a file')}>"
 
     @property
     def path(self) -> Path | None:
@@ -201,13 +202,14 @@ class Configuration:
         rows: list[tuple[str, str, str]] = []
         for section, settings in self._in_force():
             for key, setting in settings.items():
-                rows.append((f"{section}.{key}", _shown(setting.value), setting.origin))
+                said = (f"{section}.{key}", _shown(setting.value), setting.origin)
+                rows.append((quoted(said[0]), quoted(said[1]), quoted(said[2])))
         widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
         lines = [
             f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip()
             for name, value, origin in rows
         ]
-        head = str(self.path) if self.path else "no streamguard.toml, no [tool.streamguard]"
+        head = quoted(self.path) if self.path else "no streamguard.toml, no [tool.streamguard]"
         return "\n".join((f"# {head}", *lines))
 
     def _in_force(self) -> list[tuple[str, Mapping[str, _Setting]]]:

@@ -32,8 +32,8 @@ def duration(value: Any) -> float:
     elif not _is_number(value):
         raise ValueError(_SUCH_AS)
     else:
-        number = float(value)
-        if number > _A_DAY:
+        number = _as_float(value)
+        if _A_DAY < number < float("inf"):
             raise ValueError(
                 f"that is {number / 3600:,.0f} hours; if milliseconds are meant, write "
                 f'{number / 1000:g}, else say it with a unit: "{number / 3600:g}h"'
@@ -41,6 +41,13 @@ def duration(value: Any) -> float:
     if not 0 < number < float("inf"):
         raise ValueError(f"{_SUCH_AS}, and more than 0")
     return number
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number may be of any size
+        return float("inf") if value > 0 else -float("inf")
 
 
 def _is_number(value: Any) -> bool:
@@ -107,13 +114,9 @@ def count_or_never(value: Any) -> int | None:
 
 def share(value: Any) -> float:
     """A part of something, from 0 up."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value < float("inf")
-    ):
+    if not _is_number(value) or not 0 <= (number := _as_float(value)) < float("inf"):
         raise ValueError("write a number from 0, such as 0.5")
-    return float(value)
+    return number
 
 
 def text(value: Any) -> str:

@@ -28,6 +28,7 @@ from streamguard.demo import agent
 from streamguard.errors import StreamGuardError, seconds
 from streamguard.evidence.report import page, read_run
 from streamguard.process import ProcessTree
+from streamguard.quoting import quoted
 
 IDLE: Final = 2.0
 KILL_GRACE: Final = 1.0
@@ -140,7 +141,7 @@ class _Screen:
     def say(self, text: str) -> None:
         """Write a line that stays."""
         at = f"{time.monotonic() - self._began:5.1f} s  " if text else ""
-        self._write(f"{self._erased}{at}{text}\n")
+        self._write(f"{self._erased}{at}{quoted(text)}\n")
 
     async def keep_status(self, activity: Activity) -> None:
         """Show what the stream is doing, until cancelled."""
@@ -153,7 +154,7 @@ class _Screen:
                 full = min(int(idle / IDLE * 20), 20)
                 bar = "#" * full + "." * (20 - full)
                 status = f"[{bar}] {activity.status}, silent for {idle:.1f} s"
-                self._write(f"{self._erased}{status[:_WIDTH]}")
+                self._write(f"{self._erased}{quoted(status, _WIDTH)}")
                 await anyio.sleep(1 / _FRAMES_PER_SECOND)
         finally:
             self._write(self._erased)

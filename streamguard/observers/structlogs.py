@@ -14,6 +14,7 @@ from streamguard.breaker.events import CircuitChanged, CircuitEvent, CircuitRefu
 from streamguard.errors import ConfigError
 from streamguard.event_fields import fields_of
 from streamguard.events import Event, ScopeEvent, described
+from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from streamguard.event_fields import AnyEvent
@@ -51,7 +52,7 @@ class StructlogObserver:
         fields: dict[str, object] = dict(fields_of(event))
         level, text = _described(event)
         name = str(fields.pop("event"))
-        self._logger.log(level, name, **fields, **({"message": str(text)} if text else {}))
+        self._logger.log(level, name, **fields, **({"message": quoted(text)} if text else {}))
 
 
 def _described(event: AnyEvent) -> tuple[int, object]:

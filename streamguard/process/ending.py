@@ -111,6 +111,8 @@ class Ending:
         """End the tree. Raises nothing but what cuts it short."""
         try:
             await self._end()
+            if self._table is not None and not self._table.is_complete:
+                self._send_to_group(SIGKILL)  # whom nobody can see, it still reaches
             self.termination = await self._result()
         except Exception:
             import logging  # far more than all the rest, and never needed

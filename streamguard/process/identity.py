@@ -19,6 +19,7 @@ import os
 import select
 import signal
 import struct
+import sys
 import time
 from contextlib import suppress
 from importlib import import_module
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _FIRST_LOOK: Final = 0.01
 _LAST_LOOK: Final = 0.5
 
+_IS_LINUX: Final[bool] = sys.platform == "linux"
 # From <linux/pidfd.h>, whose numbers are the same on every architecture.
 _TO_PROCESS_GROUP: Final = 1 << 2  # Linux >= 6.9
 _GET_INFO: Final = 0xC040FF0B
@@ -270,6 +272,8 @@ class StatHandle(Handle):
             raise UnavailableError
         stat = procfs.read_stat(pid)
         if stat is None:
+            if _takes_signals(pid):  # it is hidden from us: hidepid=
+                raise UnavailableError
             raise ProcessLookupError
         return cls(pid, stat.started)
 
@@ -289,8 +293,10 @@ class StatHandle(Handle):
         super()._send(number)
 
     def _stat(self) -> Stat | None:
-        """What it shows now; None if the pid is not its own any more."""
+        """What it shows now; None if the pid is not its own any more. OSError if nothing tells."""
         stat = procfs.read_stat(self.pid)
+        if stat is None and (not procfs.is_there() or _takes_signals(self.pid)):
+            raise OSError(errno.ENOENT, "/proc does not tell of it any more")
         return stat if stat is not None and stat.started == self._started else None
 
 
@@ -341,13 +347,7 @@ class SignalHandle(Handle):
         return handle
 
     def holds_pid(self) -> bool:
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
+        return _takes_signals(self.pid)
 
     def _has_ended(self) -> bool:
         return not self.holds_pid()
@@ -377,17 +377,34 @@ def open_again(pid: int, started: float) -> Handle | None:
 
 
 def psutil_or_none() -> Any:
-    """The module psutil, an optional extra, or None."""
+    """The module psutil, an optional extra, or None.
+
+    On Linux it says what /proc says, so it knows nothing where that is missing or not ours.
+    """
+    if _IS_LINUX and not procfs.is_there():
+        return None
     try:
         return import_module("psutil")
     except ImportError:
         return None
 
 
+def _takes_signals(pid: int) -> bool:
+    """Whether anybody has that pid, a zombie included."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _is_readable(fd: int, bound: float = 0) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    return bool(poll.poll(bound * 1e3))
+    # What else it may say is that the descriptor is none any more: that is nobody's death.
+    return any(told & select.POLLIN for _, told in poll.poll(bound * 1e3))
 
 
 def _peek(kind: int, ident: int) -> int | None:

@@ -190,8 +190,10 @@ class Members:
             return True
         # It was reaped, and the kernel cannot say whose group this is by now. A stranger's would
         # have a leader that took the pid, or be in another session.
-        return self.pid not in table.stats and all(
-            table.stats[pid].session == self._session for pid in group
+        return (
+            table.is_complete
+            and self.pid not in table.stats
+            and all(table.stats[pid].session == self._session for pid in group)
         )
 
     def _claim(self, mark: str) -> None:

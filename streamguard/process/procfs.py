@@ -1,6 +1,7 @@
 """What /proc says of a process: its line of `stat`, its thread group, its environment's mark.
 
-Linux. Every function answers None for a process that is gone or not ours to read. OSError only
+Linux. Every function answers None for a process that is gone or not ours to read, and for every
+process where /proc is not there, or not ours (`is_there`): None alone proves no death. OSError only
 where nothing can be read just now: no file descriptor is left, for one.
 Knows no handles, trees or signals. Imports nothing of the package.
 """
@@ -44,13 +45,48 @@ class Stat(NamedTuple):
 
 
 def is_there() -> bool:
-    """Whether this system has a /proc that tells of processes."""
-    return read_stat(os.getpid()) is not None
+    """Whether this system has a /proc, and one whose numbers are those that signals go by.
+
+    In a pid namespace that still shows another's /proc, as after `unshare -pf`, they are not: what
+    it says there of a pid of ours, it says of a stranger.
+    """
+    pid = os.getpid()
+    try:
+        if os.readlink("/proc/self") != str(pid):  # noqa: PTH115 - it is asked often
+            return False
+    except OSError:
+        return False
+    # Two namespaces can have the same number for us, so the number alone is no proof.
+    if (is_ours := _is_ours.get(pid)) is None:
+        is_ours = _is_ours[pid] = _knows_us_by_one_number()
+    return is_ours
 
 
-def pids() -> list[int]:
-    """The pids of all processes that we can see."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no Path for each pid
+_is_ours: Final[dict[int, bool]] = {}
+
+
+def _knows_us_by_one_number() -> bool:
+    """Whether we are in the namespace that /proc tells of, and not in one below it."""
+    status = _read("/proc/self/status")
+    if status is None:
+        return False
+    numbers = status.partition(b"\nNSpid:")[2].partition(b"\n")[0]  # nothing before Linux 4.1
+    return len(numbers.split()) <= 1
+
+
+def snapshot(*, with_marks: bool) -> tuple[dict[int, Stat], dict[int, str]]:
+    """All processes that we can see, and the marks of the living, by pid: for who knows that it is there."""
+    stats: dict[int, Stat] = {}
+    marks: dict[int, str] = {}
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no Path for each pid
+    # The newest first: they are the ones that may be gone before a walk comes to them.
+    for pid in reversed(pids):
+        if (stat := _stat_of(pid)) is None:
+            continue
+        stats[pid] = stat
+        if with_marks and not stat.is_dead and (mark := _mark_of(pid)) is not None:
+            marks[pid] = mark
+    return stats, marks
 
 
 def newest_pid() -> int:
@@ -67,6 +103,10 @@ def born_since(pid: int, newest: int) -> range:
 
 def read_stat(pid: int) -> Stat | None:
     """What /proc/PID/stat says now."""
+    return _stat_of(pid) if is_there() else None
+
+
+def _stat_of(pid: int) -> Stat | None:
     line = _read(f"/proc/{pid}/stat")
     if line is None:
         return None
@@ -85,7 +125,7 @@ def read_stat(pid: int) -> Stat | None:
 
 def is_thread(pid: int) -> bool:
     """Whether `pid` is a thread that leads no process: a signal to it hits its whole process."""
-    status = _read(f"/proc/{pid}/status")
+    status = _read(f"/proc/{pid}/status") if is_there() else None
     if status is None:
         return False
     leader = status.partition(b"\nTgid:")[2].split(maxsplit=1)
@@ -94,6 +134,10 @@ def is_thread(pid: int) -> bool:
 
 def read_mark(pid: int) -> str | None:
     """The mark that a process was started with; of its environment nothing else is kept (E3)."""
+    return _mark_of(pid) if is_there() else None
+
+
+def _mark_of(pid: int) -> str | None:
     environment = _read(f"/proc/{pid}/environ")
     for entry in (environment or b"").split(b"\0"):
         if entry.startswith(_MARK_PREFIX):

@@ -29,7 +29,10 @@ spared: Final[dict[int, float]] = {}
 
 
 class Table:
-    """Every process by its pid. `is_complete` is False where the system tells us nothing."""
+    """Every process by its pid.
+
+    `is_complete` is False where the system tells us nothing: then it proves nobody's death.
+    """
 
     def __init__(
         self,
@@ -142,18 +145,10 @@ def read_table() -> Table:
 
 
 def _read_procfs() -> Table:
-    stats: dict[int, Stat] = {}
-    marks: dict[int, str] = {}
-    with_marks = bearers.are_any
     newest = procfs.newest_pid()
-    # The newest first: they are the ones that may be gone before a walk comes to them.
-    for pid in reversed(procfs.pids()):
-        if (stat := procfs.read_stat(pid)) is None:
-            continue
-        stats[pid] = stat
-        if with_marks and not stat.is_dead and (mark := procfs.read_mark(pid)) is not None:
-            marks[pid] = mark
-    return Table(stats, marks, newest=newest)
+    stats, marks = procfs.snapshot(with_marks=bearers.are_any)
+    # Who is not shown is not gone, where we are not shown ourselves: /proc was taken away meanwhile.
+    return Table(stats, marks, is_complete=os.getpid() in stats, newest=newest)
 
 
 def _stat_of(process: Any) -> Stat | None:

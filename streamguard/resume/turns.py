@@ -22,6 +22,7 @@ from streamguard.errors import (
     ResumeDivergedError,
     StreamGuardError,
 )
+from streamguard.quoting import quoted
 from streamguard.resume.ledger import Ledger
 from streamguard.resume.owner import Owner
 from streamguard.resume.points import ResumePoint
@@ -654,4 +655,4 @@ def _mark(failure: BaseException, decision: GiveUp, attempts: tuple[Attempted, .
     with suppress(AttributeError, TypeError):  # one with slots
         error.gave_up = decision.reason
         error.attempts = attempts
-    failure.add_note(f"streamguard gave up ({decision.reason}): {decision.why}")
+    failure.add_note(quoted(f"streamguard gave up ({decision.reason}): {decision.why}"))

@@ -77,7 +77,7 @@ def test_a_later_attempt_and_a_run_without_a_message():
 
 def test_a_name_cannot_command_the_terminal():
     (row,) = top.rows([{**RUN, "name": "\x1b[2Jx\n"}], now=1000.0)
-    assert row.cells[1] == "?[2Jx?"
+    assert row.cells[1] == r"\x1b[2Jx\n"
 
 
 def test_plain_lines(published, capsys):

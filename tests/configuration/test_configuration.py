@@ -11,6 +11,7 @@ from streamguard import Activity, ConfigError, from_config, idle_guard
 from streamguard.configuration import values
 from streamguard.configuration.files import find
 from streamguard.errors import ScopeName
+from streamguard.specs import FlowSpec
 from streamguard.testing import Script, hang
 from tests.support import take
 
@@ -317,3 +318,43 @@ def test_the_documented_example_is_valid(written):
     config = from_config()
     assert config.guard("coder").limits.idle == 900
     assert config.explain()
+
+
+# --- numbers of any size ------------------------------------------------------------------------
+
+HUGE = "1" + "0" * 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[guard]\nidle = {HUGE}",
+        f"[guard]\nidle = -{HUGE}",
+        "[guard]\nidle = 1e999",
+        f'[guard]\nidle = "{HUGE}s"',
+        f"[guard.tools]\nBash = {HUGE}",
+        f"[retry.idle]\ndelays = [{HUGE}]",
+        f"[retry.idle]\njitter = {HUGE}",
+        f"[breaker]\nlongest_pause = {HUGE}",
+        f"[breaker]\npause_growth = {HUGE}",
+    ],
+    ids=lambda text: text[:24],
+)
+def test_a_number_that_no_clock_knows_is_an_error_like_others(written, text):
+    """T12."""
+    with pytest.raises(ConfigError, match="write "):
+        from_config(written(text))
+
+
+@pytest.mark.parametrize("name", ["flow.toml", "flow.yaml"])
+@pytest.mark.parametrize("value", ["[" * 5000, "9" * 5000], ids=["brackets", "digits"])
+def test_a_spec_that_no_reader_takes_is_an_error_like_others(written, name, value):
+    if name.endswith("yaml"):
+        pytest.importorskip("ruamel.yaml")
+    told = (
+        f"timeouts = {{step = {value}}}"
+        if name.endswith("toml")
+        else f"timeouts:\n  step: {value}"
+    )
+    with pytest.raises(ConfigError):
+        FlowSpec.load(written(told, name))

@@ -235,7 +235,8 @@ def test_without_a_table_nothing_is_proven(loop, backends, monkeypatch):
 @without_psutil
 def test_the_table_of_psutil_shows_the_tree(loop, backends, monkeypatch):
     """D4: as on macOS, where it has not been run."""
-    monkeypatch.setattr(procfs, "_read", lambda _: None)
+    monkeypatch.setattr(procfs, "is_there", lambda: False)
+    monkeypatch.setattr(identity, "_IS_LINUX", False)
     monkeypatch.setattr(identity, "WAYS", WAYS[1:])
     words = ["child", "detach", "ready", "hang", ";", "ignore", "ready", "hang"]
     backend = backends.start(*words)

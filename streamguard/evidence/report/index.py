@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from html import escape
 from string import Template
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from streamguard._version import __version__
 from streamguard.evidence.report.shapes import hash_of, packaged
 from streamguard.evidence.report.story import SAID, State, headline, stories
 from streamguard.evidence.report.tables import table
-from streamguard.evidence.report.words import duration, instant, several
+from streamguard.evidence.report.words import duration, escape, instant, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ def _row(entry: Entry) -> str:
         ("number", f"{entry.messages:,}"),
     )
     return (
-        f'<tr class="{entry.state}"><th scope="row"><a href="{escape(quote(entry.link))}">'
+        f'<tr class="{entry.state}"><th scope="row"><a href="{escape(quote(os.fsencode(entry.link)))}">'
         f"{escape(entry.name)}</a></th>"
         + "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells)
         + "</tr>"

@@ -8,7 +8,6 @@ ever run. Data goes in as JSON that cannot end its element.
 from __future__ import annotations
 
 import json
-from html import escape
 from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,8 @@ from streamguard.evidence.report.picture import Lane, lanes
 from streamguard.evidence.report.shapes import HATCHES, LEGEND, hash_of, packaged
 from streamguard.evidence.report.story import SAID, Story, headline, is_alarm, stories
 from streamguard.evidence.report.tables import tables
-from streamguard.evidence.report.words import clock, duration, instant, several
+from streamguard.evidence.report.words import clock, duration, escape, instant, several
+from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from streamguard.evidence.report.reading import Run
@@ -121,16 +121,24 @@ def _drawn(lane: Lane, story: Story, start: float) -> dict[str, Any]:
         return round(at - start, 3)
 
     return {
-        "name": lane.name,
+        "name": quoted(lane.name),
         "state": lane.state,
-        "label": lane.summary,
+        "label": quoted(lane.summary),
         "since": None if story.since is None else since(story.since),
         "rows": lane.rows,
         "m": [value for n, a, b in lane.messages for value in (n, since(a), since(b))],
         "p": [value for n, a, b in lane.pings for value in (n, since(a), since(b))],
         "s": [
-            [s.of, since(s.start), since(s.end), s.row, int(s.is_open), s.name, s.text]
+            [
+                s.of,
+                since(s.start),
+                since(s.end),
+                s.row,
+                int(s.is_open),
+                quoted(s.name),
+                quoted(s.text),
+            ]
             for s in lane.shapes
         ],
-        "e": [[point.of, since(point.at), point.text] for point in lane.points],
+        "e": [[point.of, since(point.at), quoted(point.text)] for point in lane.points],
     }

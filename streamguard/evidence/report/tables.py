@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Final
 
 from streamguard.evidence.report.picture import end_of, text_of
 from streamguard.evidence.report.story import SAID, Story, lasted_of
-from streamguard.evidence.report.words import clock_of, duration, several
+from streamguard.evidence.report.words import clock_of, duration, escape, several
 
 if TYPE_CHECKING:
     from streamguard.evidence.report.reading import Run, Session

@@ -1,9 +1,17 @@
-"""Instants, durations and numbers as a report writes them: in UTC, and as people say them."""
+"""Text, instants, durations and numbers as a report writes them: in UTC, and as people say them."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from datetime import UTC, datetime
+
+from streamguard.quoting import quoted
+
+
+def escape(text: object) -> str:
+    """`text` for a place in HTML or SVG, whoever has chosen it."""
+    return html.escape(quoted(text))
 
 
 def clock(at: float) -> str:
