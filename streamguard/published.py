@@ -39,7 +39,10 @@ import time
 from contextlib import suppress
 from typing import Any, Final, Self, cast
 
+from streamguard import trusted
+
 VERSION: Final = 1
+_MOST: Final = 1 << 20
 
 
 class UnsafeFolderError(Exception):
@@ -123,10 +126,9 @@ def read_all() -> list[dict[str, Any]]:
         return []
     found: list[dict[str, Any]] = []
     for name in names:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             path = f"{home}/{name}"
-            with open(path, encoding="utf-8") as file:
-                said = json.load(file)
+            said = json.loads(trusted.read(path, _MOST))
             if not isinstance(said, dict):
                 continue
             told = cast("dict[str, Any]", said)

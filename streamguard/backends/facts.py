@@ -215,12 +215,15 @@ def codex_config(environ: Environ) -> dict[str, Any]:
     import tomllib
     from pathlib import Path
 
+    from streamguard.trusted import read_named
+
     try:
         home = (
             environ.get("CODEX_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".codex"
         )
-        return tomllib.loads((Path(home) / "config.toml").read_text())
-    except (OSError, ValueError, RuntimeError):
+        text = read_named(f"{home}/config.toml", 1 << 20).decode()
+        return tomllib.loads(text)
+    except (OSError, ValueError, RuntimeError):  # RecursionError is one of the last
         return {}
 
 
