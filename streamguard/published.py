@@ -40,6 +40,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Self, cast
 
+from streamguard import trusted
 from streamguard.process import procfs
 from streamguard.quoting import quoted
 
@@ -148,7 +149,7 @@ def read_all() -> list[dict[str, Any]]:
     for name in names:
         path = f"{home}/{name}"
         with suppress(OSError, ValueError, RecursionError):
-            told = _believable(json.loads(_contents(path)))
+            told = _believable(json.loads(trusted.read(path, LARGEST)))
             if told.get("version") != VERSION or "pid" not in told:
                 continue
             if _is_alive(told["pid"], told.get("started", 0)):
@@ -156,19 +157,6 @@ def read_all() -> list[dict[str, Any]]:
             elif procfs.is_there():  # without it we may only be in another namespace
                 os.unlink(path)
     return found
-
-
-def _contents(path: str) -> bytes:
-    """What is in a small file of this user's; OSError or ValueError for all else. Waits for nobody."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
-            raise ValueError("no file of this user's")
-        contents = file.read(LARGEST + 1)
-    if len(contents) > LARGEST:
-        raise ValueError("too large")
-    return contents
 
 
 def _believable(said: object) -> dict[str, Any]:

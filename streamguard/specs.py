@@ -17,8 +17,8 @@ looks like one of ours misspelt is refused. YAML needs the extra `yaml`. Knows l
 from __future__ import annotations
 
 import difflib
+import os
 import sys
-import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from streamguard.configured import content, text_of, toml_of
 from streamguard.errors import ConfigError, ScopeKind, ScopeName, seconds
 from streamguard.limits import BUDGETS, MIN_ATTEMPT, Override, budget_of, check_kind, scope_under
 from streamguard.quoting import quoted
@@ -63,14 +64,11 @@ class FlowSpec:
     def load(cls, file: str | PathLike[str]) -> Self:
         """The limits in a file, by its suffix: `.toml`, `.yaml` or `.yml`. ConfigError."""
         path = Path(file)
-        readers = {".toml": _read_toml, ".yaml": _read_yaml, ".yml": _read_yaml}
+        readers = {".toml": toml_of, ".yaml": _read_yaml, ".yml": _read_yaml}
         reader = readers.get(path.suffix.lower())
         if reader is None:
             raise ConfigError(f"{path}: a spec is a .toml, .yaml or .yml file")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            raise ConfigError(f"{path}: cannot be read: {error}") from error
+        text = text_of(content(os.fspath(path), str(path)), str(path))
         return cls.of(reader(text, str(path)), source=str(path))
 
     @classmethod
@@ -231,13 +229,6 @@ def _kind_of(value: object) -> str:
     return "nothing" if value is None else f"{value!r} ({type(value).__name__})"
 
 
-def _read_toml(text: str, source: str) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: no valid TOML: {error}") from error
-
-
 def _read_yaml(text: str, source: str) -> Mapping[str, Any]:
     # ruamel.yaml, since it refuses a key that is there twice: of two limits, the last would win.
     try:
@@ -251,6 +242,8 @@ def _read_yaml(text: str, source: str) -> Mapping[str, Any]:
     try:
         reader: Any = YAML(typ="safe", pure=True)
         spec = reader.load(text)
-    except (YAMLError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise ConfigError(f"{source}: no valid YAML: it is nested too deeply") from None
+    except (YAMLError, ValueError) as error:  # also a number of thousands of digits
         raise ConfigError(f"{source}: no valid YAML: {' '.join(str(error).split())}") from error
     return {} if spec is None else spec

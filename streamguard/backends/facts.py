@@ -8,17 +8,13 @@ at the machine. No SDK is imported. The figures were measured on the versions na
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from streamguard.backends._fields import fields_of, number_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = [
     "FACTS",
@@ -276,25 +272,16 @@ def codex_config(environ: Environ) -> dict[str, Any]:
     import tomllib
     from pathlib import Path
 
+    from streamguard.trusted import read_named
+
     try:
         home = (
             environ.get("CODEX_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".codex"
         )
-        return tomllib.loads(_contents(Path(home) / "config.toml"))
-    except (OSError, ValueError, RuntimeError):
+        text = read_named(f"{home}/config.toml", _LARGEST_FILE).decode()
+        return tomllib.loads(text)
+    except (OSError, ValueError, RuntimeError):  # RecursionError is one of the last
         return {}
-
-
-def _contents(path: Path) -> str:
-    """What is in a file that a person writes; OSError or ValueError for all else. Waits for nobody."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError("no regular file")
-        contents = file.read(_LARGEST_FILE + 1)
-    if len(contents) > _LARGEST_FILE:
-        raise ValueError("too large")
-    return contents.decode()
 
 
 def _claude(environ: Environ, _config: Mapping[str, Any]) -> tuple[Watchdog, ...]:

@@ -8,57 +8,52 @@ from __future__ import annotations
 
 import os
 
+from streamguard import configured as files_of_ours
+
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from typing import Any
 
-_VARIABLES = ("STREAMGUARD_IDLE", "STREAMGUARD_MODE", "STREAMGUARD_CONFIG")
-_OURS = "streamguard.toml"
-_SHARED = "pyproject.toml"
+    from streamguard.trusted import Found
+
+_VARIABLES = ("STREAMGUARD_IDLE", "STREAMGUARD_MODE", files_of_ours.CONFIG)
 
 
 def configured() -> dict[str, Any]:
-    """Values by the names of `runner.settings`, and `mode`; ConfiguredWrongError if they are no good."""
-    if not (any(map(os.environ.get, _VARIABLES)) or _may_have_a_file()):
+    """Values by the names of `runner.settings`, and `mode` and `warnings`.
+
+    `warnings`: what to say of files that are not used. ConfiguredWrongError if they are no good.
+    """
+    is_named = files_of_ours.CONFIG in os.environ
+    found = [] if is_named else _candidates()
+    if not (found or any(map(os.environ.get, _VARIABLES))):
         return {}
     from streamguard.cli.arguments import ConfiguredWrongError
     from streamguard.config import mode_in_force
     from streamguard.configuration import Configuration, files
     from streamguard.errors import ConfigError
 
+    warnings: list[str] = []
     try:
-        configuration = Configuration(files.find())
-        found = dict(configuration.run)
-        found["mode"] = mode_in_force(configuration.mode)
-        if "signal" in found:
-            found["signal"] = _signal(found["signal"])
+        source = files.named() if is_named else files.choose(found, warnings.append)
+        configuration = Configuration(source)
+        values = dict(configuration.run)
+        values["mode"] = mode_in_force(configuration.mode)
+        values["warnings"] = warnings
+        if "signal" in values:
+            values["signal"] = _signal(values["signal"])
     except ConfigError as error:
-        raise ConfiguredWrongError(str(error)) from None
-    return found
+        raise ConfiguredWrongError("\n".join((str(error), *warnings))) from None
+    return values
 
 
-def _may_have_a_file() -> bool:
+def _candidates() -> list[Found]:
     try:
         folder = os.getcwd()
     except OSError:  # it was removed, and nothing lies above it
-        return False
-    while True:
-        if os.path.exists(os.path.join(folder, _OURS)) or _names_us(os.path.join(folder, _SHARED)):
-            return True
-        above = os.path.dirname(folder)
-        if above == folder:
-            return False
-        folder = above
-
-
-def _names_us(path: str) -> bool:
-    """Whether a file that most projects have may have a table of ours."""
-    try:
-        with open(path, "rb") as file:
-            return b"streamguard" in file.read()
-    except OSError:
-        return False
+        return []
+    return list(files_of_ours.candidates(folder))
 
 
 def _signal(name: str) -> int:

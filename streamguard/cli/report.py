@@ -70,14 +70,14 @@ def _report_all(folder: Path, runs: list[Path]) -> int:
     entries: list[Entry] = []
     for run in runs:
         recorded = read_run(run)
-        Folder(run).replace("report.html", page(recorded).encode())
+        Folder(run, is_anybodys=True).replace("report.html", page(recorded).encode())
         entries.append(entry(recorded, f"{run.name}/report.html"))
     _write(folder / "index.html", index(folder.resolve().name, entries))
     return EXIT_OK
 
 
 def _write(file: Path, text: str) -> None:
-    Folder(file.parent).replace(file.name, text.encode())
+    Folder(file.parent, is_anybodys=True).replace(file.name, text.encode())
     if sys.stdout.isatty():
         print(quoted(file))
     else:  # a program reads it

@@ -110,18 +110,47 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def signal_number(text: str) -> int:
-    """`TERM`, `SIGTERM`, `term` and `15` are all 15; ValueError for what is no signal."""
-    from streamguard.runner._signal import names, signal
+_WORD = 0x7FFFFFFF
 
-    if text.isascii() and text.isdigit():
-        number = int(text)
-    else:
-        word = text.upper().removeprefix("SIG")
-        number = 0 if word == "EXIT" else names().get(word, -1)
-    if not 0 <= number < signal.NSIG:
+
+def signal_number(text: str) -> int:
+    """`TERM`, `SIGTERM`, `term`, 15, and 143 (as `$?` says it) are all 15; ValueError for none.
+
+    As GNU has it: `RTMIN+1` and `RTMAX-1` count from there, and a number may be a status that a
+    command was ended with, 128 more (ksh: 256 more) than the signal.
+    """
+    from streamguard.runner._signal import names
+
+    known = {"EXIT": 0, **names()}
+    word = text.upper()
+    number = -1
+    if word.isascii() and word.isdigit():
+        status = _whole(word)
+        number = status & (0xFF if status >= 0xFF else 0x7F) if status <= _WORD else -1
+    elif (word := word.removeprefix("SIG")) in known:
+        number = known[word]
+    elif word.isascii() and word.isdigit():
+        number = _whole(word)
+    elif word.startswith(("RTMIN", "RTMAX")) and word[:5] in known:
+        number = _counted(known[word[:5]], word[5:].lstrip(" \t\n\v\f\r"))
+        if not known["RTMIN"] <= number <= known["RTMAX"]:
+            number = -1
+    is_real_time = known.get("RTMIN", 1) <= number <= known.get("RTMAX", 0)
+    if number not in known.values() and not is_real_time:
         raise WrongValueError("there is no such signal")
     return number
+
+
+def _counted(start: int, further: str) -> int:
+    digits = further[1:] if further[:1] in ("+", "-") else further
+    if not (digits.isascii() and digits.isdigit()):
+        return -1
+    return start - _whole(digits) if further[0] == "-" else start + _whole(digits)
+
+
+def _whole(digits: str) -> int:
+    """As a number, or one that is too large for anything here."""
+    return int(digits.lstrip("0")[:12] or "0")
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
@@ -211,6 +240,7 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
     values = configured() | said
     settings.errors_as_json = values.pop("errors", "text") == "json"
     mode = values.pop("mode", "enforce")
+    warnings = values.pop("warnings", ())
     settings.only_warn, settings.is_off = mode == "warn", mode == "off"
     for name, value in values.items():
         setattr(settings, name, value)
@@ -225,7 +255,7 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
             "--pty gives the command a terminal of its own, --foreground ours: use one"
         )
     if not settings.is_off:
-        settings.warnings = (*_doubts, *_warnings(settings))
+        settings.warnings = (*_doubts, *warnings, *_warnings(settings))
     return settings
 
 

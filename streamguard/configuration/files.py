@@ -1,8 +1,8 @@
 """Where a configuration is written: found, read, and shown with file, line and key in errors.
 
 The nearest of `streamguard.toml` and a `pyproject.toml` with a table `[tool.streamguard]`, from a
-folder upwards; or the file that `STREAMGUARD_CONFIG` names. Knows errors and TOML, nothing of what
-the keys mean.
+folder upwards; or the file that `STREAMGUARD_CONFIG` names. What is found, and is not trusted
+(`trusted`), is passed over and told. Knows errors and TOML, nothing of what the keys mean.
 """
 
 from __future__ import annotations
@@ -10,18 +10,28 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from streamguard.configured import (
+    CONFIG,
+    OWN,
+    SHARED,
+    candidates,
+    content,
+    text_of,
+    toml_of,
+    warning_of,
+)
 from streamguard.errors import ConfigError
 
-CONFIG: Final = "STREAMGUARD_CONFIG"
-OWN: Final = "streamguard.toml"
-SHARED: Final = "pyproject.toml"
+if TYPE_CHECKING:
+    from streamguard.trusted import Found
+
 _IN_SHARED: Final = ("tool", "streamguard")
 _NOWHERE: Final = ("", "0", "none", "off")
 
@@ -62,52 +72,68 @@ class Source:
 
 
 def find(start: Path | None = None) -> Source | None:
-    """The configuration in force for `start` (default: the working directory), if there is one."""
-    named = os.environ.get(CONFIG)
-    if named is not None:
-        return None if named.strip().lower() in _NOWHERE else read(Path(named), said_by=CONFIG)
+    """The configuration in force for `start` (default: the working directory), if there is one.
+
+    What is not trusted is passed over, with a warning.
+    """
+    if CONFIG in os.environ:
+        return named()
     try:
         folder = (start or Path()).absolute()
     except OSError:  # the working directory was removed, and nothing lies above it
         return None
-    for place in (folder, *folder.parents):
-        if (own := place / OWN).is_file():
-            return read(own)
-        shared = place / SHARED
-        # Most files of that name say nothing of us, and are not worth the parsing.
-        if shared.is_file() and "tool.streamguard" in _text_of(shared):
-            source = read(shared)
-            if source.table:
-                return source
+    return choose(candidates(os.fspath(folder)), _warn)
+
+
+def named() -> Source | None:
+    """What the environment variable names; None if it says "off"."""
+    value = os.environ.get(CONFIG, "")
+    if value.strip().lower() in _NOWHERE:
+        return None
+    return read(Path(value), said_by=CONFIG)
+
+
+def choose(found: Iterable[Found], tell: Callable[[str], object]) -> Source | None:
+    """The first of these that is trusted and of ours; `tell` hears of those that are not trusted."""
+    for each in found:
+        if each.data is None or each.distrust is not None:
+            tell(warning_of(each))
+            continue
+        source = _source(Path(each.path), each.data)
+        if source.table or source.path.name == OWN:
+            return source
     return None
 
 
 def read(path: Path, *, said_by: str = "") -> Source:
-    """The configuration in `path`; ConfigError if it cannot be read."""
-    if not path.is_file():
-        told = f"environment variable {said_by}={str(path)!r}" if said_by else str(path)
-        raise ConfigError(f"{told}: there is no such file")
-    text = _text_of(path)
-    table = _table_of(text, path)
-    whole = Source(path, text, table)
+    """The configuration in `path`, whoever it belongs to; ConfigError if it cannot be read."""
+    told = f"environment variable {said_by}={str(path)!r}" if said_by else str(path)
+    return _source(path, content(os.fspath(path), told))
+
+
+def _source(path: Path, data: bytes) -> Source:
+    text = text_of(data, str(path))
+    whole = Source(path, text, _table_of(text, path))
     if path.name != SHARED:
         return whole
     return Source(path, text, whole.section(*_IN_SHARED), _IN_SHARED)
 
 
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-
-
 @lru_cache(maxsize=8)
 def _table_of(text: str, path: Path) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: no valid TOML: {error}") from error
+    return toml_of(text, str(path))
+
+
+def _warn(text: str) -> None:
+    if text in _told:
+        return
+    _told.add(text)
+    from streamguard.plan import StreamGuardWarning, _stack_of_the_caller
+
+    warnings.warn(text, StreamGuardWarning, stacklevel=_stack_of_the_caller())
+
+
+_told: Final[set[str]] = set()
 
 
 _TABLE: Final = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")

@@ -6,7 +6,9 @@
 - Files that grow are rotated: renamed, in place of an older one, by one process alone.
 
 Everything is opened relative to the folder it is in, and no link is followed below the run's own
-folder (E3). Nothing is kept open in between. Knows nothing of what is written.
+folder (E3). Nothing is written to what somebody else has prepared, and nothing of it is believed
+(`trusted`): it would be theirs to read, or to say. Nothing is kept open in between. Knows nothing of
+what is written.
 """
 
 from __future__ import annotations
@@ -22,13 +24,19 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, BinaryIO, Final, cast
+
+from streamguard.trusted import UntrustedError, distrust_of, odd_kind
 
 _LONGEST_NAME: Final = 100
 _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 # A pipe or a device in a file's place must not make us wait.
 _FILE: Final = _NO_LINK | os.O_NONBLOCK
 _STALE: Final = 60.0
+# Far more than is ever written, but for the whole of a file, which is four times its cap.
+_LONGEST_LINE: Final = 16 << 20
+_LARGEST_DOCUMENT: Final = 16 << 20
+_MOST_OF_LINES: Final = 256 << 20
 _numbers: Final = itertools.count()
 _encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 
@@ -55,11 +63,17 @@ def as_line(value: object) -> bytes:
 
 
 class Folder:
-    """A folder of a run, made (0700) when something is first written to it."""
+    """A folder of a run, made (0700) when something is first written to it.
 
-    def __init__(self, run: Path, *names: str) -> None:
+    A folder or file on the way that others have prepared, or may write to, is an UntrustedError. That
+    a group may write to a folder is no harm: what it puts there is not ours, and so not written to.
+    `is_anybodys`: the user has named this very place, whoever it belongs to.
+    """
+
+    def __init__(self, run: Path, *names: str, is_anybodys: bool = False) -> None:
         self._run = run
         self._names = names
+        self._is_checked = not is_anybodys
         self.path = run.joinpath(*names)
 
     def append(
@@ -79,12 +93,12 @@ class Folder:
         returned); `mark` in one whose earlier part was rotated away by this call.
         """
         with self._opened() as folder:
-            fd = _open_to_append(name, folder)
+            fd = self._open_to_append(name, folder)
             try:
                 if is_new := os.fstat(fd).st_size >= cap and _rotate(fd, name, folder):
                     os.close(fd)
                     fd = -1
-                    fd = _open_to_append(name, folder)
+                    fd = self._open_to_append(name, folder)
                 inode = os.fstat(fd).st_ino
                 _end_torn_line(fd)
                 if header and inode != known:
@@ -124,25 +138,45 @@ class Folder:
     @contextmanager
     def _opened(self) -> Generator[int, None, None]:
         self._run.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._check(os.lstat(self._run), f"the run's folder, {self._run}")
         fd = os.open(self._run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            self._check(os.fstat(fd), f"the run's folder, {self._run}")
             for name in self._names:
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=fd)
                 inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NO_LINK, dir_fd=fd)
                 os.close(fd)
                 fd = inner
+                self._check(os.fstat(fd), f"the folder {name}")
             yield fd
         finally:
             os.close(fd)
 
+    def _open_to_append(self, name: str, folder: int) -> int:
+        fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE, 0o600, dir_fd=folder)
+        there = os.fstat(fd)
+        try:
+            _check_kind(there, name)
+            self._check(there, f"the file {name}", os.fstat(folder))
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
-def _open_to_append(name: str, folder: int) -> int:
-    fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE, 0o600, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
+    def _check(
+        self, there: os.stat_result, what: str, around: os.stat_result | None = None
+    ) -> None:
+        if self._is_checked and (why := distrust_of(there, around)) is not None:
+            raise UntrustedError(
+                f"{what}: {why}. Make it this user's alone, or record into another folder",
+                os.fspath(self.path),
+            )
+
+
+def _check_kind(there: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(there.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", name)
-    return fd
 
 
 def _rotate(fd: int, name: str, folder: int) -> bool:
@@ -184,24 +218,54 @@ def _drop_stale(name: str, folder: int) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects in a file of lines, its rotated part first; torn lines are passed over."""
+    """The objects in a file of lines, its rotated part first; torn lines are passed over.
+
+    An UntrustedError for what others can have written.
+    """
     for part in (path.with_name(rotated(path.name)), path):
         try:
-            file = part.open("rb")
+            file = open_to_read(part)
         except FileNotFoundError:
             continue
         with file:
-            for line in file:
+            for line in lines_of(file):
                 if (value := _parsed(line)) is not None:
                     yield value
 
 
-def read_document(path: Path) -> dict[str, Any] | None:
-    """The object in a file; None if there is none."""
+def read_document(path: Path, *, is_anybodys: bool = False) -> dict[str, Any] | None:
+    """The object in a file; None if there is none. UntrustedError as `read_lines`."""
     try:
-        return _parsed(path.read_bytes())
+        file = open_to_read(path, is_anybodys=is_anybodys)
     except FileNotFoundError:
         return None
+    with file:
+        data = file.read(_LARGEST_DOCUMENT + 1)
+    if len(data) > _LARGEST_DOCUMENT:
+        raise UntrustedError(f"it is larger than {_LARGEST_DOCUMENT >> 20} MB", os.fspath(path))
+    return _parsed(data)
+
+
+def open_to_read(path: Path, *, is_anybodys: bool = False) -> BinaryIO:
+    """A regular file, opened without waiting. `is_anybodys`: a person reads it, and nothing obeys."""
+    fd = os.open(path, os.O_RDONLY | (os.O_NONBLOCK | os.O_CLOEXEC if is_anybodys else _FILE))
+    there = os.fstat(fd)
+    why = odd_kind(there)
+    if why is None and not is_anybodys:
+        why = distrust_of(there, path.parent.stat())
+    if why is not None:
+        os.close(fd)
+        raise UntrustedError(why, os.fspath(path))
+    return os.fdopen(fd, "rb")
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, as far as it is of any use; of a line that is too long, its beginning."""
+    is_rest = False
+    while file.tell() < _MOST_OF_LINES and (line := file.readline(_LONGEST_LINE)):
+        if not is_rest:
+            yield line
+        is_rest = not line.endswith(b"\n")
 
 
 def _parsed(data: bytes) -> dict[str, Any] | None:

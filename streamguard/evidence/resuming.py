@@ -14,6 +14,7 @@ from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.evidence.files import name_of, read_document, read_lines
 from streamguard.evidence.surroundings import Git, git_state
 from streamguard.resume.points import ResumePoint
+from streamguard.trusted import UntrustedError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -61,12 +62,23 @@ def plan_resume(
 
     A timeout that a retry has got over is none. `work_dir`: the work tree that git is asked about, for
     at most two seconds; the recorder's if left out. Blocks for as long.
+
+    Raises:
+        StreamGuardError: The receipts belong to another user, or others may write to them. They say
+            which session goes on, and where.
     """
     folder = Path(run_dir) / name_of(flow)
-    latest = _latest_receipt(folder / "receipts")
-    if latest is None:
-        return None
-    path, receipt = latest
+    try:
+        latest = _latest_receipt(folder / "receipts")
+        if latest is None:
+            return None
+        path, receipt = latest
+        final_action = _final_action(folder, receipt)
+    except UntrustedError as error:
+        raise StreamGuardError(
+            f"{error.filename} says what is to be resumed, and is not trusted: {error.strerror}. Plan "
+            "as the user who recorded it, or look at it and make it this user's alone"
+        ) from None
     context = _part(receipt, "context_for_resume")
     work_tree = Path(_text(context.get("work_dir")) or "." if work_dir is None else work_dir)
     git = git_state(work_tree, run=Path(run_dir))
@@ -85,7 +97,7 @@ def plan_resume(
         tools_run=_number(context.get("tools_run"), 0),
         delivered=_number(context.get("delivered"), 0),
         backend_ended=backend_ended if isinstance(backend_ended, bool) else None,
-        final_action=_final_action(folder, receipt),
+        final_action=final_action,
         receipt_path=path,
         receipt=receipt,
     )

@@ -69,6 +69,8 @@ def _fields_of(said: object) -> Mapping[str, Any]:
             said = json.loads(said)
         except ValueError as error:
             raise ConfigError(f"this is no ResumePoint: it is no JSON ({error})") from None
+        except RecursionError:
+            raise ConfigError("this is no ResumePoint: it is nested too deeply") from None
     if not isinstance(said, Mapping):
         raise ConfigError(f"this is no ResumePoint: {type(said).__name__}, and no JSON object")
     fields = cast("Mapping[str, Any]", said)

@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 
 import pytest
 
+from streamguard.cli.run import signal_number
+from streamguard.runner._signal import name_of
 from tests.run.commands import ENDLESS, OURS, gnu_timeout, sh, with_signals
 
 GNU = gnu_timeout()
@@ -368,3 +371,83 @@ def test_in_the_foreground_only_the_command_is_sent_signals(timeout, commands):
     done = timeout("--foreground", ".3", *sh("sleep 2 >/dev/null 2>&1 & exec sleep 600"))
     assert done.code == 124
     assert len(commands.living()) == 1
+
+
+# -- what a signal may be called -----------------------------------------------------------------
+
+
+def operands():
+    """Ways to say a signal, and some that are none."""
+    numbers = [*range(70), *range(126, 194), *range(254, 324), 384, 511, 512, 521, 767, 768, 1000]
+    yield from map(str, numbers)
+    yield from (
+        "009",
+        "0" * 30 + "15",
+        "4294967305",
+        "2147483656",
+        "9" * 30,
+        "+9",
+        "-9",
+        " 9",
+        "9 ",
+    )
+    yield from (
+        "0x9",
+        "1e1",
+        "",
+        "SIG",
+        "SIG9",
+        "sig015",
+        "SIG65",
+        "SIG137",
+        "SIGSIGTERM",
+        "\u0661",
+    )
+    for name in (
+        "EXIT",
+        "TERM",
+        "CHLD",
+        "CLD",
+        "POLL",
+        "IO",
+        "IOT",
+        "STKFLT",
+        "RTMIN",
+        "RTMAX",
+        "RT",
+    ):
+        yield from (name, f"SIG{name}", name.lower(), f"sig{name.title()}", f"{name} ", f"{name}S")
+    for base in ("RTMIN", "SIGRTMAX", "rtmin"):
+        for sign in ("+", "-", "", " ", " +", "+ ", "++"):
+            yield from (
+                f"{base}{sign}{n}" for n in ("", 0, 1, "01", 2, 29, 30, 31, 64, "9" * 25, "x")
+            )
+
+
+@pytest.mark.skipif(GNU is None, reason="GNU timeout is not installed")
+def test_a_signal_may_be_called_whatever_gnu_lets_it_be_called():
+    def gnu(operand):
+        words = [GNU[0], "-v", "--foreground", "-k.01", "-s", operand, ".01", "sleep", "600"]
+        return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={"LC_ALL": "C"})
+
+    def told(process):
+        with process:
+            first = process.stderr.readline()
+        return first.partition("sending signal ")[2].partition(" to ")[0] or None
+
+    def ours(operand):
+        try:
+            number = signal_number(operand)
+        except ValueError:
+            return None
+        known = {first + n: f"RTMIN+{n}" for n in range(1, 16)}
+        known |= {last - n: f"RTMAX-{n}" for n in range(1, 15)}
+        return known.get(number) or name_of(number)
+
+    first, last = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
+    asked = list(operands())
+    for start in range(0, len(asked), 40):
+        batch = asked[start : start + 40]
+        running = [gnu(operand) for operand in batch]
+        expected = dict(zip(batch, map(told, running), strict=True))
+        assert {operand: ours(operand) for operand in batch} == expected

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from streamguard.errors import ConfigError
-from streamguard.evidence.files import read_document
+from streamguard.evidence.files import lines_of, open_to_read, read_document
 from streamguard.evidence.report.words import listed, several
 
 TIMELINE: Final = "timeline.jsonl"
@@ -144,11 +144,15 @@ def read_run(folder: Path) -> Run:
         raise ConfigError(_no_run(folder))
     reader = _Reader()
     for file in files:
-        with file.open("rb") as lines:
-            for line in lines:
+        with open_to_read(file, is_anybodys=True) as lines:
+            for line in lines_of(lines):
                 reader.take(line)
+    receipts, unreadable = _receipts(folder)
     run = Run(
-        _clean(folder.resolve().name), reader.sessions(), _receipts(folder), reader.unreadable
+        _clean(folder.resolve().name),
+        reader.sessions(),
+        receipts,
+        reader.unreadable + unreadable,
     )
     run.is_beheaded = len(files) > 1 and reader.unknown_writers > 0
     return run
@@ -315,14 +319,19 @@ def as_list(value: object) -> list[Any]:
     return [*cast("Iterable[Any]", value)] if isinstance(value, list) else []
 
 
-def _receipts(folder: Path) -> list[Json]:
-    """What the recorder wrote of each timeout, by file."""
-    files = sorted(folder.glob("*/receipts/*-timeout.json"))
-    return [
-        {**_cleaned(receipt), "path": _clean(file.relative_to(folder))}
-        for file in files
-        if (receipt := read_document(file)) is not None
-    ]
+def _receipts(folder: Path) -> tuple[list[Json], int]:
+    """What the recorder wrote of each timeout, by file, and how many could not be read."""
+    receipts: list[Json] = []
+    unreadable = 0
+    for file in sorted(folder.glob("*/receipts/*-timeout.json")):
+        try:
+            receipt = read_document(file, is_anybodys=True)
+            if receipt is not None:
+                path = _clean(file.relative_to(folder))
+                receipts.append({**_cleaned(receipt), "path": path})
+        except (OSError, RecursionError):
+            unreadable += 1
+    return receipts, unreadable
 
 
 def _cleaned(value: object) -> Any:
