@@ -44,6 +44,30 @@ class Chore(Protocol):
         ...
 
 
+class Executor(Protocol):
+    """Who does chores and jobs: a `Worker`, or whoever has nothing else to do."""
+
+    def soon(self, chore: Chore, /) -> None:
+        """Do `chore` with the next lot."""
+        ...
+
+    def now(self, job: Callable[[], object], /) -> None:
+        """Do `job`, after every chore that is due by then."""
+        ...
+
+    def later(self, chore: Chore, /) -> None:
+        """Do `chore` within `PERIOD`."""
+        ...
+
+    def after(self, chore: Chore, seconds: float, /) -> None:
+        """Do `chore` in so many seconds."""
+        ...
+
+    def breathe(self) -> None:
+        """Let others run."""
+        ...
+
+
 class Worker:
     """Jobs in the order in which they came; chores when they are due; all in one thread."""
 
