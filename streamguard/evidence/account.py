@@ -106,9 +106,9 @@ class Account:
                 self._rewrite(stream, stream.timeout)
             case events.RetryScheduled():
                 stream.retries, stream.is_retrying = stream.retries + 1, True
-                self._decided(stream, "retry")
+                self.decided(stream, "retry")
             case events.GaveUp():
-                self._decided(stream, "escalate" if event.escalate else "fail")
+                self.decided(stream, "escalate" if event.escalate else "fail")
             case _:
                 pass
 
@@ -207,7 +207,8 @@ class Account:
         if self._scribe.reads_all:
             self._scribe.writer.now(partial(self._scribe.end_transcript, stream, how, event.at))
 
-    def _decided(self, stream: Stream, action: FinalAction) -> None:
+    def decided(self, stream: Stream, action: FinalAction) -> None:
+        """What follows its latest verdict."""
         if (timeout := stream.timeout) is not None:
             self._decide(stream, timeout, action)
 

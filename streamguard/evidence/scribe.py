@@ -7,6 +7,7 @@ which is the inspector's. Knows files, messages and receipts, the timeline and t
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,8 @@ writer: Final = Worker("streamguard recorder", rank=1)
 class Scribe:
     """Writes one recorder's evidence. `render` makes JSON of a message.
 
-    `pid`: the process that it is about, if that is another one.
+    `pid`: the process that it is about, if that is another one. `clock`: the one that it is told in, if
+    it is told late.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Scribe:
         writer: Executor,
         inspector: Executor,
         pid: int | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._run = run
         self._names = names
@@ -65,6 +68,7 @@ class Scribe:
         self._transcript_cap = transcript_cap
         self.writer, self.inspector = writer, inspector
         self._written_for = pid
+        self._clock = clock
         self._id = uuid.uuid4().hex[:6]
         self._timeline = Timeline()
         self._timeline_file: int | None = None
@@ -140,6 +144,9 @@ class Scribe:
             self._timeline.event(event)
         self._note_clock(at, epoch)
         self.writer.later(self)
+
+    def epoch(self, at: float) -> float:
+        return time.time() - (at if self._clock is None else self._clock())
 
     def do(self, *, last: bool = False) -> None:
         """Write the timeline, as far as it is ready."""

@@ -19,6 +19,7 @@ import select
 import time
 
 from streamguard.runner._signal import signal
+from streamguard.runner.aside import running
 from streamguard.runner.child import MARK, Ends, marked, start
 from streamguard.runner.ending import Ending
 from streamguard.runner.outcome import Fired, Outcome, say
@@ -58,6 +59,8 @@ class Attempt:
         self._settings = settings = run.settings
         self._poll = select.poll()
         self._poll.register(run.wakeups.fd, select.POLLIN)
+        if run.evidence is not None:
+            run.evidence.attach(self._poll)
         self._environment = dict(os.environ)
         if not settings.group_only:
             self._environment = marked(self._environment)
@@ -142,7 +145,7 @@ class Attempt:
             if not self._output.is_open and not self._output.has_pending:
                 self._output.finish()
                 self._run.output_has_ended()
-        else:
+        elif self._run.evidence is None or not self._run.evidence.handle(fd):
             self._run.stdin.handle(fd, events)
 
     def _came(self, came: bytes | int, now: float) -> None:
@@ -361,6 +364,7 @@ class Attempt:
                     self._owed = self._output.passed + self._output.left()
                 self._ending.child_has_died(now)
             else:
+                running.discard(pid)
                 self._run.has_reaped(pid)
 
     def _suspend(self) -> None:
@@ -382,8 +386,6 @@ class Attempt:
     def _note(self, now: float) -> None:
         self._note_at = _NEVER
         self._noted = now
-        if self._run.evidence is not None:
-            self._run.evidence.flush()
         if self._judge is not None:
             self._run.publish(
                 self._judge, self._outcome, is_stopping=self._ending.has_begun, now=now

@@ -65,6 +65,7 @@ class Outcome:
         self.is_interrupted = False  # by a second Ctrl-C
         self.signals: list[str] = []  # sent by us, in the order of their first use
         self.survivors: tuple[int, ...] = ()
+        self.is_unproven = False  # nobody could say who is left of its tree
         self.ending_took = 0.0
         self.passed = 0
         self.messages = 0

@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from streamguard.runner import kernel
+from streamguard.runner import aside, kernel
 from streamguard.runner.attempt import Attempt
 from streamguard.runner.child import CannotRunError, become, reserve_standard
 from streamguard.runner.outcome import (
@@ -153,9 +153,15 @@ class Run:
             self.chat(f"nobody ends the command's tree if we are killed: {error.strerror}")
 
     def spare_sentinel(self) -> None:
-        """It is no part of any tree."""
+        """It is no part of any tree; nor is any other process of ours."""
+        from streamguard.process import procfs
+        from streamguard.process.table import spared
+
         if self._sentinel is not None:
             self._sentinel.spare()
+        for pid in aside.running:
+            if (stat := procfs.read_stat(pid)) is not None:
+                spared[pid] = stat.started
 
     def has_reaped(self, pid: int) -> None:
         """Somebody ended the sentinel, or an orphan has ended."""
@@ -234,9 +240,8 @@ class Run:
             return None
         delay = self._delay()
         say(f"{explain(outcome, settings)}; {_trying(self.attempt, settings.retries, delay)}")
-        if self.evidence is not None and fired.verdict is not None:
-            self.evidence.verdict(fired.verdict, outcome, "retry")
-            self.evidence.again(self.attempt, delay, fired.limit, time.monotonic())
+        if self.evidence is not None:
+            self.evidence.again(outcome, delay, time.monotonic())
         return again
 
     def _again(self, outcome: Outcome) -> tuple[Sequence[str], str | None]:
@@ -268,8 +273,12 @@ class Run:
         until = time.monotonic() + delay
         poll = select.poll()
         poll.register(self.wakeups.fd, select.POLLIN)
+        if self.evidence is not None:
+            self.evidence.attach(poll)
         while (left := until - time.monotonic()) > 0:
-            poll.poll(left * 1e3)
+            for fd, _ in poll.poll(left * 1e3):
+                if self.evidence is not None:
+                    self.evidence.handle(fd)
             for number in self.wakeups.read():
                 if number in STOPPING:
                     return number
@@ -280,7 +289,8 @@ class Run:
         if self._terminal is not None:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
         if self.evidence is not None:
-            self._close_evidence(self.evidence, outcome, is_success=code == 0)
+            self.evidence.ended(outcome, code, time.monotonic())
+            self.evidence.close()
         told = described(outcome, settings, self.attempt, code)
         if outcome.fired is not None and not settings.group_only:
             if settings.errors_as_json:
@@ -301,18 +311,10 @@ class Run:
     def close(self) -> None:
         """Leave nothing behind that is for the time of a run only."""
         self.terminal_as_before()
+        if self.evidence is not None:
+            self.evidence.close()
         if self._published is not None:
             self._published.remove()
-
-    def _close_evidence(self, evidence: Evidence, outcome: Outcome, *, is_success: bool) -> None:
-        error: BaseException | None = None
-        fired = outcome.fired
-        if fired is not None and fired.verdict is not None and fired.limit != "exit_grace":
-            from streamguard.errors import ERRORS
-
-            evidence.verdict(fired.verdict, outcome, "fail")
-            error = ERRORS[fired.verdict.limit](verdict=fired.verdict)
-        evidence.ended(error, time.monotonic(), is_success=is_success)
 
 
 def supervise(settings: Settings) -> Never:

@@ -88,13 +88,14 @@ def test_a_timeout_is_recovered_if_a_later_attempt_comes_through(commands, code)
     assert (plan_resume(folder, "run") is None) is (code == 0)
 
 
-def test_a_command_that_ends_well_leaves_a_transcript_and_no_timeout(commands):
-    script = sh(f"{says(INIT, TEXT, RESULT)}; exit 3")
+@pytest.mark.parametrize(("code", "how"), [(0, "normally"), (3, "failed")])
+def test_a_command_that_ends_by_itself_leaves_a_transcript_and_no_timeout(commands, code, how):
+    script = sh(f"{says(INIT, TEXT, RESULT)}; exit {code}")
     folder, step, done = recorded(commands, "--idle", "600", "--", *script)
-    assert done.code == 3
+    assert done.code == code
     transcript = list(read_lines(folder / "run" / "llm" / f"{step}-partial.jsonl"))
     assert [line.get("message") for line in transcript] == [INIT, TEXT, RESULT, None]
-    assert transcript[-1]["ended"] == "normally"
+    assert transcript[-1]["ended"] == how
     assert not (folder / "run" / "timeouts.jsonl").exists()
 
 
