@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamguard.signals import Signal
 
 # Frames in memory, in bytes: so much of messages, and the same again of what matters more.
-_ROOM = 4 * 1024 * 1024
+_ROOM = 2 * 1024 * 1024
 _PIPE = 1024 * 1024
 _F_SETPIPE_SZ = 1031
 _PORTION = 64 * 1024
@@ -313,6 +313,8 @@ def _plain(signal: Signal) -> tuple[Any, ...]:
 def _plain_value(value: Any) -> Any:
     if hasattr(value, "timestamp"):
         return value.timestamp()
+    if isinstance(value, str):
+        return str.__str__(value)  # also of a member of an enumeration
     return dict(value) if hasattr(value, "keys") else value
 
 
