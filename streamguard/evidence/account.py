@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from streamguard import events, scopes
+from streamguard import events
 from streamguard.evidence.receipts import FinalAction, Marks, Place, Standing, Timeout, short
 from streamguard.evidence.stream import Stream
 from streamguard.evidence.streams import stream_of
@@ -29,14 +29,25 @@ _LONGEST_CURSOR: Final = 1000
 
 
 class Account:
-    """What one recorder knows of its streams. `flow` and `step` are found if they are None."""
+    """What one recorder knows of its streams.
+
+    `flow` and `step` are found if they are None, in the scopes that `around` gives.
+    """
 
     def __init__(
-        self, scribe: Scribe, *, run_id: str, flow: str | None, step: str | None, agent: str | None
+        self,
+        scribe: Scribe,
+        *,
+        run_id: str,
+        flow: str | None,
+        step: str | None,
+        agent: str | None,
+        around: Callable[[], Iterable[Any]] = tuple,
     ) -> None:
         self._scribe = scribe
         self._run_id = run_id
         self._flow, self._step, self._agent = flow, step, agent
+        self._around = around
         self._marks = Marks()
         # Verdicts of which it is yet to be decided what follows, by their id.
         self._undecided: dict[str, tuple[Stream, Timeout]] = {}
@@ -62,7 +73,7 @@ class Account:
         """What is known of one activity."""
         stream = self._streams.get(activity)
         if stream is None:
-            place = self._place(scopes.path(), activity)
+            place = self._place(self._around(), activity)
             stream = self._streams[activity] = Stream(activity, place, self._scribe)
             self._latest_stream[place.flow, place.step] = weakref.ref(stream)
         return stream

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 import anyio
 
-from streamguard import events, loops, recording
+from streamguard import events, loops, recording, scopes
 from streamguard.errors import ConfigError
 from streamguard.evidence.account import Account
 from streamguard.evidence.messages import Rendering
@@ -113,7 +113,12 @@ class Recorder(Recording):
             inspector=inspector,
         )
         self._account = Account(
-            self._scribe, run_id=self._run_id, flow=flow, step=step, agent=agent
+            self._scribe,
+            run_id=self._run_id,
+            flow=flow,
+            step=step,
+            agent=agent,
+            around=scopes.path,
         )
         self.reads_all = transcript
         self._entered = 0

@@ -75,6 +75,7 @@ class Evidence:
         self._done = 0
         self._dropped = 0  # since the clerk was last told of it
         self._lost = 0
+        self._line = 0  # so much came of a line of text that has no end yet
         try:
             self._engage(name)
         except OSError as error:
@@ -104,6 +105,9 @@ class Evidence:
     def text(self, chunk: bytes, at: float) -> None:
         """Output came that says nothing to anybody."""
         count = chunk.count(b"\n")
+        self._line = 0 if count else self._line + len(chunk)
+        if self._line - len(chunk) > _LONGEST:
+            return  # of so long a line it has enough
         if len(self._pending) > _ROOM:
             self._drop(count)
         else:

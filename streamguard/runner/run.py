@@ -288,10 +288,10 @@ class Run:
         settings = self.settings
         if self._terminal is not None:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
+        told = described(outcome, settings, self.attempt, code)
         if self.evidence is not None:
             self.evidence.ended(outcome, code, time.monotonic())
-            self.evidence.close()
-        told = described(outcome, settings, self.attempt, code)
+            told["not_recorded"] = self.evidence.close()
         if outcome.fired is not None and not settings.group_only:
             if settings.errors_as_json:
                 import json
