@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -18,9 +20,11 @@ from streamguard.evidence.files import read_document, read_lines
 from streamguard.evidence.report.reading import read_run
 from streamguard.evidence.report.story import headline, stories
 from streamguard.process.table import read_table
+from streamguard.reading import PROGRESS
 from streamguard.runner.clerk import Clerk
+from streamguard.runner.evidence import Evidence
 from tests.process.backends import comes_true
-from tests.run.commands import INIT, OURS, RESULT, SESSION, TEXT, TOOL, TOOL_DONE, says, sh
+from tests.run.commands import INIT, OURS, RESULT, ROOT, SESSION, TEXT, TOOL, TOOL_DONE, says, sh
 
 
 def recorded(commands, *words, **options):
@@ -258,6 +262,29 @@ def test_a_run_that_is_killed_leaves_a_record_that_is_whole(commands):
     assert transcript_in(folder)[-1]["ended"] == "failed"
 
 
+def dictate_a_hang(clerk, facts):
+    now = time.monotonic()
+    verdict = {"limit": "idle", "window": 1.0, "elapsed": 1.0, "at": now, "name": "agent"}
+    end = {
+        "limit": "idle",
+        "is_passed_on": False,
+        "signals": (),
+        "elapsed": 0.5,
+        "exit": None,
+        "survivors": (),
+        "is_unproven": False,
+        "is_killed": False,
+        **facts,
+    }
+    said = [("WorkStarted", "t1", "Bash", "tool", None, False), ("Usage", {"tokens": 3})]
+    clerk.take(1, "began", (now, 1, 4711, False))
+    clerk.take(1, "message", (now, said, b'{"a": 1}', 8, True))
+    clerk.take(1, "text", (now, b"text\n"))
+    clerk.take(1, "verdict", (now, verdict, True))
+    clerk.take(1, "ended", (now + 0.5, end, 124))
+    clerk.close()
+
+
 @pytest.mark.parametrize(
     ("facts", "tree"),
     [({"is_unproven": True}, "unproven"), ({"survivors": (1, 2)}, "survived"), ({}, "exited")],
@@ -425,11 +452,12 @@ def peak_of(pid):
 
 
 def loaded_by(*modules):
-    program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    return set(done.stdout.split())
+    return set(said_by(f"import sys, {', '.join(modules)}; print(*sys.modules)").split())
+
+
+def said_by(program):
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def test_the_watchdog_loads_nothing_that_writes():
@@ -441,3 +469,36 @@ def test_the_watchdog_loads_nothing_that_writes():
 def test_who_writes_needs_no_event_loop():
     loaded = loaded_by("streamguard.runner.clerk")
     assert not loaded & {"anyio", "asyncio", "trio", "sniffio"}
+
+
+def test_who_writes_loads_nothing_late(tmp_path):
+    """An agent may remove what we are installed in while it works."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from tests.run.test_evidence import dictate_a_hang\n"
+        "for name in [n for n in sys.modules if n.startswith('streamguard')]: del sys.modules[name]\n"
+        "from streamguard.runner.clerk import Clerk\n"
+        f"clerk = Clerk({str(tmp_path / 'run')!r}, {str(tmp_path)!r}, 'agent', 7, print)\n"
+        "before = set(sys.modules)\n"
+        "dictate_a_hang(clerk, {'survivors': (1,)})\n"
+        "print(*set(sys.modules) - before)"
+    )
+    assert said_by(program).split() == []
+    assert (tmp_path / "run" / "run" / "receipts" / "agent-7-timeout.json").exists()
+
+
+def test_a_run_without_anybody_to_write_for_it(monkeypatch):
+    """No process is left to be had: that is said, once, and what is missing is counted."""
+
+    def fork(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("streamguard.runner.aside.fork", fork)
+    said = []
+    evidence = Evidence("folder", "agent", said.append)
+    evidence.attach(select.poll())
+    evidence.began(1, 4711, 0.0, resumes=False)
+    evidence.message(b"{}", PROGRESS, 0.0, is_object=True)
+    evidence.flush()
+    assert evidence.close() == 2
+    assert said == ["--record folder: Resource temporarily unavailable"]
