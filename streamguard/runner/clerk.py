@@ -161,7 +161,7 @@ class Clerk:
         self._failed = 0
         self._is_between = False
         self._line = bytearray()
-        self._is_passing_over = False
+        self._is_passing_over = self._reads_text = False
         self._waiting = 0
 
     def take(self, weight: int, what: str, facts: tuple[Any, ...]) -> None:
@@ -188,7 +188,7 @@ class Clerk:
         self._attempt, self._child = attempt, pid
         self._is_between = False
         self._line.clear()
-        self._is_passing_over = False
+        self._is_passing_over = self._reads_text = False
         self._activity.count_attempt(attempt)
         self._life = life = Life(self._activity, self._event_of_ours)
         life.now = at
@@ -219,6 +219,7 @@ class Clerk:
         self._seen(at, PROGRESS if said is None else _signals_of(said), message)
 
     def on_text(self, at: float, chunk: bytes) -> None:
+        self._reads_text = True
         for line in self._lines_of(chunk):
             message: object = line
             if isinstance(line, bytes):
@@ -229,8 +230,9 @@ class Clerk:
     def on_dropped(self, at: float, count: int) -> None:
         self._stream.do()
         self._stream.dropped(count, at)
+        self._stream.do()  # it is said where they are missing
         self._line.clear()
-        self._is_passing_over = True
+        self._is_passing_over = self._reads_text
         if self._life is not None:
             self._life.watch.messages += count
 

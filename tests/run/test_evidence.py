@@ -348,19 +348,28 @@ def test_a_flood_before_a_disk_that_stalls_is_passed_on_whole(commands):
 
 
 def test_what_is_not_in_the_record_is_counted(commands):
-    """A flood that nobody can write as fast as it comes."""
-    count = 100_000
+    """A flood while nothing can be written for a moment."""
+    count = 40_000
     line = json.dumps({**TEXT, "note": "x" * 200})
     program = (
-        f"line = {line!r} + chr(10)\nprint({json.dumps(INIT)!r})\nprint(line * {count}, end='')"
+        f"import time; print('ready', {json.dumps(INIT)!r}, sep=chr(10), flush=True); time.sleep(0.5)\n"
+        f"print(({line!r} + chr(10)) * {count}, end='', flush=True); time.sleep(1)\n"
+        f"print({json.dumps(RESULT)!r})"
     )
-    folder, _, done = recorded(commands, "--idle", "600", "--", sys.executable, "-c", program)
-    assert done.out.count(b"\n") == count + 1
+    status = commands.folder / "status.json"
+    words = ["--idle", "600", "--status-file", str(status), "--", sys.executable, "-c", program]
+    folder, process, clerk = started(commands, *words)
+    os.kill(clerk, signal.SIGSTOP)
+    for _ in range(count + 1):
+        process.stdout.readline()
+    os.kill(clerk, signal.SIGCONT)
+    done = commands.wait(process)
     transcript = transcript_in(folder)
     dropped = sum(line.get("dropped", 0) for line in transcript)
     numbers = [line["number"] for line in transcript if "number" in line]
-    assert dropped > 0
-    assert numbers[-1] + dropped == count + 1
+    assert dropped == json.loads(status.read_text())["not_recorded"] > 0
+    assert numbers[-1] + dropped == count + 3
+    assert transcript[-2]["message"] == RESULT
     assert "messages: the writer cannot keep up" in done.err
     assert headline(stories(read_run(folder))).endswith(" finished")
 

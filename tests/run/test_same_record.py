@@ -24,7 +24,7 @@ from tests.run.commands import INIT, OURS, RESULT, TEXT, TOOL, TOOL_DONE, sh
 RECORDED = Path(__file__).parents[1] / "real" / "recorded"
 # Of a stream that ends before its turn the library makes a verdict; a command's exit code says it.
 CUT_SHORT = ("codex-interrupted", "gemini-killed")
-HANGS = 0.5
+HANGS = 1.0
 # An allowed wait, what it cost, and work that is still going on.
 USAGE = {**TEXT, "message": {**TEXT["message"], "usage": {"input_tokens": 5, "output_tokens": 7}}}
 COMPACTING = {"type": "system", "subtype": "status", "status": "compacting"}
