@@ -208,6 +208,34 @@ def test_each_attempt_has_its_end(commands):
     assert ends == ["FirstMessageTimeoutError"] * 2
 
 
+def test_a_signal_between_two_attempts(commands):
+    """The first has its end already, and there is no second."""
+    words = ["--first", "0.4", "--idle", "600", "--retries", "1", "--backoff", "600"]
+    folder = commands.folder / "evidence"
+    words = [*OURS, "run", "--record", str(folder), *words, "--", "sleep", "600"]
+    process = commands.start(*words)
+    assert b"trying again" in process.stderr.readline()
+    process.terminate()
+    commands.wait(process)
+    assert attempts_in(folder) == [("failed", True)]
+    spans, marks = told_in(folder)
+    assert [span["of"] for span in spans if "at" not in span] == []
+    assert "GaveUp" in marks
+    (line,) = read_lines(folder / "run" / "timeouts.jsonl")
+    assert line["final_action"] == "retry"
+
+
+def test_a_verdict_that_is_only_a_warning(commands):
+    env = {**os.environ, "STREAMGUARD_MODE": "warn"}
+    script = f"{says(TEXT)}; sleep 1; {says(RESULT)}"
+    folder, step, done = recorded(commands, "--idle", "0.4", "--", *sh(script), env=env)
+    assert done.code == 0
+    assert told_in(folder)[1]["TimedOut"]["enforced"] is False
+    assert attempts_in(folder) == [("completed", True)]
+    assert not (folder / "run" / "timeouts.jsonl").exists()
+    assert headline(stories(read_run(folder))) == f"{step} finished"
+
+
 def test_a_turn_that_was_well_stays_so_when_its_command_hangs(commands):
     script = f"{says(INIT, TEXT, RESULT)}; exec sleep 600"
     folder, _, done = recorded(commands, "--exit-grace", "0.4", "--", *sh(script))

@@ -131,7 +131,7 @@ class Left:
             return f"<{key}>"
         if isinstance(value, float) and key not in {"window", "delay", "total_cost_usd"}:
             return "<a time>"
-        if key.endswith("_ms") and key != "timeout_ms" and value:
+        if key.endswith("_ms") and key != "timeout_ms" and value is not None:
             return "<a time>"
         if isinstance(value, str):
             value = value.replace(str(self.folder), "FOLDER").replace(self.step, "STEP")
