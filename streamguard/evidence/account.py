@@ -216,7 +216,9 @@ class Account:
         else:
             how = "normally" if is_well else event.outcome
         if self._scribe.reads_all:
-            self._scribe.writer.now(partial(self._scribe.end_transcript, stream, how, event.at))
+            self._scribe.writer.now(
+                partial(self._scribe.end_transcript, stream, how, event.at, stream.attempts)
+            )
 
     def decided(self, stream: Stream, action: FinalAction) -> None:
         """What follows its latest verdict."""

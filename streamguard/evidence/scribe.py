@@ -179,9 +179,9 @@ class Scribe:
             mark = as_line({"stream": stream.name, "earlier": rotated(name)})
             folder.append(name, encoded, cap=self._transcript_cap, mark=mark, sync=sync)
 
-    def end_transcript(self, stream: Stream, how: str, at: float) -> None:
+    def end_transcript(self, stream: Stream, how: str, at: float, attempt: int) -> None:
         stream.do()
-        self._append_transcript(stream, [stream.mark("ended", how, at)], sync=False)
+        self._append_transcript(stream, [stream.mark("ended", how, at, attempt)], sync=False)
 
     def write_verdict(self, stream: Stream | None, timeout: Timeout) -> None:
         if stream is not None:
@@ -192,7 +192,7 @@ class Scribe:
                     "reason": short(timeout.verdict.reason),
                     "timeout_id": timeout.id,
                 }
-                line = stream.mark("cut", cut, timeout.verdict.at)
+                line = stream.mark("cut", cut, timeout.verdict.at, timeout.standing.attempt)
                 self._append_transcript(stream, [line], sync=True)
         self.write_receipt(stream, timeout)
 

@@ -153,6 +153,7 @@ class Stream:
         self._clock: Callable[[], float] = time.monotonic
         self._epoch = 0.0
         self._number = 0
+        self._written_attempt = 1  # that of the message which is written: the next may have begun
 
     # -- on the loop's thread --------------------------------------------------------------
 
@@ -257,6 +258,8 @@ class Stream:
         while self._queue:
             at, signals, what = self._queue.popleft()
             if signals is None:
+                if type(what) is events.AttemptStarted:
+                    self._written_attempt = what.attempt
                 run = self._end_run(run)
                 self._sink.chart(what, at, self._epoch)
                 continue
@@ -270,15 +273,16 @@ class Stream:
                 lines = []
         self._end_run(run)
         if (dropped := self._dropped) != self._dropped_told:
-            lines.append(self.mark("dropped", dropped - self._dropped_told, self._last))
+            count = dropped - self._dropped_told
+            lines.append(self.mark("dropped", count, self._last, self._written_attempt))
             self._dropped_told = dropped
             self._sink.overrun(self)
         if lines:
             self._sink.transcribe(self, lines)
 
-    def mark(self, what: str, value: object, at: float) -> dict[str, Any]:
+    def mark(self, what: str, value: object, at: float, attempt: int) -> dict[str, Any]:
         """A line of the transcript that is no message."""
-        return {"at": self._wall(at), "stream": self.name, "attempt": self.attempts, what: value}
+        return {"at": self._wall(at), "stream": self.name, "attempt": attempt, what: value}
 
     def _wall(self, at: float) -> str:
         """An instant on the loop's clock as the wall clock has it."""
@@ -289,7 +293,7 @@ class Stream:
         return {
             "at": self._wall(at),
             "stream": self.name,
-            "attempt": self.attempts,
+            "attempt": self._written_attempt,
             "number": self._number,
             "signals": [type(signal).__name__ for signal in signals],
             "type": type(message).__qualname__,

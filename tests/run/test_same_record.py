@@ -12,9 +12,12 @@ import pytest
 
 from streamguard import (
     Activity,
+    Backoff,
     Recorder,
+    RetryPolicy,
     StreamGuardError,
     idle_guard,
+    reconnecting_resume,
     record_with,
     session,
 )
@@ -43,11 +46,11 @@ HANGING = {
     "after work": [INIT, USAGE, TOOL, TOOL_DONE],
     "before it named a session": [TEXT],
 }
-# Only a command is a process, and how either is ended is told in words of its own.
-OF_A_PROCESS = {"ProcessAdopted", "ProcessExited", "ProcessKilled"}
+# Only a command is a process, and of a window that collides a person is told, once per process.
+OF_ONE_ALONE = {"ProcessAdopted", "ProcessExited", "ProcessKilled", "WindowCollides"}
 
 
-def by_run(commands, messages, *words, hangs):
+def by_run(commands, messages, *words, hangs, retried=False):
     """What `run --record` leaves of a command that writes these."""
     work = commands.folder / "work"
     work.mkdir()
@@ -56,17 +59,18 @@ def by_run(commands, messages, *words, hangs):
     folder = commands.folder / "run"
     command = [*OURS, "run", "--record", str(folder), *words, "--", *sh(script)]
     done = commands.run(*command, cwd=work)
-    assert done.code == (124 if hangs else 0), done.err
+    assert done.code == (124 if hangs and not retried else 0), done.err
     assert "--record" not in done.err
     return Left(folder)
 
 
-def by_library(commands, messages, *, hangs):
+def by_library(commands, messages, *, hangs, then=None):
     """What a `Recorder` leaves of a session whose stream gives these."""
     folder, work = commands.folder / "library", commands.folder / "work"
     recorder = Recorder(folder, run_id="run", flow="run", step="step", work_dir=work)
+    opened = []
 
-    async def backend():
+    async def backend(messages, *, hangs):
         for message in messages:
             yield message
         if hangs:
@@ -74,11 +78,17 @@ def by_library(commands, messages, *, hangs):
 
     @asynccontextmanager
     async def open_(_point):
-        yield backend()
+        opened.append(_point)
+        if len(opened) > 1:
+            yield backend(then or (), hangs=False)
+        else:
+            yield backend(messages, hangs=hangs)
 
     async def main():
-        guard = idle_guard(HANGS, first=600, activity=Activity("step"))
-        async with recorder, session(open_, prompt="Go") | guard | record_with(recorder) as chat:
+        pipe = idle_guard(HANGS, first=600, activity=Activity("step")) | record_with(recorder)
+        if then is not None:
+            pipe |= reconnecting_resume(policy=RetryPolicy(idle=Backoff(1, (0.0,))))
+        async with recorder, session(open_, prompt="Go") | pipe as chat:
             async for _ in chat:
                 pass
 
@@ -96,14 +106,16 @@ class Left:
         (transcript,) = (folder / "run" / "llm").iterdir()
         self.step = transcript.name.removesuffix("-partial.jsonl")
         self.folder = folder
-        self.transcript = [self._bare(line) for line in read_lines(transcript)]
+        # A recorder's thread may write the end of an attempt after the first of the next one.
+        lines = sorted(read_lines(transcript), key=lambda line: (line["attempt"], "ended" in line))
+        self.transcript = [self._bare(line) for line in lines]
         lines = list(read_lines(folder / "timeline.jsonl"))
         (self.header,) = (self._bare(line) for line in lines if line["kind"] == "writer")
         # What is told again replaces what was told before; instants decide on the order.
         spans = {line["id"]: line for line in lines if line["kind"] == "span"}
         self.spans = self._sorted(spans.values())
         marks = [line for line in lines if line["kind"] == "mark"]
-        self.marks = self._sorted(line for line in marks if line["of"] not in OF_A_PROCESS)
+        self.marks = self._sorted(line for line in marks if line["of"] not in OF_ONE_ALONE)
         self.counts = self._counts(lines)
         self.timeouts = [self._bare(line) for line in read_lines(folder / "run/timeouts.jsonl")]
         receipt = folder / "run" / "receipts" / f"{self.step}-timeout.json"
@@ -166,3 +178,21 @@ def test_of_a_stream_that_hangs(commands, story):
     assert ours.spans == theirs.spans
     assert ours.counts == theirs.counts
     assert ours.marks == theirs.marks
+
+
+def test_of_a_stream_that_hangs_and_goes_on(commands):
+    first, then = [INIT, USAGE, TOOL, TOOL_DONE], [INIT, TEXT, DONE]
+    rest = commands.folder / "rest"
+    rest.write_text("".join(json.dumps(message) + "\n" for message in then))
+    words = ["--first", "600", "--idle", str(HANGS), "--retries", "1", "--backoff", "0"]
+    words += ["--resume-cmd", f"sh -c 'cat {rest}' {{session_id}}"]
+    ours = by_run(commands, first, *words, hangs=True, retried=True)
+    theirs = by_library(commands, first, hangs=True, then=then)
+    assert ours.transcript == theirs.transcript
+    assert ours.timeouts == theirs.timeouts
+    for receipt in (ours.receipt, theirs.receipt):
+        receipt["teardown"] = receipt["teardown"].keys()
+    assert ours.receipt == theirs.receipt
+    assert ours.spans == theirs.spans
+    assert ours.counts == theirs.counts
+    assert [mark["of"] for mark in ours.marks] == [mark["of"] for mark in theirs.marks]
