@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from streamguard.evidence.secrets import MARGIN, REDACTED, SHORTEST, is_secret
 
 _LONGEST_TEXT: Final = 8192
+HEAD: Final = _LONGEST_TEXT + MARGIN  # what is looked at of bytes
 _LONGEST_MESSAGE: Final = 64 * 1024  # characters
 _MOST_VALUES: Final = 4000
 _DEEPEST: Final = 16
@@ -27,6 +28,14 @@ _SCALARS: Final = (
     *(str, int, float, bytes, bytearray, memoryview),
     *(dt.date, dt.time, decimal.Decimal, uuid.UUID, pathlib.PurePath),
 )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """The `head` of a message of `length` bytes, which was too long to be looked at."""
+
+    head: bytes
+    length: int
 
 
 class Rendering:
@@ -56,6 +65,8 @@ class Rendering:
             return value
         if isinstance(value, _SCALARS):
             return self._scalar(value)
+        if kind is Cut:
+            return self._head(value.head, value.length)
         if isinstance(value, enum.Enum):
             return self._value(value.value, depth)
         if depth >= _DEEPEST or self._values <= 0 or self._characters <= 0:
@@ -116,7 +127,9 @@ class Rendering:
 
     def _bytes(self, value: bytes | bytearray | memoryview) -> Any:
         length = value.nbytes if isinstance(value, memoryview) else len(value)
-        head = bytes(value[: _LONGEST_TEXT + MARGIN])
+        return self._head(bytes(value[:HEAD]), length)
+
+    def _head(self, head: bytes, length: int) -> Any:
         return {"$bytes": length, "text": self._text(head.decode("utf-8", "backslashreplace"))}
 
 

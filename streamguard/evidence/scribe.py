@@ -1,12 +1,13 @@
 """`Scribe`: what a recorder writes, and how it says what it could not.
 
-All of it happens on the writer's thread, but for `inspect`, which is the inspector's. Knows files,
-messages and receipts, the timeline and the surroundings; nothing of loops.
+All of it happens where `writer` does its jobs (for a recorder, on that thread), but for `inspect`,
+which is the inspector's. Knows files, messages and receipts, the timeline and the surroundings; nothing of loops.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from streamguard.evidence.files import Folder, as_line, name_of, read_document, 
 from streamguard.evidence.receipts import Place, Timeout, short
 from streamguard.evidence.surroundings import find_artifacts, git_state
 from streamguard.evidence.timeline import Timeline
-from streamguard.evidence.worker import Worker
+from streamguard.evidence.worker import Executor, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,11 @@ writer: Final = Worker("streamguard recorder", rank=1)
 
 
 class Scribe:
-    """Writes one recorder's evidence. `render` makes JSON of a message."""
+    """Writes one recorder's evidence. `render` makes JSON of a message.
+
+    `pid`: the process that it is about, if that is another one. `clock`: the one that it is told in, if
+    it is told late.
+    """
 
     def __init__(
         self,
@@ -50,6 +55,10 @@ class Scribe:
         work_dir: Path,
         artifacts: Artifacts,
         transcript_cap: int | None,
+        writer: Executor,
+        inspector: Executor,
+        pid: int | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._run = run
         self._names = names
@@ -57,6 +66,9 @@ class Scribe:
         self.work_dir = work_dir
         self._artifacts = artifacts
         self._transcript_cap = transcript_cap
+        self.writer, self.inspector = writer, inspector
+        self._written_for = pid
+        self._clock = clock
         self._id = uuid.uuid4().hex[:6]
         self._timeline = Timeline()
         self._timeline_file: int | None = None
@@ -64,6 +76,10 @@ class Scribe:
         # Of a step's verdicts the latest has the receipt.
         self._latest: dict[tuple[str, str], str] = {}
         self._failures: dict[str, int] = {}
+
+    @property
+    def _pid(self) -> int:
+        return os.getpid() if self._written_for is None else self._written_for
 
     @property
     def failures(self) -> Mapping[str, int]:
@@ -100,7 +116,7 @@ class Scribe:
     # -- what streams bring ------------------------------------------------------------------
 
     def ask(self, stream: Stream) -> None:
-        writer.soon(stream)
+        self.writer.soon(stream)
 
     def render(self, message: object) -> Any:
         try:
@@ -114,25 +130,28 @@ class Scribe:
         return self._transcript_cap is not None
 
     def look_again(self, stream: Stream, rest: float) -> None:
-        writer.after(stream, rest)
+        self.writer.after(stream, rest)
 
     def overrun(self, stream: Stream) -> None:
         self._failed("messages", None, "the writer cannot keep up", stream)
 
     def count(self, name: str, kind: str, at: float, number: int) -> None:
         self._timeline.message(name, kind, at, number)
-        writer.later(self)
+        self.writer.later(self)
 
     def chart(self, event: events.Event | events.ScopeEvent, at: float, epoch: float) -> None:
         with self._reporting("timeline", None, None):
             self._timeline.event(event)
         self._note_clock(at, epoch)
-        writer.later(self)
+        self.writer.later(self)
+
+    def epoch(self, at: float) -> float:
+        return time.time() - (at if self._clock is None else self._clock())
 
     def do(self, *, last: bool = False) -> None:
         """Write the timeline, as far as it is ready."""
         with self._reporting("timeline", self._run / "timeline.jsonl", None):
-            me = f"{os.getpid()}-{self._id}"
+            me = f"{self._pid}-{self._id}"
             lines = [as_line({"writer": me, **line}) for line in self._timeline.take(last=last)]
             if lines:
                 self._timeline_file = Folder(self._run).append(
@@ -156,13 +175,13 @@ class Scribe:
             encoded: list[bytes] = []
             for line in lines:
                 encoded.append(as_line(line))
-                writer.breathe()
+                self.writer.breathe()
             mark = as_line({"stream": stream.name, "earlier": rotated(name)})
             folder.append(name, encoded, cap=self._transcript_cap, mark=mark, sync=sync)
 
-    def end_transcript(self, stream: Stream, how: str, at: float) -> None:
+    def end_transcript(self, stream: Stream, how: str, at: float, attempt: int) -> None:
         stream.do()
-        self._append_transcript(stream, [stream.mark("ended", how, at)], sync=False)
+        self._append_transcript(stream, [stream.mark("ended", how, at, attempt)], sync=False)
 
     def write_verdict(self, stream: Stream | None, timeout: Timeout) -> None:
         if stream is not None:
@@ -173,7 +192,7 @@ class Scribe:
                     "reason": short(timeout.verdict.reason),
                     "timeout_id": timeout.id,
                 }
-                line = stream.mark("cut", cut, timeout.verdict.at)
+                line = stream.mark("cut", cut, timeout.verdict.at, timeout.standing.attempt)
                 self._append_transcript(stream, [line], sync=True)
         self.write_receipt(stream, timeout)
 
@@ -213,7 +232,7 @@ class Scribe:
             "version": 1,
             "writer": me,
             **self._names,
-            "pid": os.getpid(),
+            "pid": self._pid,
             "at": at,
             "wall": wall,
         }
@@ -259,7 +278,7 @@ class Scribe:
             self._failed("artifacts", None, found.error, stream)
         if found.outside:
             self._failed("artifacts", None, "a path outside of the run and the work tree", stream)
-        writer.now(partial(self.write_receipt, stream, timeout))
+        self.writer.now(partial(self.write_receipt, stream, timeout))
 
 
 def _receipt_name(place: Place) -> str:

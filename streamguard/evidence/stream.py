@@ -23,7 +23,6 @@ from streamguard.signals import WorkStarted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from streamguard.attempt import Attempt
     from streamguard.events import Event
     from streamguard.evidence.receipts import Place, Timeout
     from streamguard.signals import Signal
@@ -70,6 +69,56 @@ class Sink(Protocol):
         """Something happened. `epoch`: the wall clock's time when the loop's was zero."""
         ...
 
+    def epoch(self, at: float) -> float:
+        """What the wall clock said at zero of the clock on which it is `at`."""
+        ...
+
+
+class Host(Protocol):
+    """The part of a loop that a recorder needs."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """What time it is there."""
+        ...
+
+    def submit(self, job: Callable[[], object], /) -> object:
+        """Have `job` done there. From any thread."""
+        ...
+
+
+class Recorded(Protocol):
+    """One attempt, as far as a recorder looks at it."""
+
+    @property
+    def activity(self) -> Activity:
+        """What shows it to others."""
+        ...
+
+    @property
+    def watch(self) -> Watch:
+        """What counts its messages."""
+        ...
+
+    @property
+    def loop(self) -> Host | None:
+        """Whose time it is told in."""
+        ...
+
+    @property
+    def reading(self) -> object:
+        """May have a `cursor`."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody observes it any more."""
+        ...
+
+    def tell(self, event: Event, /) -> None:
+        """Tell its observers."""
+        ...
+
 
 class Stream:
     """What a recorder knows of one activity."""
@@ -77,7 +126,7 @@ class Stream:
     def __init__(self, activity: Activity, place: Place, sink: Sink) -> None:
         self.name = stream_of(activity)
         self.place = place
-        self.attempt: weakref.ref[Attempt] | None = None
+        self.attempt: weakref.ref[Recorded] | None = None
         self.attempts = 1
         self.retries = 0
         self.pid: int | None = None
@@ -104,15 +153,16 @@ class Stream:
         self._clock: Callable[[], float] = time.monotonic
         self._epoch = 0.0
         self._number = 0
+        self._written_attempt = 1  # that of the message which is written: the next may have begun
 
     # -- on the loop's thread --------------------------------------------------------------
 
-    def begin(self, attempt: Attempt) -> None:
+    def begin(self, attempt: Recorded) -> None:
         """An attempt begins."""
         assert attempt.loop is not None
         self.attempt = weakref.ref(attempt)
         self._clock = attempt.loop.clock
-        self._epoch = time.time() - self._clock()
+        self._epoch = self._sink.epoch(self._clock())
         if self.is_retrying:
             self._earlier = self.delivered
         else:
@@ -137,7 +187,7 @@ class Stream:
     def transcribed(self, message: object, signals: tuple[Signal, ...]) -> None:
         """A message came, and is to be in the transcript."""
         if signals is not PROGRESS:
-            self._note(signals)
+            self.note(signals)
         if len(self._queue) < QUEUE:
             self._queue.append((self._clock(), signals, message))
         else:
@@ -146,11 +196,18 @@ class Stream:
         if not self._is_due:
             self._ask()
 
+    def dropped(self, count: int, at: float) -> None:
+        """So many messages are not to be had, the last of `at`."""
+        self._dropped += count
+        self._last = at
+        if not self._is_due:
+            self._ask()
+
     def counted(self, _message: object, signals: tuple[Signal, ...]) -> None:
         """A message came, of which only that is to be known."""
         if signals is PROGRESS:
             return  # the watch counts it
-        self._note(signals)
+        self.note(signals)
         kind = type(signals[-1]).__name__ if signals else "Progress"
         self._seen += 1
         self._came[kind] = self._came.get(kind, 0) + 1
@@ -159,7 +216,7 @@ class Stream:
 
     def told(self, event: Event) -> None:
         """Something happened."""
-        self._epoch = time.time() - event.at
+        self._epoch = self._sink.epoch(event.at)
         self._queue.append((event.at, None, event))
         if not self._is_due:
             self._ask()
@@ -180,7 +237,8 @@ class Stream:
         except RuntimeError:  # that loop is closed
             events.log(make(activity=attempt.activity, at=0.0))
 
-    def _note(self, signals: tuple[Signal, ...]) -> None:
+    def note(self, signals: tuple[Signal, ...]) -> None:
+        """What a message said, whether or not it is to be had."""
         for signal in signals:
             if type(signal) is WorkStarted and signal.scope != "hook":
                 self._tools.add(signal.id)
@@ -200,6 +258,8 @@ class Stream:
         while self._queue:
             at, signals, what = self._queue.popleft()
             if signals is None:
+                if type(what) is events.AttemptStarted:
+                    self._written_attempt = what.attempt
                 run = self._end_run(run)
                 self._sink.chart(what, at, self._epoch)
                 continue
@@ -213,15 +273,16 @@ class Stream:
                 lines = []
         self._end_run(run)
         if (dropped := self._dropped) != self._dropped_told:
-            lines.append(self.mark("dropped", dropped - self._dropped_told, self._last))
+            count = dropped - self._dropped_told
+            lines.append(self.mark("dropped", count, self._last, self._written_attempt))
             self._dropped_told = dropped
             self._sink.overrun(self)
         if lines:
             self._sink.transcribe(self, lines)
 
-    def mark(self, what: str, value: object, at: float) -> dict[str, Any]:
+    def mark(self, what: str, value: object, at: float, attempt: int) -> dict[str, Any]:
         """A line of the transcript that is no message."""
-        return {"at": self._wall(at), "stream": self.name, "attempt": self.attempts, what: value}
+        return {"at": self._wall(at), "stream": self.name, "attempt": attempt, what: value}
 
     def _wall(self, at: float) -> str:
         """An instant on the loop's clock as the wall clock has it."""
@@ -232,7 +293,7 @@ class Stream:
         return {
             "at": self._wall(at),
             "stream": self.name,
-            "attempt": self.attempts,
+            "attempt": self._written_attempt,
             "number": self._number,
             "signals": [type(signal).__name__ for signal in signals],
             "type": type(message).__qualname__,

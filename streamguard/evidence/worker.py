@@ -44,6 +44,30 @@ class Chore(Protocol):
         ...
 
 
+class Executor(Protocol):
+    """Who does chores and jobs: a `Worker`, or whoever has nothing else to do."""
+
+    def soon(self, chore: Chore, /) -> None:
+        """Do `chore` with the next lot."""
+        ...
+
+    def now(self, job: Callable[[], object], /) -> None:
+        """Do `job`, after every chore that is due by then."""
+        ...
+
+    def later(self, chore: Chore, /) -> None:
+        """Do `chore` within `PERIOD`."""
+        ...
+
+    def after(self, chore: Chore, seconds: float, /) -> None:
+        """Do `chore` in so many seconds."""
+        ...
+
+    def breathe(self) -> None:
+        """Let others run."""
+        ...
+
+
 class Worker:
     """Jobs in the order in which they came; chores when they are due; all in one thread."""
 
@@ -184,6 +208,53 @@ class Worker:
         except Exception:
             # What may fail is caught, and told, where it is known what it was.
             logger.exception("%s: %r raised", self._name, work)
+
+
+class AtOnce:
+    """The same without a thread, for who has nothing else to do and calls `see_to` now and then."""
+
+    def __init__(self) -> None:
+        self._due: deque[Chore] = deque()
+        self._later: dict[Chore, None] = {}
+        self._looked_later = 0.0
+
+    @property
+    def rest(self) -> float | None:
+        """How long `see_to` may be put off; None if there is nothing to do."""
+        if self._due:
+            return COLLECTING
+        return PERIOD if self._later else None
+
+    def soon(self, chore: Chore) -> None:
+        self._due.append(chore)
+
+    def now(self, job: Callable[[], object]) -> None:
+        self._do_due()
+        job()
+
+    def later(self, chore: Chore) -> None:
+        self._later[chore] = None
+
+    def after(self, chore: Chore, seconds: float) -> None:
+        del seconds  # it is said again before that if it matters
+        self._later[chore] = None
+
+    def breathe(self) -> None:
+        pass
+
+    def see_to(self, *, all_of_it: bool = False) -> None:
+        """Do what is due; with `all_of_it`, what may be put off, too."""
+        self._do_due()
+        now = time.monotonic()
+        if all_of_it or now - self._looked_later >= PERIOD:
+            self._looked_later = now
+            chores, self._later = self._later, {}
+            for chore in chores:
+                chore.do()
+
+    def _do_due(self) -> None:
+        while self._due:
+            self._due.popleft().do()
 
 
 _workers: Final[WeakSet[Worker]] = WeakSet()

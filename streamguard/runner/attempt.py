@@ -61,6 +61,8 @@ class Attempt:
         self._poll = select.poll()
         self._poll.register(run.wakeups.fd, select.POLLIN)
         self._environment = environment_given()
+        if run.evidence is not None:
+            run.evidence.attach(self._poll)
         if not settings.group_only:
             self._environment = marked(self._environment)
         self._output: Output | None = None
@@ -164,7 +166,7 @@ class Attempt:
             if not self._output.is_open and not self._output.has_pending:
                 self._output.finish()
                 self._run.output_has_ended()
-        else:
+        elif self._run.evidence is None or not self._run.evidence.handle(fd):
             self._run.stdin.handle(fd, events)
 
     def _came(self, came: bytes | int, now: float) -> None:
@@ -404,7 +406,5 @@ class Attempt:
     def _note(self, now: float) -> None:
         self._note_at = _NEVER
         self._noted = now
-        if self._run.evidence is not None:
-            self._run.evidence.flush()
         if self._judge is not None:
             self._run.publish(self._judge, self.outcome, is_stopping=self._link.has_begun, now=now)

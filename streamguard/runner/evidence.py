@@ -1,268 +1,354 @@
-"""`--record DIR`: the files that a `Recorder` leaves, written without an event loop or a thread.
+"""`--record DIR`, as the run sees it: a clerk in a process of its own, and a pipe to it.
 
-The same folder, the same lines and field names (docs/evidence.md), made by the same functions. What
-there is to write is kept for a second at most, and written at every verdict. The flow is called
-`run`, the step after the command and our pid, so that runs side by side do not meet.
+A disk may take seconds, or for ever, and a watchdog may not wait for it. So nothing is written here, nor
+made ready to be written: what happens goes as small frames into a pipe that does not block. What
+does not fit waits in memory, within a bound; what is beyond that is dropped and counted, messages
+first. What the clerk makes of it is in `clerk`. It answers with lines: what it could not write, and
+how much it is done with.
 
-Nothing here raises: what could not be written is said once, on standard error. Loaded only where
-`--record` was said.
+Forked before the command is started, since there may be no process left to be had later. Nothing here
+raises. Imports the standard library.
 """
 
 from __future__ import annotations
 
+import marshal
 import os
+import select
 import time
-import uuid
-from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
 
-from streamguard import events
-from streamguard.activity import Activity
-from streamguard.errors import ERRORS, Teardown
-from streamguard.evidence.files import Folder, as_line, name_of
-from streamguard.evidence.messages import Rendering
-from streamguard.evidence.receipts import Marks, Place, Standing, Timeout, short, timestamp
-from streamguard.evidence.secrets import Redaction
-from streamguard.evidence.streams import stream_of
-from streamguard.evidence.surroundings import git_state
-from streamguard.evidence.timeline import Timeline
-from streamguard.signals import TurnEnded, WorkStarted
+from streamguard.runner import aside
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
-    from streamguard.errors import Cause, Verdict
-    from streamguard.evidence.receipts import FinalAction
+    from streamguard.errors import Verdict
     from streamguard.runner.outcome import Outcome
     from streamguard.signals import Signal
-    from streamguard.windows import Work
 
-_FLOW: Final = "run"
-_CAP: Final = 16 * 1024 * 1024
-_TIMELINE_CAP: Final = 64 * 1024 * 1024
+# Frames in memory, in bytes: so much of messages, and the same again of what matters more.
+_ROOM = 2 * 1024 * 1024
+_PIPE = 1024 * 1024
+_F_SETPIPE_SZ = 1031
+_PORTION = 64 * 1024
+# What is longer than that is not looked at by the clerk, but for its head.
+_LONGEST = 1024 * 1024
+_HEAD = 9 * 1024
+# What the clerk may take for what is left, in seconds.
+CLOSING = 5.0
+LENGTH = 4
+
+_OF_A_VERDICT = (
+    "limit",
+    "window",
+    "elapsed",
+    "lateness",
+    "at",
+    "name",
+    "messages",
+    "first_seen",
+    "last_signal",
+    "last_message_age",
+    "in_flight",
+    "work",
+    "token",
+    "exit",
+)
 
 
 class Evidence:
-    """What one run leaves in `folder`."""
+    """What one run leaves in `folder`. `say` is told, once for each reason, what it could not."""
 
     def __init__(self, folder: str, name: str, say: Callable[[str], None]) -> None:
-        self._run = Path(folder)
+        self._folder = folder
         self._say = say
-        self._activity = Activity(f"{name}-{os.getpid()}")
-        self._stream = stream_of(self._activity)
-        self._place = Place(
-            run_id=self._run.resolve().name, flow=_FLOW, step=self._stream, agent=None
-        )
-        self._writer = f"{os.getpid()}-{uuid.uuid4().hex[:6]}"
-        self._render = Rendering(Redaction(None), lambda: None)
-        self._timeline = Timeline()
-        self._timeline_file: int | None = None
-        self._epoch = time.time() - time.monotonic()
-        self._transcript: list[bytes] = []
-        self._work: Mapping[str, Work] = {}
-        self._attempt = 0
-        self._number = 0
-        self._tools: set[str] = set()
-        self._latest: Timeout | None = None
-        self._has_failed = False
+        self._pid: int | None = None
+        self._frames = self._answers = -1
+        self._poll: select.poll | None = None
+        self._pending = bytearray()
+        self._awaits_room = False
+        self._heard = b""
+        self._told = 0  # how much the clerk was told, and how much of that it is done with
+        self._done = 0
+        self._dropped = 0  # since the clerk was last told of it
+        self._lost = 0
+        self._line = 0  # so much came of a line of text that has no end yet
+        try:
+            self._engage(name)
+        except OSError as error:
+            self._complain(str(error.strerror))
 
     # -- what happens ----------------------------------------------------------------------
 
     def began(self, attempt: int, pid: int, at: float, *, resumes: bool) -> None:
         """An attempt runs."""
-        if attempt == 1:
-            self._tell(events.StreamStarted, at)
-        self._attempt = attempt
-        self._tell(events.AttemptStarted, at, attempt=attempt, resumes=resumes)
-        self._tell(events.ProcessAdopted, at, pid=pid, proof="child")
+        self._tell("began", at, attempt, pid, resumes)
 
     def message(
-        self, message: object, signals: tuple[Signal, ...], at: float, work: Mapping[str, Work]
+        self, line: bytes, signals: Iterable[Signal] | None, at: float, *, is_object: bool
     ) -> None:
-        """A line came, and this is what is in flight since."""
-        self._number += 1
-        self._append(
-            at,
-            number=self._number,
-            signals=[type(signal).__name__ for signal in signals],
-            type=type(message).__qualname__,
-            message=self._render(message),
-        )
-        self._timeline.message(
-            self._stream, type(signals[-1]).__name__ if signals else "Progress", at
-        )
-        for signal in signals:
-            if isinstance(signal, TurnEnded):
-                self._tell(events.TurnOver, at, outcome=signal.outcome)
-            elif isinstance(signal, WorkStarted) and signal.scope != "hook":
-                self._tools.add(signal.id)
-        self._follow(work, at)
+        """A line came, and that is what it says; None: that it goes on."""
+        said = None if signals is None else [_plain(signal) for signal in signals]
+        if len(self._pending) > _ROOM:
+            if said is None:
+                self._drop(1)
+            else:
+                self._tell("message", at, said, None, 0, is_object)
+            return
+        length = len(line)
+        head = line if length <= _LONGEST else line[:_HEAD]
+        self._tell("message", at, said, head, length, is_object)
 
-    def verdict(self, verdict: Verdict, outcome: Outcome, action: FinalAction) -> None:
-        """An attempt was ended for a limit, and this is what follows."""
-        at = verdict.at
-        timeout = self._timeout(replace(verdict, when=_when(self._epoch + at)), outcome, action)
-        self._latest = timeout
-        cut = {"limit": verdict.limit, "reason": short(verdict.reason), "timeout_id": timeout.id}
-        self._append(at, cut=cut)
-        self._tell(events.TimedOut, at, verdict=verdict, enforced=True)
-        assert timeout.teardown is not None
-        over = at + timeout.teardown.elapsed
-        self._follow({}, over)
-        self._tell(events.TornDown, over, verdict=verdict, teardown=timeout.teardown)
-        self._tell(
-            *(events.AttemptEnded, over),
-            attempt=self._attempt,
-            outcome="failed",
-            error=ERRORS[verdict.limit](verdict=verdict),
-            confirmed=timeout.teardown.confirmed,
-        )
-        with self._reporting():
-            timeout.git = git_state(Path.cwd(), run=self._run)
-            self._write_receipt(timeout)
-            Folder(self._run, _FLOW).append(
-                "timeouts.jsonl", [as_line(timeout.line())], cap=_CAP, sync=True
-            )
+    def text(self, chunk: bytes, at: float) -> None:
+        """Output came that says nothing to anybody."""
+        count = chunk.count(b"\n")
+        self._line = 0 if count else self._line + len(chunk)
+        if self._line - len(chunk) > _LONGEST:
+            return  # of so long a line it has enough
+        if len(self._pending) > _ROOM:
+            self._drop(count)
+        else:
+            self._tell("text", at, chunk, weight=count)
+
+    def event(self, kind: str, at: float, **facts: object) -> None:
+        """Something else happened: an event by its name."""
+        self._tell("event", at, kind, facts)
+
+    def verdict(self, verdict: Verdict, *, enforced: bool) -> None:
+        """A limit was reached; if it is `enforced`, the attempt is being ended."""
+        told = {name: getattr(verdict, name) for name in _OF_A_VERDICT}
+        self._tell("verdict", verdict.at, told, enforced)
         self.flush()
 
-    def again(self, attempt: int, delay: float, limit: str, at: float) -> None:
-        """There will be another attempt."""
-        self._tell(
-            events.RetryScheduled, at, error_class="idle", retry=attempt, delay=delay, why=limit
-        )
+    def again(self, outcome: Outcome, delay: float, at: float) -> None:
+        """The attempt is over, and there will be another one."""
+        reason = "" if outcome.fired is None else outcome.fired.reason
+        self._tell("again", at, _end_of(outcome), delay, reason)
+        self.flush()
 
-    def ended(self, error: BaseException | None, at: float, *, is_success: bool) -> None:
-        """The run is over; after a success nobody need deal with what an attempt was ended for."""
-        if is_success and self._latest is not None:
-            self._latest.recovered = True
-            with self._reporting():
-                self._write_receipt(self._latest)
-        self._follow({}, at)
-        self._append(at, ended="normally" if error is None else type(error).__name__)
-        self._tell(events.StreamEnded, at, error=error)
-        self.flush(last=True)
+    def ended(self, outcome: Outcome, code: int, at: float) -> None:
+        """The run is over, and `code` is how it ends."""
+        self._tell("ended", at, _end_of(outcome), code)
+        self.flush()
 
-    def flush(self, *, last: bool = False) -> None:
-        """Write what there is."""
-        lines, self._transcript = self._transcript, []
-        with self._reporting():
-            if lines:
-                Folder(self._run, _FLOW, "llm").append(
-                    f"{name_of(self._place.step)}-partial.jsonl", lines, cap=_CAP, sync=last
-                )
-            timeline = [
-                as_line({"writer": self._writer, **line})
-                for line in self._timeline.take(last=last)
-            ]
-            if timeline:
-                self._timeline_file = Folder(self._run).append(
-                    "timeline.jsonl",
-                    timeline,
-                    cap=_TIMELINE_CAP,
-                    header=as_line(self._header()),
-                    known=self._timeline_file,
-                )
+    # -- the pipe --------------------------------------------------------------------------
 
-    # -- how it is written -----------------------------------------------------------------
+    def attach(self, poll: select.poll) -> None:
+        """From here on it is that `poll` which says when `handle` has something to do."""
+        self._poll = poll
+        self._awaits_room = False
+        if self._answers >= 0:
+            poll.register(self._answers, select.POLLIN)
+        self._watch_for_room()
 
-    def _write_receipt(self, timeout: Timeout) -> None:
-        Folder(self._run, _FLOW, "receipts").replace(
-            f"{name_of(self._place.step)}-timeout.json", as_line(timeout.receipt())
-        )
+    def handle(self, fd: int) -> bool:
+        """Whether it is ours that is ready; then it is seen to."""
+        if fd == self._answers >= 0:
+            self._hear()
+        elif fd == self._frames >= 0:
+            self.flush()
+        else:
+            return False
+        return True
 
-    def _timeout(self, verdict: Verdict, outcome: Outcome, action: FinalAction) -> Timeout:
-        place = Folder(self._run, _FLOW)
-        name = name_of(self._place.step)
-        timeout = Timeout(
-            id=uuid.uuid4().hex,
-            verdict=verdict,
-            place=self._place,
-            marks=Marks(),
-            standing=Standing(
-                stream=self._stream,
-                token=outcome.token,
-                attempt=self._attempt,
-                retries=self._attempt - 1,
-                tools_run=len(self._tools),
-                delivered=outcome.messages,
-                pid=outcome.pid,
-            ),
-            recovery_path=str(place.path / "receipts" / f"{name}-timeout.json"),
-            transcript_path=str(place.path / "llm" / f"{name}-partial.jsonl"),
-            needs_teardown=True,
-            final_action=action,
-        )
-        status = outcome.status
-        tree: Cause = "terminated"
-        if outcome.survivors:
-            tree = "survived"
-        elif outcome.was_killed:
-            tree = "killed"
-        timeout.teardown = Teardown(
-            confirmed=not outcome.survivors,
-            signals=tuple(outcome.signals),
-            elapsed=outcome.ending_took,
-            exit=None if status is None else os.waitstatus_to_exitcode(status),
-            survivors=outcome.survivors,
-            tree=tree,
-        )
-        timeout.backend_ended = timeout.teardown.confirmed
-        return timeout
-
-    def _follow(self, work: Mapping[str, Work], at: float) -> None:
-        """Tell what is in flight since, and what is not any more."""
-        if work is self._work:
-            return
-        before, self._work = self._work, work
-        for id_, entry in work.items():
-            if id_ not in before:
-                background = entry.background
-                self._tell(events.WorkBegan, at, id=id_, name=entry.name, background=background)
-        for id_, entry in before.items():
-            if id_ not in work:
-                elapsed = at - entry.since
-                facts = {"id": id_, "name": entry.name, "elapsed": elapsed}
-                self._tell(events.WorkOver, at, outcome="finished", **facts)
-
-    def _tell(self, kind: type[events.Event], at: float, **facts: Any) -> None:
-        self._timeline.event(kind(activity=self._activity, at=at, **facts))
-
-    def _append(self, at: float, **what: Any) -> None:
-        line = {
-            "at": timestamp(_when(self._epoch + at)),
-            "stream": self._stream,
-            "attempt": self._attempt,
-            **what,
-        }
-        self._transcript.append(as_line(line))
-
-    def _header(self) -> dict[str, Any]:
-        at = time.monotonic()
-        return {
-            "kind": "writer",
-            "version": 1,
-            "writer": self._writer,
-            "run_id": self._place.run_id,
-            "flow": _FLOW,
-            "step": self._place.step,
-            "agent": None,
-            "pid": os.getpid(),
-            "at": at,
-            "wall": self._epoch + at,
-        }
-
-    @contextmanager
-    def _reporting(self) -> Generator[None, None, None]:
+    def flush(self) -> None:
+        """Give the clerk what it takes now."""
+        pending = self._pending
         try:
-            yield
-        except OSError as error:
-            if not self._has_failed:
-                self._has_failed = True
-                self._say(f"--record {self._run}: {error.strerror}")
+            while pending and self._frames >= 0:
+                del pending[: os.write(self._frames, pending[:_PORTION])]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._is_gone()
+        self._watch_for_room()
+
+    def close(self, bound: float = CLOSING) -> int:
+        """See that what there is gets written, for `bound` seconds; how much of it was not.
+
+        Counted in messages and events. Nothing is told any more after that.
+        """
+        deadline = time.monotonic() + bound
+        if self._pid is not None:
+            self._note_dropped()
+            self._hand_over(deadline)
+            aside.dismiss(self._pid, max(0.0, deadline - time.monotonic()))
+            self._pid = None
+            self._let_go()
+            if unfinished := self._told - self._done:
+                self._lost += unfinished
+                self._complain("not all was written in time")
+        return self._lost
+
+    def _engage(self, name: str) -> None:
+        """Have somebody write."""
+        work_dir, pid = os.getcwd(), os.getpid()
+        folder = os.path.join(work_dir, self._folder)
+        frames, self._frames = os.pipe()
+        try:
+            self._answers, answers = os.pipe()
+        except OSError:
+            os.close(frames)
+            self._let_go()
+            raise
+
+        def write() -> None:
+            from streamguard.runner.clerk import work
+
+            work(frames, answers, folder=folder, work_dir=work_dir, name=name, pid=pid)
+
+        try:
+            self._pid = aside.fork(write, (frames, answers))
+        except OSError:
+            self._let_go()
+            raise
+        finally:
+            os.close(frames)
+            os.close(answers)
+        os.set_blocking(self._frames, False)
+        os.set_blocking(self._answers, False)
+        _enlarge(self._frames)
+
+    def _tell(self, what: str, *facts: Any, weight: int = 1) -> None:
+        if self._frames < 0 or len(self._pending) > 2 * _ROOM:
+            self._drop(weight)
+            return
+        self._note_dropped()
+        self._put(what, facts, weight)
+        if len(self._pending) >= _PORTION and not self._awaits_room:
+            self.flush()
+
+    def _note_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, 0
+        if dropped and self._frames >= 0:
+            self._put("dropped", (time.monotonic(), dropped), 0)
+
+    def _put(self, what: str, facts: tuple[Any, ...], weight: int) -> None:
+        try:
+            frame = marshal.dumps((weight, what, facts))
+        except ValueError:  # a reader has named something by what is no plain value
+            self._drop(weight)
+            return
+        self._pending += len(frame).to_bytes(LENGTH, "little")
+        self._pending += frame
+        self._told += weight
+
+    def _drop(self, count: int) -> None:
+        self._dropped += count
+        self._lost += count
+
+    def _watch_for_room(self) -> None:
+        is_wanted = bool(self._pending) and self._frames >= 0
+        if self._poll is None or is_wanted is self._awaits_room:
+            return
+        self._awaits_room = is_wanted
+        if is_wanted:
+            self._poll.register(self._frames, select.POLLOUT)
+        else:
+            _unregister(self._poll, self._frames)
+
+    def _hand_over(self, deadline: float) -> None:
+        """Wait until the clerk has taken all, and has said that it is done."""
+        poll = select.poll()
+        self._poll = None  # whoever's that was: nobody asks it any more
+        if self._answers >= 0:
+            poll.register(self._answers, select.POLLIN)
+        self.flush()
+        if self._pending and self._frames >= 0:
+            poll.register(self._frames, select.POLLOUT)
+        while self._answers >= 0 and (left := deadline - time.monotonic()) > 0:
+            if not self._pending and self._frames >= 0:
+                _unregister(poll, self._frames)
+                os.close(self._frames)
+                self._frames = -1
+            for fd, _ in poll.poll(left * 1e3):
+                self.handle(fd)
+
+    def _hear(self) -> None:
+        """Take what the clerk has said: a number is how much it is done with."""
+        try:
+            came = os.read(self._answers, _PORTION)
+        except BlockingIOError:
+            return
+        except OSError:
+            came = b""
+        *lines, self._heard = (self._heard + came).split(b"\n")
+        for line in lines:
+            if line.isdigit():
+                self._done = int(line)
+            else:
+                self._complain(line.decode(errors="replace"))
+        if not came:
+            self._is_gone()
+
+    def _is_gone(self) -> None:
+        """The clerk reads and says nothing any more."""
+        is_early = self._frames >= 0
+        self._let_go()
+        if is_early:
+            unfinished, self._told = self._told - self._done, self._done
+            self._lost += unfinished
+            self._complain("the process that writes has ended; nothing more is recorded")
+
+    def _let_go(self) -> None:
+        for fd in (self._frames, self._answers):
+            if fd >= 0:
+                if self._poll is not None:
+                    _unregister(self._poll, fd)
+                os.close(fd)
+        self._frames = self._answers = -1
+        self._awaits_room = False
+        self._pending = bytearray()
+
+    def _complain(self, text: str) -> None:
+        self._say(f"--record {self._folder}: {text}")
 
 
-def _when(epoch: float) -> datetime:
-    return datetime.fromtimestamp(epoch, UTC)
+def _plain(signal: Signal) -> tuple[Any, ...]:
+    """A signal as values that can be told: its name, and its fields."""
+    names: Iterable[str] = signal.__slots__
+    values = [getattr(signal, name) for name in names]
+    return (type(signal).__name__, *map(_plain_value, values))
+
+
+def _plain_value(value: Any) -> Any:
+    if hasattr(value, "timestamp"):
+        return value.timestamp()
+    if isinstance(value, str):
+        return str.__str__(value)  # also of a member of an enumeration
+    return dict(value) if hasattr(value, "keys") else value
+
+
+def _end_of(outcome: Outcome) -> dict[str, Any]:
+    """How an attempt ended, as values that can be told."""
+    fired, status = outcome.fired, outcome.status
+    return {
+        "limit": None if fired is None else fired.limit,
+        "is_passed_on": outcome.passed_on is not None,
+        "signals": tuple(outcome.signals),
+        "elapsed": outcome.ending_took,
+        "exit": None if status is None else os.waitstatus_to_exitcode(status),
+        "survivors": tuple(outcome.survivors),
+        "is_unproven": outcome.is_unproven,
+        "is_killed": outcome.was_killed,
+    }
+
+
+def _enlarge(pipe: int) -> None:
+    """Have it hold more, where that can be: what is in it is not our memory."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE)
+    except (ImportError, OSError):
+        pass
+
+
+def _unregister(poll: select.poll, fd: int) -> None:
+    try:
+        poll.unregister(fd)
+    except KeyError:
+        pass

@@ -8,12 +8,12 @@ Knows watch, reading and backends; no descriptors.
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from streamguard.reading import PROGRESS, Reading
+from streamguard.runner.lines import MAX_LINE, object_in
 from streamguard.runner.outcome import Fired
 from streamguard.signals import SessionOpened, TurnEnded
 from streamguard.splitter import Splitter
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from streamguard.runner.settings import Settings
     from streamguard.signals import Outcome
 
-# An image in a tool's result is a line of several MB; what is longer is no message.
-MAX_LINE: Final = 16 * 1024 * 1024
 # A banner may come before the first JSON line; after this much of anything else none will.
 _SNIFFED: Final = 64 * 1024
 
@@ -46,7 +44,8 @@ class Judge:
         self._evidence = evidence
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
-        self.watch = _watch_of(settings, first=settings.first, half_time=settings.verbose)
+        half_time = settings.verbose or evidence is not None
+        self.watch = _watch_of(settings, first=settings.first, half_time=half_time)
         # `first_json` is what `first` is, for a narrower idea of a message.
         self._for_json: Watch | None = None
         if settings.first_json is not None and settings.speaks_json:
@@ -57,6 +56,8 @@ class Judge:
         self._reading = Reading(None)
         self._lines = Splitter(MAX_LINE)
         self._is_certain = settings.speaks_json
+        self._is_text = False  # and will be: only its recorder wants to see it
+        self._only_warns = settings.only_warn
         self._sniffed = 0
         self.wants_lines = self._sees_output = settings.watches_output
         self.outcome: Outcome | None = None
@@ -64,8 +65,10 @@ class Judge:
 
     def output(self, chunk: bytes, now: float) -> None:
         """Bytes came."""
-        if not self.wants_lines:
+        if not self.wants_lines or self._is_text:
             self.activity(now)
+            if self._evidence is not None:
+                self._evidence.text(chunk, now)
             return
         for watch in self._watches():
             watch.answered(now)
@@ -77,7 +80,9 @@ class Judge:
         if not count:
             self._part_of_a_line(now)
         if not self._is_certain:
-            self._sniff(len(chunk))
+            self._sniff(len(chunk), now)
+        if self._evidence is not None:
+            self._evidence.flush()
 
     def activity(self, now: float) -> None:
         """Bytes came that nobody read."""
@@ -116,7 +121,10 @@ class Judge:
                     return self._fired(due, limit, now)
                 case Half(limit, window):
                     self._say(f"half of {limit}={window:g} is gone in silence")
+                    self._tell("HalfTime", now, limit=limit, window=window)
                 case Stalled(limit, lateness, extension):
+                    facts = {"limit": limit, "lateness": lateness, "extended_by": extension}
+                    self._tell("LoopStalled", now, **facts)
                     self._say(
                         f"{limit} was noticed {lateness:.3g} s late: this machine stood still, or "
                         f"we were stopped; waiting {extension:g} s more"
@@ -136,12 +144,11 @@ class Judge:
         return [self.watch] if self._for_json is None else [self.watch, self._for_json]
 
     def _line(self, line: bytes | None, now: float) -> None:
-        message = None if line is None else _object_in(line)
+        message = None if line is None else object_in(line)
         if message is None:
             self.watch.see(PROGRESS, now)
             if self._evidence is not None:
-                text = "" if line is None else line.decode(errors="replace")
-                self._evidence.message(text, PROGRESS, now, self.watch.work)
+                self._evidence.message(line or b"", None, now, is_object=False)
             return
         self._for_json = None
         signals = self._reading.signals(message, self)
@@ -155,7 +162,8 @@ class Judge:
                     pass
         self.watch.see(signals, now, time.time())
         if self._evidence is not None:
-            self._evidence.message(message, signals, now, self.watch.work)
+            said = None if signals is PROGRESS else signals
+            self._evidence.message(line or b"", said, now, is_object=True)
         if self._reading.backend is not None:
             self._is_certain = True
 
@@ -168,14 +176,26 @@ class Judge:
         elif self.watch.progressed or self.watch.limits.first is None:
             self.watch.touch(now)  # but the beginning of a JSON line is no first message
 
-    def _sniff(self, count: int) -> None:
+    def _sniff(self, count: int, now: float) -> None:
         self._sniffed += count
-        if self._sniffed > _SNIFFED and self._evidence is None:
+        if self._sniffed <= _SNIFFED or self._is_certain:
+            return
+        if self._evidence is None:
             self.wants_lines = False
-            self._lines = Splitter(0)
+        else:
+            self._is_text = True
+            self._evidence.text(bytes(self._lines._partial), now)
+        self._lines = Splitter(0)
+
+    def _tell(self, kind: str, now: float, **facts: object) -> None:
+        if self._evidence is not None:
+            self._evidence.event(kind, now, **facts)
+            self._evidence.flush()
 
     def _fired(self, due: Due, limit: str, now: float) -> Fired:
         verdict = self.watch.verdict(due, now, name=self._name)
+        if self._evidence is not None:
+            self._evidence.verdict(verdict, enforced=not self._only_warns)
         reason = verdict.reason
         if limit == "first_json":
             reason = (
@@ -216,14 +236,3 @@ def _watch_of(settings: Settings, *, first: float | None, half_time: bool) -> Wa
             half_time=half_time,
         )
     )
-
-
-def _object_in(line: bytes) -> dict[str, object] | None:
-    """The JSON object that a line is, or None."""
-    if not line.lstrip().startswith(b"{"):
-        return None
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, object]", found) if isinstance(found, dict) else None

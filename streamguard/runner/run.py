@@ -254,10 +254,8 @@ class Run:
             return None
         trying = _trying(self.attempt, settings.retries, again.delay)
         self.words.say(f"{explain(outcome, settings)}; {trying}")
-        fired = outcome.fired
-        if self.evidence is not None and fired.verdict is not None:
-            self.evidence.verdict(fired.verdict, outcome, "retry")
-            self.evidence.again(self.attempt, again.delay, fired.limit, time.monotonic())
+        if self.evidence is not None:
+            self.evidence.again(outcome, again.delay, time.monotonic())
         return again
 
     def _time_left(self) -> float:
@@ -269,8 +267,12 @@ class Run:
         until = time.monotonic() + delay
         poll = select.poll()
         poll.register(self.wakeups.fd, select.POLLIN)
+        if self.evidence is not None:
+            self.evidence.attach(poll)
         while (left := until - time.monotonic()) > 0:
-            poll.poll(left * 1e3)
+            for fd, _ in poll.poll(left * 1e3):
+                if self.evidence is not None:
+                    self.evidence.handle(fd)
             for number in self.wakeups.read():
                 if number in STOPPING:
                     return number
@@ -281,9 +283,10 @@ class Run:
         settings = self.settings
         if self._terminal is not None:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
-        if self.evidence is not None:
-            self._close_evidence(self.evidence, outcome, is_success=code == 0)
         told = described(outcome, settings, self.attempt, code)
+        if self.evidence is not None:
+            self.evidence.ended(outcome, code, time.monotonic())
+            told["not_recorded"] = self.evidence.close()
         self._speak(outcome, told)
         told["unsaid"] = self.words.finish(_WORDS)
         if settings.status_file is not None:
@@ -317,16 +320,6 @@ class Run:
         self.words.close()
         if self._published is not None:
             self._published.remove()
-
-    def _close_evidence(self, evidence: Evidence, outcome: Outcome, *, is_success: bool) -> None:
-        error: BaseException | None = None
-        fired = outcome.fired
-        if fired is not None and fired.verdict is not None and fired.limit != "exit_grace":
-            from streamguard.errors import ERRORS
-
-            evidence.verdict(fired.verdict, outcome, "fail")
-            error = ERRORS[fired.verdict.limit](verdict=fired.verdict)
-        evidence.ended(error, time.monotonic(), is_success=is_success)
 
 
 def supervise(settings: Settings) -> Never:

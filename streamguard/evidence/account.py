@@ -1,0 +1,248 @@
+"""`Account`: what a recorder makes of the events it is told, verdicts above all.
+
+Here an event becomes a `Timeout`, and what is known of it later changes that. It is told on the thread
+of whoever records (a loop's, or a process's that does nothing else), takes note, and leaves all writing to
+its scribe. So a `Recorder` and `streamguard run --record` leave the same. Knows no loop.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import weakref
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from streamguard import events
+from streamguard.evidence.receipts import FinalAction, Marks, Place, Standing, Timeout, short
+from streamguard.evidence.stream import Stream
+from streamguard.evidence.streams import stream_of
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+    from streamguard.errors import Verdict
+    from streamguard.evidence.scribe import Scribe
+
+_LONGEST_CURSOR: Final = 1000
+
+
+class Account:
+    """What one recorder knows of its streams.
+
+    `flow` and `step` are found if they are None, in the scopes that `around` gives.
+    """
+
+    def __init__(
+        self,
+        scribe: Scribe,
+        *,
+        run_id: str,
+        flow: str | None,
+        step: str | None,
+        agent: str | None,
+        around: Callable[[], Iterable[Any]] = tuple,
+    ) -> None:
+        self._scribe = scribe
+        self._run_id = run_id
+        self._flow, self._step, self._agent = flow, step, agent
+        self._around = around
+        self._marks = Marks()
+        # Verdicts of which it is yet to be decided what follows, by their id.
+        self._undecided: dict[str, tuple[Stream, Timeout]] = {}
+        self._streams: weakref.WeakKeyDictionary[Activity, Stream] = weakref.WeakKeyDictionary()
+        self._latest_stream: dict[tuple[str, str], weakref.ref[Stream]] = {}
+
+    def mark(
+        self,
+        *,
+        phase: str | None = None,
+        progress: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Where the step stands. What is left out stays as it was."""
+        marks = self._marks
+        self._marks = Marks(
+            phase=marks.phase if phase is None else short(phase),
+            progress=marks.progress if progress is None else short(progress),
+            checkpoint=marks.checkpoint if checkpoint is None else short(checkpoint),
+        )
+
+    def stream_of(self, activity: Activity) -> Stream:
+        """What is known of one activity."""
+        stream = self._streams.get(activity)
+        if stream is None:
+            place = self._place(self._around(), activity)
+            stream = self._streams[activity] = Stream(activity, place, self._scribe)
+            self._latest_stream[place.flow, place.step] = weakref.ref(stream)
+        return stream
+
+    def settle(self) -> None:
+        """Nobody will decide any more what was undecided."""
+        for stream, timeout in list(self._undecided.values()):
+            self._decide(stream, timeout, "fail")
+        self._scribe.writer.now(partial(self._scribe.do, last=True))
+
+    def forget(self) -> None:
+        """What is undecided is somebody else's to write."""
+        self._undecided.clear()
+
+    def __call__(self, event: events.Event | events.ScopeEvent, /) -> None:
+        """Something happened."""
+        if isinstance(event, events.ScopeEvent):
+            at, when = event.verdict.at, event.verdict.when or datetime.now(UTC)
+            self._scribe.writer.now(partial(self._scribe.chart, event, at, when.timestamp() - at))
+            if isinstance(event, events.ScopeTimedOut):
+                self._scope_timed_out(event.verdict)
+            return
+        stream = self.stream_of(event.activity)
+        stream.told(event)
+        self._follow(stream, event)
+
+    def _follow(self, stream: Stream, event: events.Event) -> None:
+        match event:
+            case events.TimedOut(enforced=True) if event.verdict.limit != "exit_grace":
+                self._timed_out(stream, event)
+            case events.TornDown():
+                self._torn_down(stream, event)
+            case events.StreamEnded():
+                self._ended(stream, event)
+            case events.ProcessAdopted():
+                stream.pid = event.pid
+            case events.AttemptStarted():
+                stream.attempts = event.attempt
+            case events.AttemptEnded() if stream.timeout is not None:
+                stream.timeout.backend_ended = event.confirmed
+                self._rewrite(stream, stream.timeout)
+            case events.RetryScheduled():
+                stream.retries, stream.is_retrying = stream.retries + 1, True
+                self.decided(stream, "retry")
+            case events.GaveUp():
+                self.decided(stream, "escalate" if event.escalate else "fail")
+            case _:
+                pass
+
+    # -- verdicts --------------------------------------------------------------------------
+
+    def _timed_out(self, stream: Stream, event: events.TimedOut) -> None:
+        activity, verdict = event.activity, event.verdict
+        timeout = self._timeout_of(verdict, stream.place, stream, activity)
+        if verdict.limit == "exited" and (activity.status == "between turns" or not verdict.exit):
+            stream.deferred = timeout  # it may be a normal end after all (T10)
+        else:
+            self._record(stream, timeout)
+
+    def _scope_timed_out(self, verdict: Verdict) -> None:
+        place = self._place(verdict.scope, None)
+        known = self._latest_stream.get((place.flow, place.step))
+        stream = known() if known is not None else None
+        if stream is None and len(only := list(self._streams.values())) == 1:
+            stream, place = only[0], only[0].place
+        timeout = self._timeout_of(verdict, place, stream, None)
+        timeout.final_action = "fail"
+        self._hand_on(stream, timeout)
+
+    def _timeout_of(
+        self, verdict: Verdict, place: Place, stream: Stream | None, activity: Activity | None
+    ) -> Timeout:
+        attempt = stream.attempt() if stream is not None and stream.attempt is not None else None
+        if activity is None and attempt is not None:
+            activity = attempt.activity
+        cursor = getattr(attempt.reading, "cursor", None) if attempt is not None else None
+        standing = Standing()
+        if stream is not None:
+            is_plain = isinstance(cursor, int | str) and len(str(cursor)) <= _LONGEST_CURSOR
+            standing = Standing(
+                stream=stream.name,
+                token=verdict.token or (activity.token if activity is not None else None),
+                cursor=cursor if is_plain else None,
+                attempt=stream.attempts,
+                retries=stream.retries,
+                tools_run=stream.tools_run,
+                delivered=stream.delivered,
+                pid=stream.pid,
+                usage=dict(activity.usage) if activity is not None else {},
+            )
+        transcript = self._scribe.transcript_path(place)
+        return Timeout(
+            id=uuid.uuid4().hex,
+            verdict=verdict,
+            place=place,
+            marks=self._marks,
+            standing=standing,
+            recovery_path=os.fspath(self._scribe.receipt_path(place)),
+            transcript_path=os.fspath(transcript) if transcript and stream else None,
+            work_dir=os.fspath(self._scribe.work_dir),
+            needs_teardown=verdict.effective is None,
+        )
+
+    def _record(self, stream: Stream, timeout: Timeout) -> None:
+        stream.timeout = timeout
+        if stream.awaits_decision:
+            self._undecided[timeout.id] = (stream, timeout)
+        else:
+            timeout.final_action = "fail"
+        self._hand_on(stream, timeout)
+
+    def _hand_on(self, stream: Stream | None, timeout: Timeout) -> None:
+        self._scribe.supersede(timeout)
+        self._scribe.writer.now(partial(self._scribe.write_verdict, stream, timeout))
+        self._scribe.inspector.now(partial(self._scribe.inspect, stream, timeout))
+
+    def _torn_down(self, stream: Stream, event: events.TornDown) -> None:
+        for timeout in (stream.timeout, stream.deferred):
+            if timeout is not None and timeout.verdict is event.verdict:
+                timeout.teardown = event.teardown
+                timeout.backend_ended = event.teardown.confirmed
+                if timeout is stream.timeout:
+                    self._rewrite(stream, timeout)
+
+    def _ended(self, stream: Stream, event: events.StreamEnded) -> None:
+        deferred, stream.deferred = stream.deferred, None
+        if event.error is not None and deferred is not None:
+            self._record(stream, deferred)
+        is_well = event.outcome == "completed"
+        timeout = stream.timeout
+        if is_well and timeout is not None and timeout.final_action == "retry":
+            timeout.recovered = True
+            self._rewrite(stream, timeout)
+        if is_well:
+            stream.timeout, stream.retries = None, 0
+            if self._scribe.is_first(stream.place):
+                self._scribe.writer.now(partial(self._scribe.close_receipt, stream))
+        if event.error is not None:
+            how = type(event.error).__name__
+        else:
+            how = "normally" if is_well else event.outcome
+        if self._scribe.reads_all:
+            self._scribe.writer.now(
+                partial(self._scribe.end_transcript, stream, how, event.at, stream.attempts)
+            )
+
+    def decided(self, stream: Stream, action: FinalAction) -> None:
+        """What follows its latest verdict."""
+        if (timeout := stream.timeout) is not None:
+            self._decide(stream, timeout, action)
+
+    def _decide(self, stream: Stream, timeout: Timeout, action: FinalAction) -> None:
+        self._undecided.pop(timeout.id, None)
+        if timeout.final_action is None:
+            timeout.final_action = action
+            self._rewrite(stream, timeout)
+
+    def _rewrite(self, stream: Stream | None, timeout: Timeout) -> None:
+        self._scribe.writer.now(partial(self._scribe.write_receipt, stream, timeout))
+
+    def _place(self, path: Iterable[Any], activity: Activity | None) -> Place:
+        inner = {name.kind: name.name for name in path if name.name}
+        step = self._step or inner.get("step")
+        if step is None:
+            step = _step_of(activity) if activity is not None else "step"
+        flow = self._flow or inner.get("flow") or "flow"
+        return Place(run_id=self._run_id, flow=flow, step=step, agent=self._agent)
+
+
+def _step_of(activity: Activity) -> str:
+    # A number is one process's only, and several may write the run.
+    return activity.name or f"{stream_of(activity)}-{os.getpid()}"

@@ -1,0 +1,425 @@
+"""The clerk of `run --record`: a process beside the run that writes down what it is told.
+
+It makes of the run's frames what a guarded stream tells a `Recorder`, and leaves the rest to what a
+`Recorder` consists of: an account of the events, and a scribe that writes. So the files are the same
+(docs/evidence.md). The flow is called `run`, the step after the command and the run's pid.
+
+It ends when its pipe does, however the run has ended. Then what is still open is closed: nobody else
+will. Everything is imported here, while the command runs; there is no event loop and no thread.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from streamguard import events, signals
+from streamguard.activity import Activity
+from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
+from streamguard.evidence.account import Account
+from streamguard.evidence.messages import HEAD, Cut, Rendering
+from streamguard.evidence.scribe import MEGABYTE, Scribe
+from streamguard.evidence.secrets import Redaction
+from streamguard.evidence.streams import stream_of
+from streamguard.evidence.worker import AtOnce
+from streamguard.news import News
+from streamguard.reading import PROGRESS
+from streamguard.runner.evidence import LENGTH
+from streamguard.runner.lines import object_in
+from streamguard.watch import Limits, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from streamguard.errors import Cause
+    from streamguard.events import StreamOutcome
+    from streamguard.signals import Signal
+
+_FLOW: Final = "run"
+_TRANSCRIPT: Final = 16 * MEGABYTE
+_PORTION: Final = 256 * 1024
+# Of text a line may be so long, as in a frame; and so many messages are made ready at a time.
+_LONGEST_LINE: Final = MEGABYTE
+_AT_A_TIME: Final = 1024
+
+
+def work(frames: int, answers: int, *, folder: str, work_dir: str, name: str, pid: int) -> None:
+    """Write down what comes from `frames` until there is no more, and say how it goes."""
+    _occupy_standard()
+    events.logger.disabled = True  # the run says what there is to be said
+    answering = Answers(answers)
+    clerk = Clerk(folder, work_dir, name, pid, answering.complain)
+    poll = select.poll()
+    poll.register(frames, select.POLLIN)
+    came = bytearray()
+    while True:
+        rest = clerk.executor.rest
+        if poll.poll(None if rest is None else rest * 1e3):
+            if not (portion := os.read(frames, _PORTION)):
+                break
+            came += portion
+            for frame in _frames_in(came):
+                clerk.take(*frame)
+        clerk.executor.see_to()
+        answering.is_done_with(clerk.done)
+    clerk.close()
+    answering.is_done_with(clerk.done)
+
+
+class Answers:
+    """The pipe back to the run: lines."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._said: set[str] = set()
+        self._done = 0
+        os.set_blocking(fd, False)
+
+    def is_done_with(self, count: int) -> None:
+        """So much is written, or will never be."""
+        if count != self._done:
+            self._done = count
+            self._write(str(count))
+
+    def complain(self, what: str, why: str) -> None:
+        """Something cannot be written. Each reason is said once."""
+        if why not in self._said:
+            self._said.add(why)
+            self._write(f"{what}: {why}".replace("\n", " "))
+
+    def _write(self, line: str) -> None:
+        try:
+            os.write(self._fd, f"{line}\n".encode(errors="replace"))
+        except OSError:
+            pass  # nobody listens, or not soon: the next number says more
+
+
+class Life:
+    """One attempt, as an account of streams looks at it."""
+
+    def __init__(self, activity: Activity, tell: Callable[[events.Event], None]) -> None:
+        self.reading = None
+        self.is_over = False
+        self.activity = activity
+        self.tell = tell
+        self.watch = Watch(Limits(gate=True))
+        self.loop: Any = self
+        self.now = 0.0
+
+    def clock(self) -> float:
+        """The instant that is being told of."""
+        return self.now
+
+    def submit(self, job: Callable[[], object]) -> None:
+        """There is only one thread."""
+        job()
+
+    def heard(self) -> None:
+        """Nobody but us says anything to the watch."""
+
+
+class Clerk:
+    """Makes events of frames. `complain` is told what could not be written."""
+
+    def __init__(
+        self, folder: str, work_dir: str, name: str, pid: int, complain: Callable[[str, str], None]
+    ) -> None:
+        run = Path(folder)
+        run_id = run.resolve().name
+        self.executor = AtOnce()
+        self.done = 0
+        self._complain = complain
+        self._activity = Activity(f"{name}-{pid}")
+        step = stream_of(self._activity)
+        names = {"run_id": run_id, "flow": _FLOW, "step": step, "agent": None}
+        self._scribe = Scribe(
+            run,
+            names,
+            Rendering(Redaction(None), lambda: None),
+            work_dir=Path(work_dir),
+            artifacts=(),
+            transcript_cap=_TRANSCRIPT,
+            writer=self.executor,
+            inspector=self.executor,
+            pid=pid,
+            clock=time.monotonic,
+        )
+        self._account = Account(self._scribe, run_id=run_id, flow=_FLOW, step=step, agent=None)
+        self._stream = self._account.stream_of(self._activity)
+        self._stream.awaits_decision = True
+        self._life: Life | None = None
+        self._news: News | None = None
+        self._verdict: Verdict | None = None
+        self._attempt = 0
+        self._child = 0
+        self._failed = 0
+        self._is_between = False
+        self._line = bytearray()
+        self._is_passing_over = self._reads_text = False
+        self._waiting = 0
+
+    def take(self, weight: int, what: str, facts: tuple[Any, ...]) -> None:
+        """One frame."""
+        try:
+            getattr(self, f"on_{what}")(*facts)
+        except Exception as error:  # noqa: BLE001 - the next one may be written all the same
+            self._complain(what, type(error).__name__)
+        self.done += weight
+
+    def close(self) -> None:
+        """There are no more frames."""
+        at = time.monotonic()
+        if self._life is not None:  # the run was killed, and what became of the command is unknown
+            self._end_attempt(at, "failed", confirmed=False)
+        if self._is_between:
+            self._give_up(at)
+        self._account.settle()
+        self.executor.see_to(all_of_it=True)
+
+    # -- what frames tell ------------------------------------------------------------------
+
+    def on_began(self, at: float, attempt: int, pid: int, resumes: bool) -> None:
+        self._attempt, self._child = attempt, pid
+        self._is_between = False
+        self._line.clear()
+        self._is_passing_over = self._reads_text = False
+        self._activity.count_attempt(attempt)
+        self._life = life = Life(self._activity, self._event_of_ours)
+        life.now = at
+        life.watch.begin(at)
+        self._activity.bind(life, at)
+        self._stream.begin(life)
+        self._tell(events.AttemptStarted, at, attempt=attempt, resumes=resumes)
+        if attempt > 1:
+            self._tell(events.Reconnected, at, attempt=attempt, resumes=resumes)
+        self._tell(events.StreamStarted, at)
+        self._tell(events.ProcessAdopted, at, pid=pid, proof="child")
+        self._news = News(self._activity, life.watch, (self._account,))
+
+    def on_message(
+        self,
+        at: float,
+        said: list[tuple[Any, ...]] | None,
+        head: bytes | None,
+        length: int,
+        is_object: bool,
+    ) -> None:
+        message: object = None
+        if head is not None and len(head) < length:
+            message = Cut(head[:HEAD], length)
+        elif head is not None:
+            message = object_in(head) if is_object else None
+            message = head.decode(errors="replace") if message is None else message
+        self._seen(at, PROGRESS if said is None else _signals_of(said), message)
+
+    def on_text(self, at: float, chunk: bytes) -> None:
+        self._reads_text = True
+        for line in self._lines_of(chunk):
+            message: object = line
+            if isinstance(line, bytes):
+                found = object_in(line)
+                message = line.decode(errors="replace") if found is None else found
+            self._seen(at, PROGRESS, message)
+
+    def on_dropped(self, at: float, count: int) -> None:
+        self._stream.do()
+        self._stream.dropped(count, at)
+        self._stream.do()  # it is said where they are missing
+        self._line.clear()
+        self._is_passing_over = self._reads_text
+        if self._life is not None:
+            self._life.watch.messages += count
+
+    def on_event(self, at: float, kind: str, facts: dict[str, Any]) -> None:
+        self._tell(getattr(events, kind), at, **facts)
+
+    def on_verdict(self, at: float, told: dict[str, Any], enforced: bool) -> None:
+        when = datetime.fromtimestamp(self._scribe.epoch(at) + at, UTC)
+        verdict = replace(Verdict(**told), when=when)
+        if enforced:
+            self._verdict = verdict
+        self._tell(events.TimedOut, at, verdict=verdict, enforced=enforced)
+
+    def on_again(self, at: float, end: dict[str, Any], delay: float, reason: str) -> None:
+        self._attempt_over(at, end, "failed")
+        self._failed += 1
+        self._is_between = True
+        self._tell(
+            events.RetryScheduled,
+            at,
+            error_class="idle",
+            retry=self._failed,
+            delay=delay,
+            why=reason,
+        )
+
+    def on_ended(self, at: float, end: dict[str, Any], code: int) -> None:
+        if self._life is not None:
+            outcome = _outcome_of(end, code)
+            if outcome == "completed" and self._failed:
+                self._tell(events.RetryRecovered, at, retries=self._failed)
+            self._attempt_over(at, end, outcome)
+        if self._is_between:
+            self._give_up(at)
+        self._account.settle()
+
+    # -- what comes of them ----------------------------------------------------------------
+
+    def _seen(self, at: float, said: tuple[Signal, ...], message: object) -> None:
+        if (life := self._life) is None or self._news is None:
+            return
+        life.now = at
+        if message is None:  # there was no room for it
+            self._stream.note(said)
+            self._stream.dropped(1, at)
+        else:
+            self._stream.transcribed(message, said)
+        life.watch.see(said, at, self._scribe.epoch(at) + at)
+        self._news.look(at, said)
+        self._waiting += 1
+        if self._waiting >= _AT_A_TIME:
+            self._waiting = 0
+            self._stream.do()
+
+    def _attempt_over(self, at: float, end: dict[str, Any], outcome: StreamOutcome) -> None:
+        """What became of the command, and then of the attempt."""
+        confirmed = not (end["survivors"] or end["is_unproven"])
+        of_process = {"pid": self._child}
+        if end["exit"] is not None:
+            self._tell(events.ProcessExited, at, exit=end["exit"], **of_process)
+        if end["signals"]:
+            self._tell(
+                events.ProcessKilled,
+                at,
+                signals=end["signals"],
+                exit=end["exit"],
+                elapsed=end["elapsed"],
+                **of_process,
+            )
+        if not confirmed:
+            self._tell(events.ProcessSurvived, at, survivors=end["survivors"], **of_process)
+        error: StreamGuardError | None = None
+        if self._verdict is not None:
+            teardown = _teardown_of(end, confirmed=confirmed)
+            self._tell(events.TornDown, at, verdict=self._verdict, teardown=teardown)
+            if outcome == "failed" and (kind := ERRORS.get(self._verdict.limit)) is not None:
+                error = kind(verdict=self._verdict)
+                error.teardown = teardown
+        self._end_attempt(at, outcome, error, confirmed=confirmed)
+
+    def _end_attempt(
+        self,
+        at: float,
+        outcome: StreamOutcome,
+        error: StreamGuardError | None = None,
+        *,
+        confirmed: bool,
+    ) -> None:
+        if self._news is not None and self._life is not None:
+            self._news.end(at)
+            self._activity.unbind(self._life)
+        self._tell(events.StreamEnded, at, error=error, outcome=outcome)
+        self._tell(
+            events.AttemptEnded,
+            at,
+            attempt=self._attempt,
+            outcome=outcome,
+            error=error,
+            confirmed=confirmed,
+        )
+        self._life = self._news = self._verdict = None
+
+    def _give_up(self, at: float) -> None:
+        """There was to be another attempt, and there is none."""
+        self._is_between = False
+        why = "no further attempt was begun"
+        facts = {"reason": "class", "why": why, "error": StreamGuardError(why)}
+        self._tell(events.GaveUp, at, escalate=False, **facts)
+
+    def _tell(self, kind: type[events.Event], at: float, **facts: Any) -> None:
+        self._account(kind(activity=self._activity, at=at, **facts))
+
+    def _event_of_ours(self, event: events.Event) -> None:
+        """What the account itself has to say: that something is missing."""
+        if isinstance(event, events.RecordingFailed):
+            self._complain(event.what, event.why)
+        self._account(event)
+
+    def _lines_of(self, chunk: bytes) -> Iterator[bytes | Cut]:
+        first, newline, others = chunk.partition(b"\n")
+        self._line += first
+        if newline:
+            if not self._is_passing_over:
+                yield _bounded(bytes(self._line))
+            self._is_passing_over = False
+            *whole, last = others.split(b"\n")
+            yield from map(_bounded, whole)
+            self._line = bytearray(last)
+        if len(self._line) > _LONGEST_LINE:
+            if not self._is_passing_over:
+                yield Cut(bytes(self._line[:HEAD]), len(self._line))
+            self._is_passing_over = True
+            self._line = bytearray()
+
+
+def _bounded(line: bytes) -> bytes | Cut:
+    line = line.removesuffix(b"\r")
+    return line if len(line) <= _LONGEST_LINE else Cut(line[:HEAD], len(line))
+
+
+def _frames_in(came: bytearray) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
+    """Every whole frame, which is taken away."""
+    at = 0
+    while at + LENGTH <= len(came):
+        end = at + LENGTH + int.from_bytes(came[at : at + LENGTH], "little")
+        if end > len(came):
+            break
+        yield marshal.loads(came[at + LENGTH : end])  # noqa: S302 - the run's own
+        at = end
+    del came[:at]
+
+
+def _signals_of(said: list[tuple[Any, ...]]) -> tuple[Signal, ...]:
+    return tuple(getattr(signals, name)(*values) for name, *values in said)
+
+
+def _outcome_of(end: dict[str, Any], code: int) -> StreamOutcome:
+    if end["limit"] is not None and end["limit"] != "exit_grace":
+        return "failed"
+    if end["is_passed_on"]:
+        return "cancelled"
+    return "completed" if code == 0 else "failed"
+
+
+def _teardown_of(end: dict[str, Any], *, confirmed: bool) -> Teardown:
+    tree: Cause = "terminated" if end["signals"] else "exited"
+    if end["survivors"]:
+        tree = "survived"
+    elif end["is_unproven"]:
+        tree = "unproven"
+    elif end["is_killed"]:
+        tree = "killed"
+    return Teardown(
+        confirmed=confirmed,
+        signals=end["signals"],
+        elapsed=end["elapsed"],
+        exit=end["exit"],
+        survivors=end["survivors"],
+        tree=tree,
+    )
+
+
+def _occupy_standard() -> None:
+    """See that no file gets the number of standard input, output or error. Needs no /dev."""
+    reading, writing = os.pipe()
+    for fd in (0, 1, 2):
+        if fd != writing:
+            os.dup2(writing, fd)
+    if reading > 2:
+        os.close(reading)
