@@ -69,7 +69,7 @@ class FlowSpec:
             raise ConfigError(f"{path}: a spec is a .toml, .yaml or .yml file")
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
             raise ConfigError(f"{path}: cannot be read: {error}") from error
         return cls.of(reader(text, str(path)), source=str(path))
 
