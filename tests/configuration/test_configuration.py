@@ -346,6 +346,11 @@ def test_a_number_that_no_clock_knows_is_an_error_like_others(written, text):
         from_config(written(text))
 
 
+def test_a_path_that_cannot_be_one_is_an_error_like_others(written):
+    with pytest.raises(ConfigError, match=r"a\\x00.toml: cannot be read"):
+        from_config(written('flow = "a\\u0000.toml"'))
+
+
 @pytest.mark.parametrize("name", ["flow.toml", "flow.yaml"])
 @pytest.mark.parametrize("value", ["[" * 5000, "9" * 5000], ids=["brackets", "digits"])
 def test_a_spec_that_no_reader_takes_is_an_error_like_others(written, name, value):

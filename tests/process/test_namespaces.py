@@ -219,7 +219,7 @@ def test_who_cannot_be_seen_ends_with_its_group(backends, monkeypatch):
         patch.setattr(procfs, "is_there", lambda: False)
         ended = blocking.end(members, 5, 15)
     members.close()
-    assert (ended.cause, ended.signals) == ("unproven", ("TERM", "CONT", "KILL"))
+    assert (ended.cause, ended.signals[0], ended.signals[-1]) == ("unproven", "TERM", "KILL")
     assert comes_true(lambda: backends.living() == set())
 
 

@@ -91,7 +91,7 @@ def forks(pid: int) -> set[int]:
     same, found, waiting = words(pid), set[int](), [pid]
     while waiting:
         for child in children(waiting.pop()) - found:
-            if same and words(child) == same:
+            if same and words(child).rstrip(b"\0") in (same.rstrip(b"\0"), b"sguard-keeper"):
                 found.add(child)
                 waiting.append(child)
     return found
