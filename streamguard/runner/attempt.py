@@ -111,6 +111,8 @@ class Attempt:
                     os.close(fd)
         self.began = self._last_came = time.monotonic()
         self._outcome = Outcome(self.child.pid)
+        if run.evidence is not None:
+            run.evidence.began(run.attempt, self.child.pid, self.began, resumes=run.is_resumed)
         self._ending = Ending(run, self.child, self._outcome, self._environment.get(MARK))
         if source is not None:
             self._output = Output(source, run.sink, self._poll, read_along=settings.watches_output)
@@ -215,8 +217,6 @@ class Attempt:
         from streamguard.runner.judge import Judge
 
         run = self._run
-        if run.evidence is not None:
-            run.evidence.began(run.attempt, self.child.pid, self.began, resumes=run.is_resumed)
         judge = Judge(self._settings, run.began, self.began, run.chat, run.evidence)
         for now, came in self._early:
             if isinstance(came, bytes):
