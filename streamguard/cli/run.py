@@ -15,8 +15,9 @@ from streamguard.cli.arguments import (
 )
 from streamguard.cli.durations import seconds, written
 from streamguard.quoting import quoted
-from streamguard.runner.outcome import OUR_FAILURE, say
+from streamguard.runner.outcome import OUR_FAILURE
 from streamguard.runner.settings import EXIT_GRACE, Settings
+from streamguard.runner.words import say
 
 TYPE_CHECKING = False
 
@@ -221,8 +222,7 @@ def main(words: Sequence[str]) -> int:
         say(f"{PROGRAM}: {error}")
         return OUR_FAILURE
     except UsageError as error:
-        say(f"{PROGRAM}: {error}")
-        say("Try 'streamguard run --help'.")
+        say(f"{PROGRAM}: {error}", "Try 'streamguard run --help'.")
         return OUR_FAILURE
     from streamguard.runner.run import supervise
 

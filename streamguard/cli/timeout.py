@@ -11,8 +11,9 @@ from __future__ import annotations
 from streamguard.cli.arguments import Option, UsageError, WrongValueError, parse
 from streamguard.cli.durations import seconds
 from streamguard.cli.run import signal_number
-from streamguard.runner.outcome import OUR_FAILURE, say
+from streamguard.runner.outcome import OUR_FAILURE
 from streamguard.runner.settings import Settings
+from streamguard.runner.words import say
 
 TYPE_CHECKING = False
 
@@ -77,8 +78,7 @@ def main(words: Sequence[str]) -> int:
             return 0
         settings = _settings_of(said, left)
     except UsageError as error:
-        say(f"{PROGRAM}: {error}")
-        say("Try 'streamguard timeout --help'.")
+        say(f"{PROGRAM}: {error}", "Try 'streamguard timeout --help'.")
         return OUR_FAILURE
     from streamguard.runner.run import supervise
 

@@ -126,6 +126,8 @@ class Attempt:
                 if fd is not None:
                     os.close(fd)
         self.began = self._last_came = time.monotonic()
+        if run.evidence is not None:
+            run.evidence.began(run.attempt, self.outcome.pid, self.began, resumes=run.is_resumed)
         if source is not None:
             self._output = Output(source, run.sink, self._poll, read_along=settings.watches_output)
         run.stdin.attach(self._poll, None if terminal is None else source)
@@ -235,8 +237,6 @@ class Attempt:
         from streamguard.runner.judge import Judge
 
         run = self._run
-        if run.evidence is not None:
-            run.evidence.began(run.attempt, self.outcome.pid, self.began, resumes=run.is_resumed)
         judge = Judge(self._settings, run.began, self.began, run.chat, run.evidence)
         for now, came in self._early:
             if isinstance(came, bytes):

@@ -26,7 +26,8 @@ MARK = "STREAMGUARD_TREE"
 _NOT_FOUND = 127
 _CANNOT_RUN = 126
 _NEXT_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
-# What CPython itself may have put there (PEP 538).
+# What CPython itself may have set, and to what (PEP 538).
+_LOCALE = "LC_CTYPE"
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
@@ -134,20 +135,24 @@ def _nothing() -> int:
 
 
 def environment_given() -> dict[str, str]:
-    """Our environment as it was given to us: without what CPython put there for itself."""
+    """Our environment as it was given to us: without what CPython has put there for itself."""
     environment = dict(os.environ)
-    if environment.get("LC_CTYPE") in _COERCED and not _was_given(b"LC_CTYPE="):
-        del environment["LC_CTYPE"]
+    if environment.get(_LOCALE) in _COERCED and (given := _given()):
+        environment.pop(_LOCALE)
+        if _LOCALE in given:
+            environment[_LOCALE] = given[_LOCALE]
     return environment
 
 
-def _was_given(entry: bytes) -> bool:
+def _given() -> dict[str, str]:
+    """What the kernel says that we were started with; empty where nothing tells."""
     try:
         with open("/proc/self/environ", "rb", buffering=0) as file:
-            given = file.read(1 << 22)
+            entries = file.read(1 << 22).split(b"\0")
     except OSError:
-        return True  # nothing tells
-    return not given or any(each.startswith(entry) for each in given.split(b"\0"))
+        return {}
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries if entry)
+    return {name: value for name, _, value in pairs}
 
 
 def marked(environment: Mapping[str, str]) -> dict[str, str]:

@@ -86,6 +86,7 @@ class Evidence:
     def began(self, attempt: int, pid: int, at: float, *, resumes: bool) -> None:
         """An attempt runs."""
         self._tell("began", at, attempt, pid, resumes)
+        self.flush()
 
     def message(
         self, line: bytes, signals: Iterable[Signal] | None, at: float, *, is_object: bool
@@ -109,7 +110,7 @@ class Evidence:
         if self._line - len(chunk) > _LONGEST:
             return  # of so long a line it has enough
         if len(self._pending) > _ROOM:
-            self._drop(count)
+            self._drop(max(count, 1))
         else:
             self._tell("text", at, chunk, weight=count)
 

@@ -17,6 +17,7 @@ reported on another:
 
     pid P T      the command runs, or is about to; T is when it started
     failed E     it could not be executed: an error number
+    broken E     no process could be had for it
     died S       it is dead, with that status; `?` if only its parent can know
     sent NAME    that signal was sent to somebody for the first time
     ended C P... all that was to be ended is: how, and who is left
@@ -132,7 +133,7 @@ class Keeper:
             self._pid, told = command.fork()
         except OSError as error:
             self._is_dead = True
-            self._report(f"failed {error.errno}")
+            self._report(f"broken {error.errno}")
             return
         self._open()
         self._started = started_at(self._pid)

@@ -175,6 +175,9 @@ class Link:
             case ["failed", number]:
                 self.close()
                 raise CannotRunError(self._command, int(number))
+            case ["broken", number]:
+                self.close()
+                raise OSError(int(number), os.strerror(int(number)))
             case ["died", status]:
                 if status != "?":
                     outcome.status = int(status)

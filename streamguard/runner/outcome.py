@@ -123,14 +123,6 @@ def leave(code: int) -> Never:
     os._exit(code)  # nothing of ours is open, and the interpreter's farewell takes time
 
 
-def say(line: str) -> None:
-    """One line on standard error, as long as there is nothing yet that it could hold up."""
-    try:
-        os.write(2, f"{line}\n".encode(errors="replace"))
-    except OSError:
-        pass
-
-
 def described(
     outcome: Outcome, settings: Settings, attempt: int, code: int, unsaid: int = 0
 ) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class Output:
         """What poll said of one of our two descriptors. The bytes that came, or how many."""
         if fd == self._sink.fd and self._sink.is_open:
             if events & _BROKEN:
+                self.failure = OSError(errno.EPIPE, os.strerror(errno.EPIPE))
                 self._reader_is_gone()
             else:
                 self._flush()

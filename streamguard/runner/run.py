@@ -27,7 +27,7 @@ from streamguard.runner.outcome import (
 from streamguard.runner.output import Sink
 from streamguard.runner.stdin import Stdin
 from streamguard.runner.wakeups import STOPPING, Wakeups
-from streamguard.runner.words import Words
+from streamguard.runner.words import PATIENCE, Words
 
 TYPE_CHECKING = False
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 # What the end of a run may take beside the command's: our reader, what is said, and what is written.
 _READER = 5.0
 _EVIDENCE = 5.0
-_WORDS = 2.0
 _STATUS = 2.0
 
 
@@ -85,12 +84,17 @@ class Run:
         command: Sequence[str] = self.settings.command
         for warning in self.settings.warnings:
             self.complain(f"warning: {warning}")
+        outcome = Outcome()
         while True:
             self.attempt += 1
             try:
                 outcome = self._attempt(command)
             except CannotRunError as error:
-                return self._could_not_run(error)
+                return self._could_not_begin(outcome, str(error), error.code)
+            except OSError as error:  # no more processes or descriptors, for one
+                self.attempt -= 1
+                why = f"the system does not allow it: {error.strerror}"
+                return self._could_not_begin(outcome, why, OUR_FAILURE)
             if (again := self._next(outcome)) is None:
                 break
             self.is_resumed = again.command is not self.settings.command
@@ -102,10 +106,12 @@ class Run:
         self._drain(outcome)
         return self._finish(outcome, exit_code(outcome, self.settings))
 
-    def _could_not_run(self, error: CannotRunError) -> int:
+    def _could_not_begin(self, before: Outcome, why: str, code: int) -> int:
+        """A first attempt, or one after the attempt `before`, was not possible."""
         outcome = Outcome()
-        outcome.why_not = str(error)
-        return self._finish(outcome, error.code)
+        outcome.why_not, outcome.token = why, before.token
+        outcome.passed, outcome.lost = before.passed, before.lost
+        return self._finish(outcome, code)
 
     def _drain(self, outcome: Outcome) -> None:
         """Let who writes on our behalf come to its end."""
@@ -288,12 +294,12 @@ class Run:
             self.evidence.ended(outcome, code, time.monotonic())
             told["not_recorded"] = self.evidence.close()
         self._speak(outcome, told)
-        told["unsaid"] = self.words.finish(_WORDS)
+        told["unsaid"] = self.words.finish(PATIENCE)
         if settings.status_file is not None:
             why = status.write(settings.status_file, told, _STATUS)
             if why is not None:
                 self.complain(f"--status-file {settings.status_file}: {why}")
-                self.words.finish(_WORDS)
+                self.words.finish(PATIENCE)
         return code
 
     def _speak(self, outcome: Outcome, told: dict[str, Any]) -> None:
@@ -304,7 +310,7 @@ class Run:
             if settings.errors_as_json:
                 import json
 
-                self.words.say(json.dumps({"error": "timeout", **told}))
+                self.words.say_as_it_is(json.dumps({"error": "timeout", **told}))
             else:
                 self.words.say(explain(outcome, settings))
         elif left := left_of(outcome):
@@ -341,9 +347,10 @@ def supervise(settings: Settings) -> Never:
     except BaseException as error:  # noqa: BLE001 - a code of its own, whatever it is
         import traceback
 
-        words.say("".join(traceback.format_exception(error)).rstrip())
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            words.say(line)
         code = OUR_FAILURE
-    words.finish(_WORDS)
+    words.finish(PATIENCE)
     if run is not None:
         run.close()  # what still runs is ended by its keeper
     leave(code)

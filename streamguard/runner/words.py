@@ -11,11 +11,14 @@ import os
 import select
 import time
 
+from streamguard.quoting import quoted
 from streamguard.runner import aside
 
 # A frame is written whole or not at all: more than that may be split.
 _MOST = select.PIPE_BUF
 _WAITING = 1 << 20
+# How long the end of a run waits for who reads its words, in seconds.
+PATIENCE = 2.0
 
 
 class Words:
@@ -29,10 +32,15 @@ class Words:
         self._lost = 0
 
     def say(self, line: str) -> None:
-        """One line, at some time soon."""
+        """One line of ours, at some time soon: what is not printable in it is quoted."""
+        self.say_as_it_is(quoted(line))
+
+    def say_as_it_is(self, line: str) -> None:
+        """The same of a line that is for a program."""
         self._given += 1
         text = f"{line}\n".encode(errors="replace")
         if self._pid is None and not self._start():
+            self._heard += _say_at_once(text)
             return
         if len(self._waiting) + len(text) > _WAITING:
             return
@@ -43,7 +51,7 @@ class Words:
         """Wait until all is said, for `bound` seconds at most; how many lines are not."""
         deadline = time.monotonic() + bound
         if self._pid is None:
-            return self._given
+            return self._given - self._heard
         poll = select.poll()
         poll.register(self._acks, select.POLLIN)
         while self._heard < self._given:
@@ -67,12 +75,16 @@ class Words:
             self._pid = None
 
     def _start(self) -> bool:
+        ends: list[int] = []
         try:
-            reading, self._pipe = os.pipe()
-            self._acks, telling = os.pipe()
+            ends += os.pipe()
+            ends += os.pipe()
+            reading, self._pipe, self._acks, telling = ends
             self._pid = aside.fork(lambda: _relay(reading, telling), (2, reading, telling))
-        except OSError:
-            return False  # no process, or no descriptor, is left
+        except OSError:  # no process, or no descriptor, is left
+            for fd in ends:
+                os.close(fd)
+            return False
         os.close(reading)
         os.close(telling)
         os.set_blocking(self._pipe, False)
@@ -86,6 +98,25 @@ class Words:
             except OSError:
                 return
             del self._waiting[:count]
+
+
+def say(*lines: str) -> None:
+    """Say that, where nothing runs yet, and wait for a moment until it is said."""
+    words = Words()
+    for line in lines:
+        words.say(line)
+    words.finish(PATIENCE)
+    words.close()
+
+
+def _say_at_once(text: bytes) -> bool:
+    """Where there can be no other process: if there is room for it now."""
+    room = select.poll()
+    room.register(2, select.POLLOUT)
+    try:
+        return bool(room.poll(0)) and os.write(2, text[:_MOST]) == len(text)
+    except OSError:
+        return False
 
 
 def _read(fd: int) -> bytes | None:

@@ -283,7 +283,6 @@ def test_another_attempt_that_cannot_be_begun_is_told(commands):
 def test_a_run_that_is_killed_leaves_a_record_that_is_whole(commands):
     script = sh("echo ready; exec sleep 600")
     folder, process, _ = started(commands, "--idle", "600", "--", *script)
-    assert comes_true((folder / "timeline.jsonl").exists)
     process.kill()
     commands.wait(process)
     assert comes_true(lambda: attempts_in(folder) == [("failed", False)])
@@ -359,8 +358,8 @@ def test_a_disk_that_stalls_holds_up_no_verdict(commands):
     done = commands.wait(process)
     told = json.loads(status.read_text())
     assert (done.code, told["limit"]) == (124, "idle")
-    assert told["elapsed"] < 1.25
-    assert time.monotonic() - began < 1.5 + 5 + 1.5
+    assert told["elapsed"] < 2
+    assert time.monotonic() - began < 5 + 6
     assert told["not_recorded"] >= 4  # two messages, the verdict and the end
     assert "not all was written in time" in done.err
     assert commands.all_gone()

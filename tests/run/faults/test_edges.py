@@ -24,15 +24,25 @@ GNU = gnu_timeout()
 # -- 8: output that is lost ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [["--idle", LONG], ["--idle", LONG, "--pty"]], ids=" ".join)
+@pytest.mark.parametrize("options", [[], ["--pty"]], ids=["a pipe", "a terminal"])
 def test_what_a_full_disk_has_not_taken_is_no_success(ground, options):
     with Path("/dev/full").open("wb") as full:
-        words = [*options, "--status-file", str(ground.status), "--", "echo", "out"]
+        words = [
+            "--idle",
+            LONG,
+            *options,
+            "--status-file",
+            str(ground.status),
+            "--",
+            "echo",
+            "out",
+        ]
         done = ground.run(*words, stdout=full)
-    assert done.code == 125
+    # Who writes to a terminal that has gone is sent a SIGHUP, if that comes before its end.
+    assert done.shell == 125 or (options and done.shell == 129)
     assert "No space left on device" in done.err
     told = ground.told()
-    assert (told["exit_code"], told["command_exit"]) == (125, 0)
+    assert told["exit_code"] == done.shell
     assert (told["bytes"], told["bytes_lost"]) == (0, 4)
 
 
@@ -115,7 +125,7 @@ def test_a_slow_reader_without_a_limit_gets_it_all(ground):
 
 def test_a_reader_who_leaves_while_output_waits_for_it_is_told_of_by_sigpipe(ground):
     """What is more than our reader's pipe takes waits with us when the command has ended."""
-    script = "head -c 65536 /dev/zero; head -c 50000 /dev/zero; echo >over"
+    script = "head -c 65536 /dev/zero; head -c 1500000 /dev/zero; echo >over"
     words = ["--idle", LONG, "--status-file", str(ground.status), "--", *sh(script)]
     process, reading = piped(ground, *words)
     assert comes_true((ground.folder / "over").exists)
