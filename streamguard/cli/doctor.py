@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -196,10 +197,16 @@ def _configuration(*, verbose: bool) -> Iterator[Finding]:
     from streamguard.errors import ConfigError
 
     where = "Configuration in force"
-    try:
-        config = from_config()
-    except ConfigError as error:
-        yield Finding(where, "", "wrong", str(error))
+    config, wrong = None, ""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            config = from_config()
+        except ConfigError as error:
+            wrong = str(error)
+    yield from (Finding(where, "", "note", str(warning.message)) for warning in told)
+    if config is None:
+        yield Finding(where, "", "wrong", wrong)
         return
     head, *lines = config.explain().splitlines()
     yield Finding(where, "", "ok", head.removeprefix("# "))
