@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -181,6 +182,14 @@ def test_what_cannot_be_read_is_told(own, folder):
     folder.chmod(0o755)
     own.chmod(0o600)
     assert as_stranger("streamguard.toml") == "it cannot be read: Permission denied"
+
+
+def test_what_a_disk_fails_to_give_is_told(own, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "read", fail)
+    assert distrust(own) == "it cannot be read: Input/output error"
 
 
 @pytest.mark.parametrize("there", ["fifo", "large", "folder"])
