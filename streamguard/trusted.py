@@ -126,9 +126,11 @@ def _look(place: str, most: int) -> _Step:
             return _Step(place, None, odd_kind(there) or why)
     finally:
         os.close(folder_fd)
+    there = os.fstat(fd)
     try:
-        there = os.fstat(fd)
         data, odd = _content(fd, there, most)
+    except OSError as error:  # a disk that fails
+        data, odd = None, f"it cannot be read: {error.strerror}"
     finally:
         os.close(fd)
     return _Step(place, data, odd or distrust_of(there, around))

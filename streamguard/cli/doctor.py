@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -216,10 +217,16 @@ def _configuration(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[
     from streamguard.errors import ConfigError
 
     where = "Configuration in force"
-    try:
-        config = from_config()
-    except ConfigError as error:
-        yield Finding(where, "", "wrong", str(error))
+    config, wrong = None, ""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            config = from_config()
+        except ConfigError as error:
+            wrong = str(error)
+    yield from (Finding(where, "", "note", str(warning.message)) for warning in told)
+    if config is None:
+        yield Finding(where, "", "wrong", wrong)
         return
     head, *lines = config.explain().splitlines()
     yield Finding(where, "", "ok", head.removeprefix("# "))

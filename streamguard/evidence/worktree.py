@@ -37,7 +37,7 @@ _MOST_LISTED: Final = 64 << 20  # some 600,000 files
 _MOST_ERRORS: Final = 64 << 10
 _TO_DIE: Final = 0.5
 _DEEPEST: Final = 8
-_GITLINK: Final = b"160000 "
+_GITLINK: Final = re.compile(rb"(?:^|\0)160000 [^\t\0]*\t([^\0]+)")
 # What the evidence of a run consists of, with what a rotation and `streamguard report` leave.
 _OF_THE_RUN: Final = (
     "timeline*.jsonl",
@@ -92,7 +92,7 @@ def git_state(work_tree: Path, limit: float = GIT_LIMIT, *, run: Path | None = N
     """
     try:
         without = [] if run is None else _without_evidence(work_tree, run)
-        return _state(work_tree, _Deadline(time.monotonic() + limit, limit), without)
+        return _state(work_tree, _Bounds(time.monotonic() + limit, limit), without)
     except _UnknownError as error:
         return Git(state="unknown", why=str(error))
 
@@ -101,9 +101,12 @@ class _UnknownError(Exception):
     """Why the state cannot be known."""
 
 
-class _Deadline(NamedTuple):
+class _Bounds(NamedTuple):
+    """How long git may take, and above which folder it looks for no repository."""
+
     at: float
     limit: float
+    top: str | None = None
 
     @property
     def left(self) -> float:
@@ -120,25 +123,25 @@ class _Said(NamedTuple):
     is_all: bool  # else it was cut, and git was killed
 
 
-def _state(work_tree: Path, until: _Deadline, without: Sequence[str], depth: int = 0) -> Git:
-    rules = [*_RULES, *_rules_for_filters(work_tree, until)]
+def _state(work_tree: Path, bounds: _Bounds, without: Sequence[str], depth: int = 0) -> Git:
+    rules = [*_RULES, *_rules_for_filters(work_tree, bounds)]
     words = [
         *("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-z"),
         *("--untracked-files=normal", "--ignore-submodules=dirty", "--", *without),
     ]
-    said = _ask(work_tree, words, rules, until, _MOST_SAID)
+    said = _ask(work_tree, words, rules, bounds, _MOST_SAID)
     if said.is_all and said.status != 0:
         if b"not a git repository" in said.errors:
             return Git(state="no repository")
         raise _failed(said)
     told = said.out[: said.out.rfind(b"\0") + 1]
-    return _git_of(os.fsdecode(told), _changed_modules(work_tree, until, rules, depth))
+    return _git_of(os.fsdecode(told), _changed_modules(work_tree, bounds, rules, depth))
 
 
-def _rules_for_filters(work_tree: Path, until: _Deadline) -> list[tuple[str, str]]:
+def _rules_for_filters(work_tree: Path, bounds: _Bounds) -> list[tuple[str, str]]:
     """What switches off each filter that any configuration in force has."""
     listing = ("config", "--list", "--name-only", "-z")
-    said = _ask(work_tree, listing, _RULES, until, _MOST_SAID)
+    said = _ask(work_tree, listing, _RULES, bounds, _MOST_SAID)
     if said.status != 0:
         raise _failed(said)
     keys = os.fsdecode(said.out).split("\0")
@@ -157,26 +160,26 @@ def _rules_for_filters(work_tree: Path, until: _Deadline) -> list[tuple[str, str
 
 
 def _changed_modules(
-    work_tree: Path, until: _Deadline, rules: Sequence[tuple[str, str]], depth: int
+    work_tree: Path, bounds: _Bounds, rules: Sequence[tuple[str, str]], depth: int
 ) -> list[str]:
     """The submodules whose own work trees have changes."""
     listing = ("ls-files", "--stage", "-z", "--", ":/")
-    said = _ask(work_tree, listing, rules, until, _MOST_LISTED)
+    said = _ask(work_tree, listing, rules, bounds, _MOST_LISTED)
     if not said.is_all:
         raise _UnknownError("the work tree has too many files to look for submodules")
     if said.status != 0:
         raise _failed(said)
     changed: list[str] = []
-    for line in said.out.split(b"\0"):
-        if not line.startswith(_GITLINK):
-            continue
-        path = os.fsdecode(line.partition(b"\t")[2])
+    for link in _GITLINK.finditer(said.out):
+        path = os.fsdecode(link[1])
         module = work_tree / path
         if module.is_symlink() or not (module / ".git").exists():
             continue
         if depth >= _DEEPEST:
             raise _UnknownError("its submodules lie too deep in each other")
-        if _state(module, until, (), depth + 1).state == "changed":
+        # What only looks like a repository would be taken for a part of the one above it.
+        within = bounds._replace(top=os.path.realpath(module.parent))
+        if _state(module, within, (), depth + 1).state == "changed":
             changed.append(path)
     return changed
 
@@ -193,10 +196,10 @@ def _ask(
     work_tree: Path,
     words: Iterable[str],
     rules: Sequence[tuple[str, str]],
-    until: _Deadline,
+    bounds: _Bounds,
     most: int,
 ) -> _Said:
-    """Run git, until it ends, or `until`, or it has said `most` bytes. Nothing of it is left."""
+    """Run git until it ends, its time is up, or it has said `most` bytes. Nothing of it is left."""
     command = ["git", "--no-pager", "--no-optional-locks", "-C", os.fspath(work_tree), *words]
     try:
         process = subprocess.Popen(  # noqa: S603 - our own words, and a path
@@ -206,7 +209,7 @@ def _ask(
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,  # a group of its own, to be ended as one
-            env=_environment(rules),
+            env=_environment(rules, bounds.top),
         )
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         why = error.strerror if isinstance(error, OSError) else str(error)
@@ -215,10 +218,10 @@ def _ask(
     assert process.stderr is not None
     try:
         with process.stdout as out, process.stderr as errors:
-            told, is_all = _read(out, errors, until, most)
+            told, is_all = _read(out, errors, bounds, most)
             while is_all and not _has_ended(process):
-                if until.left <= 0:
-                    raise until.passed()
+                if bounds.left <= 0:
+                    raise bounds.passed()
                 time.sleep(0.001)
     finally:
         _end(process)
@@ -226,7 +229,7 @@ def _ask(
 
 
 def _read(
-    out: IO[bytes], errors: IO[bytes], until: _Deadline, most: int
+    out: IO[bytes], errors: IO[bytes], bounds: _Bounds, most: int
 ) -> tuple[tuple[bytes, bytes], bool]:
     """What comes from both, and whether `out` was at its end."""
     parts: dict[int, list[bytes]] = {out.fileno(): [], errors.fileno(): []}
@@ -235,9 +238,9 @@ def _read(
         for fd in parts:
             selector.register(fd, selectors.EVENT_READ)
         while selector.get_map():
-            if until.left <= 0:
-                raise until.passed()
-            for key, _ in selector.select(until.left):
+            if bounds.left <= 0:
+                raise bounds.passed()
+            for key, _ in selector.select(bounds.left):
                 data = os.read(key.fd, 1 << 16)
                 if not data:
                     selector.unregister(key.fd)
@@ -271,7 +274,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(_TO_DIE)
 
 
-def _environment(rules: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _environment(rules: Sequence[tuple[str, str]], top: str | None) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -284,6 +287,8 @@ def _environment(rules: Sequence[tuple[str, str]]) -> dict[str, str]:
     for number, (key, value) in enumerate(rules, start=count):
         kept[f"GIT_CONFIG_KEY_{number}"] = key
         kept[f"GIT_CONFIG_VALUE_{number}"] = value
+    if top is not None:
+        kept["GIT_CEILING_DIRECTORIES"] = top
     return {
         **kept,
         # A `git` in the work tree itself is not the one that is meant.

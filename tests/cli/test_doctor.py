@@ -86,3 +86,12 @@ def test_a_configuration_that_cannot_be_used_is_wrong(diagnosis, tmp_path):
     code, found = diagnosis()
     assert code == 1
     assert any("did you mean 'idle'?" in text for text in found)
+
+
+def test_a_configuration_that_is_not_trusted_is_noted(diagnosis, tmp_path):
+    (tmp_path / "streamguard.toml").write_text("[guard]\nidle = 3\n")
+    (tmp_path / "streamguard.toml").chmod(0o666)
+    code, found = diagnosis()
+    assert code == 0
+    assert any("streamguard.toml is not used: everybody may write to it" in text for text in found)
+    assert not any(text.startswith("guard.idle") for text in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -176,10 +177,19 @@ def test_what_is_too_large_is_not_read(folder):
     assert "it is larger than 1 MB" in said
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can read all files")
-def test_what_cannot_be_read_is_told(own):
-    own.chmod(0)
-    assert "cannot be read: Permission denied" in distrust(own)
+@as_root
+def test_what_cannot_be_read_is_told(own, folder):
+    folder.chmod(0o755)
+    own.chmod(0o600)
+    assert as_stranger("streamguard.toml") == "it cannot be read: Permission denied"
+
+
+def test_what_a_disk_fails_to_give_is_told(own, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "read", fail)
+    assert distrust(own) == "it cannot be read: Input/output error"
 
 
 @pytest.mark.parametrize("there", ["fifo", "large", "folder"])
@@ -365,7 +375,8 @@ def test_no_way_to_write_our_table_is_missed(text):
         table = tomllib.loads(text).get("tool", {})
     except tomllib.TOMLDecodeError:
         return
-    if "streamguard" in (table[0] if isinstance(table, list) else table):
+    table = table[0] if isinstance(table, list) else table
+    if isinstance(table, dict) and "streamguard" in table:
         assert may_name_us(text.encode())
 
 

@@ -213,6 +213,19 @@ def test_a_submodule_is_asked_in_turn_and_runs_nothing_either(repository, progra
     assert sleeping() == []
 
 
+def test_a_submodule_that_only_looks_like_a_repository_is_passed_over(repository, tmp_path):
+    inner = Repository(tmp_path / "inner")
+    for name in ("lib", "other"):
+        repository("-c", "protocol.file.allow=always", "submodule", "add", str(inner.path), name)
+    repository.commit()
+    (repository.path / "lib" / ".git").unlink()
+    (repository.path / "lib" / ".git").mkdir()
+    (repository.path / "other" / "new").write_text("x")
+    state, changes = repository.state
+    assert state == "changed"
+    assert "other" in changes
+
+
 # -- where it is asked ---------------------------------------------------------------------------
 
 
