@@ -41,7 +41,6 @@ from contextlib import suppress
 from typing import Any, Final, Self, cast
 
 from streamguard import trusted
-from streamguard.process import procfs
 from streamguard.quoting import quoted
 
 VERSION: Final = 1
@@ -66,23 +65,23 @@ class Published:
 
     _serial = 0
 
-    def __init__(self, folder: str | None) -> None:
-        self._started = 0.0
-        with suppress(OSError):
-            ours = procfs.read_stat(os.getpid())
-            self._started = 0.0 if ours is None else ours.started
+    def __init__(self, folder: str | None, started: float | None = None) -> None:
+        self._started = _started() if started is None else started
         self._path: str | None = None
         if folder is not None:
             Published._serial += 1
             self._path = f"{folder}/{os.getpid()}-{Published._serial}.json"
 
     @classmethod
-    def for_this_process(cls) -> Self:
-        """A file of this process's; one that is never written, if there is no folder for it."""
+    def for_this_process(cls, started: float | None = None) -> Self:
+        """A file of this process's; one that is never written, if there is no folder for it.
+
+        Who knows when it `started`, as procfs says it, need not import what does.
+        """
         try:
-            return cls(folder(create=True))
+            return cls(folder(create=True), started)
         except (OSError, UnsafeFolderError):
-            return cls(None)
+            return cls(None, started)
 
     @property
     def path(self) -> str | None:
@@ -145,6 +144,8 @@ def read_all() -> list[dict[str, Any]]:
         names = sorted(name for name in os.listdir(home) if name.endswith(".json"))
     except (OSError, UnsafeFolderError):
         return []
+    from streamguard.process import procfs
+
     found: list[dict[str, Any]] = []
     for name in names:
         path = f"{home}/{name}"
@@ -224,6 +225,8 @@ _FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
 
 
 def _is_alive(pid: int, started: float) -> bool:
+    from streamguard.process import procfs
+
     if not procfs.is_there():
         # Only a signal can tell then, and it cannot tell one process from the next.
         return _takes_signals(pid)
@@ -239,3 +242,12 @@ def _takes_signals(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _started() -> float:
+    from streamguard.process import procfs
+
+    with suppress(OSError):
+        ours = procfs.read_stat(os.getpid())
+        return 0.0 if ours is None else ours.started
+    return 0.0

@@ -50,6 +50,7 @@ TO_JUDGE = (
     "retry",
     "retry.classes",
     "runner.judge",
+    "runner.lines",
     "runner.terminal",
     "signals",
     "splitter",
@@ -78,8 +79,33 @@ TO_TRY_AGAIN = (
     "retry.pushback",
     "runner.again",
 )
-TO_RECORD: tuple[str, ...] = ()
-_PACKAGES = ("backends", "backends.claude", "process", "retry", "evidence")
+TO_RECORD = (
+    "activity",
+    "config",
+    "events",
+    "evidence",
+    "evidence.account",
+    "evidence.files",
+    "evidence.lanes",
+    "evidence.messages",
+    "evidence.receipts",
+    "evidence.scribe",
+    "evidence.secrets",
+    "evidence.stream",
+    "evidence.streams",
+    "evidence.surroundings",
+    "evidence.timeline",
+    "evidence.worker",
+    "evidence.worktree",
+    "knobs",
+    "loops",
+    "loops.steps",
+    "loops.timekeeper",
+    "news",
+    "runner.clerk",
+    "runner.evidence",
+)
+_PACKAGES = ("backends", "backends.claude", "evidence", "loops", "process", "retry")
 _HEADER = 16
 _IS_HASHED = 1
 

@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from streamguard.runner import kept, kernel, status
+from streamguard.runner import keeper, kept, kernel, status
 from streamguard.runner.attempt import Attempt
 from streamguard.runner.child import CannotRunError, become, reserve_standard
 from streamguard.runner.outcome import (
@@ -203,7 +203,7 @@ class Run:
         from streamguard.published import Published
 
         if self._published is None:
-            self._published = Published.for_this_process()
+            self._published = Published.for_this_process(keeper.started_at(os.getpid()))
         watch = judge.watch
         state = "stopping" if is_stopping else "working" if watch.turn_open else "between turns"
         self._published.write(

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streamguard import published
 from streamguard.cli import top
 from streamguard.process import procfs
 from streamguard.published import LARGEST, Published, read_all
@@ -232,6 +231,6 @@ def test_where_proc_is_another_namespaces_nothing_is_removed(folder, good, monke
     gone.wait()
     pretend(folder, gone.pid)
     pretend(folder, os.getppid(), started=1)
-    monkeypatch.setattr(published.procfs, "is_there", lambda: False)
+    monkeypatch.setattr(procfs, "is_there", lambda: False)
     assert sorted(told["name"] for told in read_all()) == ["claude", f"of {os.getppid()}"]
     assert (folder / f"{gone.pid}.json").exists()
