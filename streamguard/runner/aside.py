@@ -116,7 +116,8 @@ def _close_all_but(keep: Iterable[int]) -> None:
     """Close every descriptor but those."""
     low = 0
     for fd in sorted(keep):
-        os.closerange(low, fd)
+        if low < fd:  # an empty range from 0 would be all of them
+            os.closerange(low, fd)
         low = fd + 1
     os.closerange(low, _MOST_DESCRIPTORS)
 

@@ -150,11 +150,7 @@ def test_what_is_no_file_is_passed_over(good, folder, tmp_path, capsys):
     (folder / "device.json").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "outside")
     (folder / "pipe.json").symlink_to(tmp_path / "outside")
-    real = tmp_path / "real"
-    real.write_text(good.read_text().replace("claude", "linked"))
-    (folder / "link.json").symlink_to(real)
-    assert "linked" not in shown(capsys)
-    assert real.exists()
+    assert "claude" in shown(capsys)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make somebody else's file")
