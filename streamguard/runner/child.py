@@ -138,9 +138,10 @@ def environment_given() -> dict[str, str]:
     """Our environment as it was given to us: without what CPython has put there for itself."""
     environment = dict(os.environ)
     if environment.get(_LOCALE) in _COERCED and (given := _given()):
-        environment.pop(_LOCALE)
         if _LOCALE in given:
             environment[_LOCALE] = given[_LOCALE]
+        else:
+            del environment[_LOCALE]
     return environment
 
 

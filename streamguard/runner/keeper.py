@@ -15,7 +15,8 @@ pipe, one order on a line:
 The end of that pipe without a `bye` is the front's death: then the tree is ended (D7). What happens is
 reported on another:
 
-    pid P T      the command runs, or is about to; T is when it started
+    pid P T      the command is about to run; T is when it started
+    runs         it does
     failed E     it could not be executed: an error number
     broken E     no process could be had for it
     died S       it is dead, with that status; `?` if only its parent can know
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from streamguard.process.identity import Handle
     from streamguard.process.polled import PolledEnding
     from streamguard.runner.child import Start
+    from streamguard.runner.tree import Household
 
 _NEVER = float("inf")
 _LONGEST_POLL = 1_000_000.0
@@ -115,6 +117,7 @@ class Keeper:
         self._is_dead = False
         self._is_asked = False
         self._kill_at = _NEVER
+        self._household: Household | None = None
         self._ending: PolledEnding | None = None
         self._watched: int | None = None
         self._is_alone = False  # the front is gone
@@ -141,6 +144,7 @@ class Keeper:
         # Until it is executed it may have no group that a signal could reach.
         with open(told, "rb", buffering=0) as pipe:
             self._failure = pipe.read().decode()
+        self._report(f"failed {self._failure}" if self._failure else "runs")
 
     def take_over(self, known: Known) -> None:
         """Go on with a command that was started by a keeper that is gone."""
@@ -164,6 +168,8 @@ class Keeper:
 
     def keep(self) -> None:
         """Until the front says goodbye, or is gone and everything is ended."""
+        if not self._is_parent:
+            self._meet()
         kernel.be_called(_NAME)
         self._poll = select.poll()
         self._poll.register(self._orders, select.POLLIN)
@@ -219,7 +225,8 @@ class Keeper:
         if self._is_dead:
             return
         self._is_dead = True
-        self._report(f"failed {self._failure}" if self._failure else f"died {status}")
+        if not self._failure:
+            self._report(f"died {status}")
 
     # -- what the front says ---------------------------------------------------------------
 
@@ -304,11 +311,22 @@ class Keeper:
 
     def _end(self, number: int, grace: float) -> None:
         """Begin to end all of the tree."""
+        from streamguard.process.polled import PolledEnding
+
+        self._ending = PolledEnding(
+            self._household or self._meet(),
+            grace,
+            first=number,
+            noted=lambda name: self._report(f"sent {name}"),
+        )
+        self._step()
+
+    def _meet(self) -> Household:
+        """Who is to be ended. Who takes over meets all at once: who starts them may be killed, too."""
         from streamguard.process import identity
         from streamguard.process.identity import PidfdHandle
         from streamguard.process.members import Facts
-        from streamguard.process.polled import PolledEnding
-        from streamguard.process.table import spared
+        from streamguard.process.table import read_table, spared
         from streamguard.runner.tree import Household
 
         plan = self._plan
@@ -319,16 +337,15 @@ class Keeper:
         elif not self._is_dead:
             root = identity.open_again(self._pid, self._started)
         session = self._pid if plan.leads_session else None
-        household = Household.of_keeper(
-            Facts(self._pid, self._started, session, plan.mark),
-            root,
-            self._adopter,
-            self.has_children,
-        )
-        self._ending = PolledEnding(
-            household, grace, first=number, noted=lambda name: self._report(f"sent {name}")
-        )
-        self._step()
+        facts = Facts(self._pid, self._started, session, plan.mark)
+        household = Household.of_keeper(facts, root, self._adopter, self.has_children)
+        if not self._is_parent:
+            try:
+                household.update(read_table())
+            except OSError:
+                pass  # whoever can be found is found when it comes to an end
+        self._household = household
+        return household
 
     def _step(self) -> None:
         ending = self._ending

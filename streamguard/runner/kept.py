@@ -133,12 +133,11 @@ class Kept:
             is_package = each in _PACKAGES
             path += "/__init__.py" if is_package else ".py"
             code = _compiled(name, path)
-            if self.fd < 0:
-                self._bytes[name] = code
-            else:
-                os.write(self.fd, code)
             self._at[name] = (path, self._size, len(code), is_package)
-            self._size += len(code)
+            try:
+                self._size += os.write(self.fd, code)
+            except OSError:  # there is no such file, or it may not grow
+                self._bytes[name] = code
 
     # -- as the import system asks -----------------------------------------------------------
 
@@ -164,7 +163,7 @@ class Kept:
 
         name = module.__name__
         _, begin, size, _ = self._at[name]
-        code = self._bytes[name] if self.fd < 0 else os.pread(self.fd, size, begin)
+        code = self._bytes.get(name) or os.pread(self.fd, size, begin)
         exec(marshal.loads(code), vars(module))  # noqa: S302, S102 - our own modules
 
 

@@ -7,6 +7,7 @@ of limits and output.
 from __future__ import annotations
 
 import os
+import select
 import time
 
 from streamguard.runner import aside, keeper
@@ -17,7 +18,6 @@ from streamguard.runner.keeper import Known
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    import select
     from collections.abc import Callable
 
     from streamguard.runner.child import Start
@@ -29,6 +29,8 @@ _NEVER = float("inf")
 # What a keeper may take, beside the grace, to end a tree and say so: its own budget, and some more
 # on a machine that is busy.
 _ENDING = 12.0
+# What may pass without a word of the command's being executed.
+_EXECUTING = 0.5
 # It was told to go, and has nothing left to do.
 _LEAVING = 2.0
 # Who kills one keeper after the other will not be stopped by a further one.
@@ -58,6 +60,7 @@ class Link:
         self._sent = sent
         self._lost = lost
         self._started = 0.0
+        self._runs = False
         self._said = b""
         self._order = ""  # what a further keeper would have to be told
         self._kill_at = _NEVER
@@ -69,6 +72,11 @@ class Link:
         self.has_ended = False  # what was to be ended is, as far as that was possible
         self._fork(start)
         while not outcome.pid:  # at once: it is said before the command is executed
+            self._read()
+        until = time.monotonic() + _EXECUTING
+        while not self._runs and (left := until - time.monotonic()) > 0:
+            if not self._is_ready(left):
+                break  # a file system that stands still, for one: limits count from here on
             self._read()
 
     @property
@@ -155,6 +163,11 @@ class Link:
             self._outcome.status = status
             self._outcome.is_dead = True
 
+    def _is_ready(self, bound: float) -> bool:
+        ready = select.poll()
+        ready.register(self.fd, select.POLLIN)
+        return bool(ready.poll(bound * 1e3))
+
     def _read(self) -> None:
         try:
             said = os.read(self.fd, 4096)
@@ -172,6 +185,8 @@ class Link:
         match words:
             case ["pid", pid, started]:
                 outcome.pid, self._started = int(pid), float(started)
+            case ["runs"]:
+                self._runs = True
             case ["failed", number]:
                 self.close()
                 raise CannotRunError(self._command, int(number))
@@ -215,7 +230,7 @@ class Link:
             os.close(reports)
         self._keepers += 1
         os.set_blocking(self._orders, False)
-        self._poll.register(self.fd, 1)
+        self._poll.register(self.fd, select.POLLIN)
 
     def _replace(self, why: str) -> None:
         """The keeper is lost: another goes on, if there is anything left to do."""

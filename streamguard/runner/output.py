@@ -300,8 +300,10 @@ class Pump:
     """A process that writes to a descriptor what comes through a pipe, and shows how far it came."""
 
     def __init__(self, target: int) -> None:
-        import mmap
-
+        try:
+            import mmap
+        except ImportError as error:
+            raise OSError(errno.EMFILE, "Too many open files") from error
         self._shown = mmap.mmap(-1, 16)
         reading, self.fd = os.pipe()
         self.over, holding = os.pipe()  # ends when it has ended

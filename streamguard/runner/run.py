@@ -345,15 +345,21 @@ def supervise(settings: Settings) -> Never:
         words.say(f"{settings.program}: the system does not allow it: {error.strerror}")
         code = OUR_FAILURE
     except BaseException as error:  # noqa: BLE001 - a code of its own, whatever it is
-        import traceback
-
-        for line in "".join(traceback.format_exception(error)).splitlines():
+        for line in _told_of(error):
             words.say(line)
         code = OUR_FAILURE
     words.finish(PATIENCE)
     if run is not None:
         run.close()  # what still runs is ended by its keeper
     leave(code)
+
+
+def _told_of(error: BaseException) -> list[str]:
+    try:
+        import traceback
+    except OSError:  # too few descriptors are often the error itself
+        return [f"{type(error).__name__}: {error}"]
+    return "".join(traceback.format_exception(error)).splitlines()
 
 
 def _adopt_orphans() -> bool:

@@ -90,6 +90,7 @@ def test_a_terminal_that_was_stopped_by_ctrl_s_keeps_no_verdict_back(ground):
     words = ground.words(*SILENCE, "--", *sh(f"echo ready; exec {ground.sleep}"))
     typed = Typed(ground.commands, *words)
     try:
+        assert typed.shows(b"ready")  # what waits to be read would be no silence of the command's
         typed.type(b"\x13")
         assert typed.process.wait(PATIENCE) in (124, 137)
         assert ground.living() == set()
@@ -244,8 +245,8 @@ def test_a_key_in_a_file_is_named_in_printable_letters(ground):
     (ground.folder / "streamguard.toml").write_text(
         '[run]\n"id\\u001b[2J\\nstreamguard run: all is well" = 3\n'
     )
-    (ground.folder / "streamguard.toml").chmod(0o600)
-    done = ground.run("--", "true")
+    named = {**os.environ, "STREAMGUARD_CONFIG": str(ground.folder / "streamguard.toml")}
+    done = ground.run("--", "true", env=named)
     assert done.code == 125
     assert is_plain("".join(f"{line}\n" for line in done.err.splitlines() if "Try '" not in line))
 

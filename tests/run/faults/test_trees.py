@@ -309,6 +309,10 @@ def beside(process):
     return traces.forks(process.pid)
 
 
+def is_a_keeper(pid):
+    return traces.words(pid).startswith(b"sguard-keeper")
+
+
 def started(ground, *words):
     script = f"(env -i setsid {ground.sleep} &) ; echo ready; exec {ground.sleep}"
     return ground.commands.ready(ground.start(*words, "--", *sh(script)))
@@ -329,8 +333,8 @@ def test_a_keeper_that_is_killed_is_replaced(ground):
     killed = beside(process)
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    # Either there is another one, or all of it ends now: an unguarded command is none of the two.
-    assert comes_true(lambda: beside(process) - killed or process.poll() is not None)
+    # It is called by its name once it knows all that it is to end.
+    assert comes_true(lambda: any(map(is_a_keeper, beside(process) - killed)))
     process.kill()
     process.wait()
     assert ground.all_gone()
