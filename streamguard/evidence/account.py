@@ -227,7 +227,8 @@ class Account:
 
     def _decide(self, stream: Stream, timeout: Timeout, action: FinalAction) -> None:
         self._undecided.pop(timeout.id, None)
-        if timeout.final_action is None:
+        # A retry that has come to nothing is not what followed in the end.
+        if timeout.final_action in (None, "retry"):
             timeout.final_action = action
             self._rewrite(stream, timeout)
 
