@@ -86,6 +86,8 @@ class Facts:
             codes.add(137)
         if "INT" in self.sent:
             codes.add(130)
+            if not self.attempts:  # nothing but Python's own start has run
+                codes.add(1)
         if "KILL" in self.sent:
             codes.add(-9)
         return codes
