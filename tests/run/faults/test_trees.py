@@ -344,9 +344,7 @@ def test_nobody_of_ours_stays_when_the_command_has_ended(ground):
     """Background work may stay, our own processes may not."""
     words = ["--idle", LONG, "--", *sh(f"{ground.sleep} 2>/dev/null & echo out; exit 3")]
     assert ground.run(*words).code == 3
-    assert comes_true(
-        lambda: not [p for p in ground.living() if b"streamguard" in traces.words(p)]
-    )
+    assert comes_true(lambda: not [p for p in ground.living() if traces.is_ours(traces.words(p))])
     assert len(ground.living()) == 1
 
 
