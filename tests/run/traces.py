@@ -86,12 +86,18 @@ def children(pid: int) -> set[int]:
     return {stat.pid for stat in stats if stat and stat.parent == pid and not stat.is_dead}
 
 
+def is_ours(said: bytes) -> bool:
+    """Whether those are the words of `run`, or the name of somebody that it has beside the command."""
+    return b"\0streamguard\0run\0" in said or said.startswith(b"sguard-")
+
+
 def forks(pid: int) -> set[int]:
     """Who was forked by that process, or by a fork of it, and is not (yet) another program."""
     same, found, waiting = words(pid), set[int](), [pid]
     while waiting:
         for child in children(waiting.pop()) - found:
-            if same and words(child).rstrip(b"\0") in (same.rstrip(b"\0"), b"sguard-keeper"):
+            said = words(child)
+            if said and (said == same or said.startswith(b"sguard-")):
                 found.add(child)
                 waiting.append(child)
     return found

@@ -90,7 +90,7 @@ def test_a_terminal_that_was_stopped_by_ctrl_s_keeps_no_verdict_back(ground):
     words = ground.words(*SILENCE, "--", *sh(f"echo ready; exec {ground.sleep}"))
     typed = Typed(ground.commands, *words)
     try:
-        assert typed.shows(b"ready")  # what waits to be read would be no silence of the command's
+        assert typed.shows(b"ready")  # else there is output that waits, which is no silence
         typed.type(b"\x13")
         assert typed.process.wait(PATIENCE) in (124, 137)
         assert ground.living() == set()
@@ -242,6 +242,7 @@ def test_what_cannot_be_used_is_named_in_printable_letters(ground, words, code):
 
 
 def test_a_key_in_a_file_is_named_in_printable_letters(ground):
+    ground.folder.chmod(0o755)  # else it is not believed
     (ground.folder / "streamguard.toml").write_text(
         '[run]\n"id\\u001b[2J\\nstreamguard run: all is well" = 3\n'
     )

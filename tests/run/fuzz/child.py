@@ -97,7 +97,7 @@ class Child:
             os.setsid()
 
     def do_close(self):
-        os.close(1)
+        os.closerange(1, 2)  # whether it is open or not
 
     def do_deaf(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from random import Random
 from typing import Any
 
@@ -100,6 +100,19 @@ def bounded(scenario: Scenario) -> Scenario:
     if waits and "total" not in options:
         options["total"] = 0.9
     return scenario
+
+
+def without(scenario: Scenario, words: Iterable[str]) -> Scenario:
+    """The same with nothing of what is left out: what is known to be at fault hides the rest."""
+    words = set(words)
+    for key in ("out", "err", "status"):
+        if scenario[key] in words:
+            scenario[key] = _SIMPLEST[key]
+    if words & {name for _, name in scenario["signals"]}:
+        scenario["signals"] = []
+    for name in words & set(scenario["options"]):
+        del scenario["options"][name]
+    return bounded(scenario)
 
 
 def is_valid(scenario: Scenario) -> bool:

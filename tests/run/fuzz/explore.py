@@ -124,12 +124,19 @@ def try_one(
             given.close()
 
 
-def _batch(seeds: Sequence[str], program: list[str] | None = None) -> Tally:
+def drawn(seed: str, leave_out: Sequence[str] = ()) -> Scenario:
+    """The scenario of a seed, without what is left out of it."""
+    return draws.without(draws.draw(Random(seed)), leave_out)
+
+
+def _batch(
+    seeds: Sequence[str], program: list[str] | None = None, leave_out: Sequence[str] = ()
+) -> Tally:
     """In a worker."""
     tally, world = Tally(), World(program)
     try:
         for seed in seeds:
-            scenario = draws.draw(Random(seed))
+            scenario = drawn(seed, leave_out)
             seen, complaints = try_one(scenario, world)
             tally.saw(scenario, seen)
             if complaints:
@@ -147,6 +154,7 @@ def explore(
     seconds: float = float("inf"),
     failures: float = float("inf"),
     program: list[str] | None = None,
+    leave_out: Sequence[str] = (),
 ) -> Tally:
     """Runs until there are enough of them, the time is over, or enough have failed."""
     tally, began = Tally(), time.monotonic()
@@ -165,13 +173,13 @@ def explore(
 
     if jobs == 1:
         for batch in batches():
-            tally.add(_batch(batch, program))
+            tally.add(_batch(batch, program, leave_out))
         return tally
     context = multiprocessing.get_context("forkserver")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         waiting: set[Future[Tally]] = set()
         for batch in batches():
-            waiting.add(pool.submit(_batch, batch, program))
+            waiting.add(pool.submit(_batch, batch, program, leave_out))
             if len(waiting) >= jobs + 1:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 for each in done:
@@ -244,11 +252,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--failures", type=int, default=1_000_000, help="stop after so many")
     parser.add_argument("--show", type=int, default=12, help="how many to make small and show")
+    parser.add_argument(
+        "--leave-out", default="", metavar="WORD,...", help="readers, listeners, options, signals"
+    )
     parser.add_argument("--keep", action="store_true", help="write them to tests/run/fuzz/cases")
     parser.add_argument("--again", metavar="SEED", help="one run once more")
     given = parser.parse_args(arguments)
+    leave_out = given.leave_out.split(",")
     if given.again:
-        scenario = draws.draw(Random(given.again))
+        scenario = drawn(given.again, leave_out)
         seen, complaints = try_one(scenario)
         _say(seen._replace(out=(seen.out or b"")[-200:]))
         _say(Mismatch(given.again, scenario, complaints))
@@ -256,7 +268,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     seconds = float("inf") if given.hours is None else given.hours * 3600
     runs = given.runs or (1000 if given.hours is None else float("inf"))
-    tally = explore(runs, given.seed, jobs=given.jobs, seconds=seconds, failures=given.failures)
+    tally = explore(
+        runs,
+        given.seed,
+        jobs=given.jobs,
+        seconds=seconds,
+        failures=given.failures,
+        leave_out=leave_out,
+    )
     took = time.monotonic() - began
     _say(tally)
     _say(f"{took:.0f} s, {took / max(tally.runs, 1):.2f} s for each with {given.jobs} jobs")

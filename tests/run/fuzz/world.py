@@ -266,7 +266,7 @@ class _Run:
                 alive = traces.gone([self._token], PATIENCE).get(self._token, set())
         alive.discard(self.process.pid)
         said = {pid: traces.words(pid) for pid in alive}
-        ours = [pid for pid, words in said.items() if b"\0streamguard\0run\0" in words]
+        ours = [pid for pid, words in said.items() if traces.is_ours(words)]
         if ours and self.process.returncode is not None:  # who is on its way out may take a moment
             until = time.monotonic() + PATIENCE
             while (
@@ -275,7 +275,7 @@ class _Run:
                 time.sleep(0.005)
         self._stays = [_short(said[pid]) for pid in ours]
         # Ours are counted by themselves; and a child that is still to become one has our words.
-        others = [pid for pid in said if b"\0streamguard\0run\0" not in said[pid]]
+        others = [pid for pid in said if not traces.is_ours(said[pid])]
         self._left = [_short(said[pid]) for pid in others]
 
     # -- afterwards ----------------------------------------------------------------------
