@@ -160,8 +160,7 @@ class Attempt:
                 if self._output is not None:
                     self._owed = self._output.passed + self._output.left()
         elif fd == self._run.wakeups.fd:
-            for number in self._run.wakeups.read():
-                self._signal(number, now)
+            self._signals(self._run.wakeups.read(), now)
         elif self._output is not None and fd in (self._output.source, self._run.sink.fd):
             if came := self._output.handle(fd, events):
                 self._came(came, now)
@@ -333,11 +332,19 @@ class Attempt:
             self._output.finish(self._owed if self._link.began is None else None)
             outcome.passed, outcome.lost = self._output.passed, self._output.lost
             outcome.failure = self._output.failure
+            self._output.let_go()
         self._run.stdin.detach()
         self._link.close()
         return outcome
 
     # -- signals -------------------------------------------------------------------------
+
+    def _signals(self, numbers: bytes, now: float) -> None:
+        for place, number in enumerate(numbers):
+            # Who was told to stop, and to go on since, would wait for ever to be told so again.
+            if number == signal.SIGTSTP and signal.SIGCONT in numbers[place:]:
+                continue
+            self._signal(number, now)
 
     def _signal(self, number: int, now: float) -> None:
         if number == signal.SIGCHLD:
@@ -391,11 +398,13 @@ class Attempt:
         """Ctrl-Z stops the command with us. Its group is an orphan's, which TSTP does not stop."""
         self._link.deliver(signal.SIGSTOP)
         self._run.terminal_as_before()
-        os.kill(os.getpid(), signal.SIGSTOP)
+        if signal.SIGCONT not in (came := self._run.wakeups.read()):
+            os.kill(os.getpid(), signal.SIGSTOP)
         self._run.terminal_for_command()
         self._link.deliver(signal.SIGCONT)
         if self._judge is not None:
             self._judge.resumed(time.monotonic())
+        self._signals(came, time.monotonic())
 
     # -- for others ----------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from streamguard.runner._signal import name_of, signal
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from streamguard.process.identity import Handle
     from streamguard.process.polled import PolledEnding
@@ -48,6 +48,11 @@ if TYPE_CHECKING:
 
 _NEVER = float("inf")
 _LONGEST_POLL = 1_000_000.0
+# Where all that knows trees cannot be had, killing goes on for so long, with such pauses.
+_KILLING = 5.0
+_PAUSE = 0.02
+# What `pid_max` can be at most.
+_LARGEST_PID = 1 << 22
 # What `ps` shows. Whoever ends all that has our name means the front; we end when that is gone.
 _NAME = "sguard-keeper"
 
@@ -311,15 +316,31 @@ class Keeper:
 
     def _end(self, number: int, grace: float) -> None:
         """Begin to end all of the tree."""
-        from streamguard.process.polled import PolledEnding
+        try:
+            from streamguard.process.polled import PolledEnding
 
-        self._ending = PolledEnding(
-            self._household or self._meet(),
-            grace,
-            first=number,
-            noted=lambda name: self._report(f"sent {name}"),
-        )
-        self._step()
+            self._ending = PolledEnding(
+                self._household or self._meet(),
+                grace,
+                first=number,
+                noted=lambda name: self._report(f"sent {name}"),
+            )
+        except Exception:  # noqa: BLE001 - our files are gone, or there is no memory
+            self._kill()
+        else:
+            self._step()
+
+    def _kill(self) -> None:
+        """Kill whoever can be found by nothing but the system's calls."""
+        self._report("sent KILL")
+        self._deliver(signal.SIGKILL)
+        until = time.monotonic() + _KILLING
+        while (is_left := self.has_children()) and time.monotonic() < until:
+            for pid in own_children():
+                os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is its own
+            select.poll().poll(_PAUSE * 1e3)
+        is_proven = self._adopter == os.getpid() and not is_left
+        self._has_ended("killed" if is_proven else "unproven")
 
     def _meet(self) -> Household:
         """Who is to be ended. Who takes over meets all at once: who starts them may be killed, too."""
@@ -355,12 +376,14 @@ class Keeper:
             self._watched = None
         ending.step()
         if ending.termination is not None:
-            self._ending, self._is_asked, self._kill_at = None, False, _NEVER
-            left = ending.termination.survivors
-            self._report(" ".join(["ended", ending.termination.cause, *map(str, left)]))
+            self._has_ended(ending.termination.cause, *ending.termination.survivors)
         elif (fd := ending.awaited) is not None:
             self._watched = fd
             self._poll.register(fd, select.POLLIN)
+
+    def _has_ended(self, cause: str, *left: int) -> None:
+        self._ending, self._is_asked, self._kill_at = None, False, _NEVER
+        self._report(" ".join(["ended", cause, *map(str, left)]))
 
     def _report(self, line: str) -> None:
         try:
@@ -386,3 +409,22 @@ def started_at(pid: int) -> float:
             return float(file.read(4096).rpartition(b")")[2].split()[19])
     except (OSError, IndexError):
         return 0.0
+
+
+def own_children() -> Iterator[int]:
+    """The pids of our living children, asked for one by one, as far as pids were given out."""
+    newest = os.fork()
+    if newest == 0:
+        os._exit(0)
+    os.waitpid(newest, 0)
+    us = os.getpid()
+    pids = (
+        range(us + 1, newest) if us < newest else (*range(us + 1, _LARGEST_PID), *range(2, newest))
+    )
+    for pid in pids:
+        try:
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            continue
+        if ended is None:
+            yield pid

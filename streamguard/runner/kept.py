@@ -135,8 +135,11 @@ class Kept:
             code = _compiled(name, path)
             self._at[name] = (path, self._size, len(code), is_package)
             try:
-                self._size += os.write(self.fd, code)
-            except OSError:  # there is no such file, or it may not grow
+                written = os.write(self.fd, code)
+            except OSError:  # there is no such file
+                written = 0
+            self._size += written
+            if written < len(code):  # or it may not grow
                 self._bytes[name] = code
 
     # -- as the import system asks -----------------------------------------------------------

@@ -50,6 +50,7 @@ class Output:
         self._pending = b""
         self._can_splice = hasattr(os, "splice")
         self._portion = _PORTION
+        self._held: int | None = None
         self._is_blocked = False
         poll.register(source, IN)
         self._source_alone = select.poll()
@@ -92,11 +93,19 @@ class Output:
         return int.from_bytes(told, sys.byteorder)
 
     def close(self) -> None:
-        """No more of it: the command, if it still writes, gets a SIGPIPE."""
+        """No more of it: the command, if it still writes, gets a SIGPIPE, or its terminal hangs up."""
         if self.source is not None:
             self._unregister(self.source)
             os.close(self.source)
             self.source = None
+
+    def _has_ended(self) -> None:
+        """Nobody can write to it any more, but who opens a terminal anew."""
+        if self.source is not None and os.isatty(self.source):
+            self._unregister(self.source)
+            self._held, self.source = self.source, None  # to close it would hang up on the command
+        else:
+            self.close()
 
     def finish(self, owed: int | None = None) -> None:
         """Let go of our own end, too. Of `owed` bytes (default: all that came) the rest is lost."""
@@ -104,6 +113,12 @@ class Output:
         self.close()
         if self._sink.is_open:
             self._unregister(self._sink.fd)
+
+    def let_go(self) -> None:
+        """The command is dead: its terminal may hang up."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     @property
     def has_pending(self) -> bool:
@@ -120,7 +135,7 @@ class Output:
                 raise
             chunk = b""
         if not chunk:
-            self.close()
+            self._has_ended()
             return b""
         self.passed += len(chunk)
         if len(chunk) == self._portion:
@@ -157,12 +172,12 @@ class Output:
                 self.failure = error
                 self._reader_is_gone()
             elif error.errno == errno.EIO:
-                self.close()
+                self._has_ended()
             else:  # a file that was opened to append, for one
                 self._can_splice = False
             return 0
         if not count:
-            self.close()
+            self._has_ended()
         elif count >= self._portion:
             self._grow()
         return count

@@ -10,23 +10,21 @@ Loaded when an end begins, with the package's `process`. Knows nothing of time a
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from streamguard.process import identity
 from streamguard.process.members import Members
 from streamguard.process.table import spared
+from streamguard.runner.keeper import own_children
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Self
 
     from streamguard.process.identity import Handle
     from streamguard.process.members import Facts
     from streamguard.process.procfs import Stat
     from streamguard.process.table import Table
-
-# What `pid_max` can be at most.
-_LARGEST_PID: Final = 1 << 22
 
 
 class Household(Members):
@@ -63,7 +61,7 @@ class Household(Members):
         super().update(table, greet)
         if (table.is_complete and self.living) or self.is_gone() is not False:
             return
-        for pid in _own_children():
+        for pid in own_children():
             if pid not in self._living:
                 handle = identity.open_handle(pid)
                 self._living[pid], self._parents[pid] = handle, os.getpid()
@@ -80,22 +78,3 @@ class Household(Members):
 
     def _fell_to_us(self, stat: Stat) -> bool:
         return stat.parent == self._adopter and stat.pid not in spared
-
-
-def _own_children() -> Iterator[int]:
-    """The pids of our living children, asked for one by one, as far as pids were given out."""
-    newest = os.fork()
-    if newest == 0:
-        os._exit(0)
-    os.waitpid(newest, 0)
-    us = os.getpid()
-    pids = (
-        range(us + 1, newest) if us < newest else (*range(us + 1, _LARGEST_PID), *range(2, newest))
-    )
-    for pid in pids:
-        try:
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            continue
-        if ended is None:
-            yield pid

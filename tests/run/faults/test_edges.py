@@ -28,7 +28,7 @@ GNU = gnu_timeout()
 def test_what_a_full_disk_has_not_taken_is_no_success(ground, options):
     with Path("/dev/full").open("wb") as full:
         # Deaf to HUP: our end of its terminal may be closed before it has ended.
-        words = [*options, "--status-file", str(ground.status), "--"]
+        words = ["--idle", LONG, *options, "--status-file", str(ground.status), "--"]
         done = ground.run(*words, *sh("trap '' HUP; echo out"), stdout=full)
     assert done.code == 125
     assert "No space left on device" in done.err

@@ -338,9 +338,9 @@ def test_a_keeper_that_is_killed_is_replaced(ground):
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     # Either there is another one, or all of it ends now: an unguarded command is none of the two.
-    # Each of them: who comes back first need not be the keeper.
+    # It is called by its name once it knows all that it is to end.
     assert comes_true(
-        lambda: len(beside(process) - killed) >= len(killed) or process.poll() is not None
+        lambda: any(map(is_a_keeper, beside(process) - killed)) or process.poll() is not None
     )
     process.kill()
     process.wait()
