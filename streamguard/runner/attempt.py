@@ -49,6 +49,8 @@ _DRAINED = 1.0
 # After a verdict or a signal a reader may take so long for the rest.
 _READER = 5.0
 _NOTE_EVERY = 1.0
+# How often it is looked how far somebody has come who writes on our behalf.
+_LOOK = 0.02
 _LONGEST_POLL = 1_000_000.0
 
 
@@ -142,6 +144,10 @@ class Attempt:
         if self.outcome.is_dead:
             if self._is_settled:
                 due = min(due, self._drained_at(), self._over_by())
+                if self._is_owed and not self._link.has_begun:
+                    due = min(due, self._total_at)
+            if self._run.sink.is_behind:
+                due = min(due, now + _LOOK)
         elif self._link.has_begun:
             pass
         elif self._judge is not None:
@@ -210,6 +216,8 @@ class Attempt:
         elif self.outcome.is_dead:
             if self._settings.reap:
                 self._link.ask_tree(signal.SIGTERM, now)
+            elif now >= self._total_at and self._is_owed:
+                self._not_taken(now)
         elif self._settings.group_only:
             if now >= self._total_at:
                 self._time_is_up(now)
@@ -270,6 +278,11 @@ class Attempt:
         reason = f"{self._settings.command[0]!r} was not done in {elapsed:.3g} s"
         self._fire(Fired("total", window, elapsed, reason), now)
 
+    def _not_taken(self, now: float) -> None:
+        elapsed = now - self._run.began
+        reason = f"the output of {self._settings.command[0]!r} was not taken in {elapsed:.3g} s"
+        self._fire(Fired("total", self._settings.total, elapsed, reason), now)
+
     def _fire(self, fired: Fired, now: float) -> None:
         self.outcome.fired = fired
         self._link.ask_tree(self._settings.signal, now)
@@ -283,7 +296,7 @@ class Attempt:
         if not self.outcome.is_dead:  # it cannot be ended
             return True
         output = self._output
-        if output is None or (not output.is_open and not output.has_pending):
+        if output is None or not (output.is_open or self._is_owed):
             return True
         return now >= min(self._drained_at(), self._over_by())
 
@@ -296,15 +309,19 @@ class Attempt:
 
     def _over_by(self) -> float:
         """When even a reader who takes nothing holds us up no longer."""
-        if self._link.has_begun:
-            return self._dead_at + _READER
-        return max(self._total_at, self._dead_at + _DRAINED)
+        if self._link.began is not None:
+            return max(self._dead_at, self._link.began) + _READER
+        if self._is_owed:
+            return _NEVER  # but for `total`
+        return self._dead_at + _DRAINED
 
     @property
     def _is_owed(self) -> bool:
         """Whether something of what the command wrote is still to be passed on."""
         output = self._output
-        return output is not None and (output.has_pending or output.passed < self._owed)
+        if output is None:
+            return False
+        return output.has_pending or self._run.sink.is_behind or output.passed < self._owed
 
     def _drained_at(self) -> float:
         """When enough was waited for what comes after the command's death."""
@@ -314,17 +331,11 @@ class Attempt:
         return min(since + _SILENT, self._dead_at + _DRAINED)
 
     def _leave(self) -> Outcome:
-        outcome, now = self.outcome, time.monotonic()
+        outcome = self.outcome
         if self._judge is None and self._run.wants_all:
             self._judge = self._judged()
         if self._link.began is not None:
-            outcome.ending_took = now - self._link.began
-        elif self._is_owed:
-            elapsed = now - self._run.began
-            reason = (
-                f"the output of {self._settings.command[0]!r} was not taken in {elapsed:.3g} s"
-            )
-            outcome.fired = Fired("total", self._settings.total, elapsed, reason)
+            outcome.ending_took = time.monotonic() - self._link.began
         if self._judge is not None:
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages

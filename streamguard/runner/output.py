@@ -13,22 +13,14 @@ import os
 import select
 import stat
 import sys
-import time
 
 from streamguard.runner import aside
-from streamguard.runner.wakeups import STOPPING
-
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from streamguard.runner.wakeups import Wakeups
 
 _PORTION = 1 << 16
 _LARGE = 1 << 20
 _PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _SPLICE_FLAGS = 1 | 2  # MOVE | NONBLOCK
 _MOVES = 64
-_LONGEST_POLL = 1e9
 
 IN = select.POLLIN
 OUT = select.POLLOUT
@@ -156,6 +148,7 @@ class Output:
                 break
             moved += count
         self.passed += moved
+        self._sink.given += moved
         return moved
 
     def _splice_once(self) -> int:
@@ -193,6 +186,7 @@ class Output:
                 self._reader_is_gone()
                 return
             self._pending = self._pending[count:]
+            self._sink.given += count
         if self._pending:
             self._wait_for_reader()
         elif self._is_blocked:
@@ -256,6 +250,7 @@ class Sink:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        self.given = 0  # bytes that were written to it
         self.is_open = False
         self.pump: Pump | None = None
         self._given = fd
@@ -280,6 +275,12 @@ class Sink:
         self.pump = Pump(self._given)
         self.fd = self.pump.fd
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether who writes on our behalf has something left, and goes on."""
+        pump = self.pump
+        return pump is not None and pump.written < self.given and pump.goes_on
+
     def has_room(self) -> bool:
         """Whether something can be written now."""
         room = select.poll()
@@ -295,20 +296,11 @@ class Sink:
             os.close(self._given)
             _reserve()  # no pipe of ours may become descriptor 1
 
-    def finish(self, until: float, wakeups: Wakeups) -> None:
-        """Wait for who writes on our behalf, unless we are told to stop."""
-        if self.pump is None:
-            return
+    def finish(self) -> None:
+        """Nothing more will be written to it."""
         self.close()
-        poll = select.poll()
-        poll.register(self.pump.over, IN)
-        poll.register(wakeups.fd, IN)
-        while (left := until - time.monotonic()) > 0:
-            ready = {fd for fd, _ in poll.poll(min(left * 1e3, _LONGEST_POLL))}
-            is_told = wakeups.fd in ready and STOPPING.intersection(wakeups.read())
-            if is_told or self.pump.over in ready:
-                break
-        self.pump.close()
+        if self.pump is not None:
+            self.pump.close()
 
 
 class Pump:
@@ -321,16 +313,19 @@ class Pump:
             raise OSError(errno.EMFILE, "Too many open files") from error
         self._shown = mmap.mmap(-1, 16)
         reading, self.fd = os.pipe()
-        self.over, holding = os.pipe()  # ends when it has ended
-        self._pid = aside.fork(lambda: self._work(reading, target), (reading, target, holding))
+        self._pid = aside.fork(lambda: self._work(reading, target), (reading, target))
         os.close(reading)
-        os.close(holding)
         os.set_blocking(self.fd, False)
 
     @property
     def written(self) -> int:
         """How many bytes it has written."""
         return int.from_bytes(self._shown[:8], "little")
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has neither ended nor met with a failure."""
+        return self.failure is None and not aside.has_ended(self._pid)
 
     @property
     def failure(self) -> OSError | None:
@@ -341,7 +336,6 @@ class Pump:
     def close(self) -> None:
         """It has had its time."""
         aside.dismiss(self._pid, 0.0)
-        os.close(self.over)
 
     def _work(self, source: int, target: int) -> None:
         count = 0

@@ -11,11 +11,11 @@ import select
 import time
 
 from streamguard.runner import keeper, kept, kernel, status
+from streamguard.runner._signal import signal
 from streamguard.runner.attempt import Attempt
 from streamguard.runner.child import CannotRunError, become, reserve_standard
 from streamguard.runner.outcome import (
     OUR_FAILURE,
-    Fired,
     Outcome,
     described,
     exit_code,
@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from streamguard.runner.settings import Settings
     from streamguard.runner.terminal import Terminal
 
-# What the end of a run may take beside the command's: our reader, what is said, and what is written.
-_READER = 5.0
-_EVIDENCE = 5.0
+# What may be taken by who writes the status file, in seconds.
 _STATUS = 2.0
 
 
@@ -67,7 +65,6 @@ class Run:
         self.stdin = Stdin(replays=settings.retries > 0, closed=0 in self.closed)
         self.adopts_orphans = not settings.group_only and _adopt_orphans()
         self.attempt = 0
-        self._given = 0
         self.is_resumed = False
         self.evidence: Evidence | None = None
         self.words = Words()
@@ -103,7 +100,7 @@ class Run:
             if number is not None:
                 outcome.passed_on = number
                 return self._finish(outcome, -number)
-        self._drain(outcome)
+        self._settle(outcome)
         return self._finish(outcome, exit_code(outcome, self.settings))
 
     def _could_not_begin(self, before: Outcome, why: str, code: int) -> int:
@@ -113,21 +110,13 @@ class Run:
         outcome.passed, outcome.lost = before.passed, before.lost
         return self._finish(outcome, code)
 
-    def _drain(self, outcome: Outcome) -> None:
-        """Let who writes on our behalf come to its end."""
-        if self.sink.pump is None:
-            return
-        began = outcome.fired is not None or outcome.signals
-        until = time.monotonic() + (_READER if began else self._time_left())
-        self.sink.finish(until, self.wakeups)
-        if (missing := self._given - self.sink.pump.written) <= 0:
-            return
-        outcome.lost += missing
-        outcome.failure = self.sink.pump.failure
-        if outcome.failure is None and not began and self._time_left() <= 0:
-            elapsed = time.monotonic() - self.began
-            reason = f"the output of {self.settings.command[0]!r} was not taken in {elapsed:.3g} s"
-            outcome.fired = Fired("total", self.settings.total, elapsed, reason)
+    def _settle(self, outcome: Outcome) -> None:
+        """What is with who writes on our behalf is not written any more."""
+        pump = self.sink.pump
+        if pump is not None and (missing := self.sink.given - pump.written) > 0:
+            outcome.lost += missing
+            outcome.failure = outcome.failure or pump.failure
+        self.sink.finish()
 
     # -- what an attempt needs -----------------------------------------------------------
 
@@ -234,9 +223,7 @@ class Run:
 
             name = self.settings.command[0].rpartition("/")[2]
             self.evidence = Evidence(self.settings.record, name, self.complain)
-        outcome = Attempt(self, command).go()
-        self._given += outcome.passed - outcome.lost
-        return outcome
+        return Attempt(self, command).go()
 
     def _retries_left(self) -> int:
         return self.settings.retries + 1 - self.attempt
@@ -338,6 +325,8 @@ def supervise(settings: Settings) -> Never:
         run = Run(settings)
         words = run.words
         code = run.go()
+    except KeyboardInterrupt:  # before there was anybody to pass it on to
+        code = -int(signal.SIGINT)
     except CannotRunError as error:
         words.say(f"{settings.program}: {error}")
         code = error.code
