@@ -3,17 +3,21 @@
 | module | responsible for |
 |---|---|
 | `settings` | what was asked for |
-| `run` | what all attempts share; whether there is another one |
-| `attempt` | the poll loop |
-| `ending` | asking a command to end, and seeing to it |
+| `run` | what all attempts share |
+| `attempt` | the poll loop of the front: bytes, limits, signals |
+| `link` | the front's end of its keeper |
+| `keeper`, `tree` | the keeper: the command started, ended with all that it started, and proven gone |
 | `child`, `kernel` | starting the command |
+| `aside` | processes of ours beside the command |
 | `wakeups`, `_signal` | signals, as something that can be polled |
 | `output`, `stdin`, `terminal` | bytes out, bytes in, and where they are typed |
-| `judge` | limits: what the output means to the library's `watch` |
-| `tree`, `sentinel` | everything that the command ever started, ended; also when we are killed |
-| `outcome` | exit codes, what is said, the status file |
-| `evidence` | `--record` |
+| `judge`, `lines` | limits: what the output means to the library's `watch` |
+| `again` | whether there is another attempt |
+| `outcome`, `words`, `status` | exit codes, what is said, the status file |
+| `evidence`, `clerk` | `--record`: the front's end, and the process that writes |
+| `kept` | modules that may be needed later, read before the command starts |
 
-Standard library only, no event loop; `judge`, `tree` and `sentinel` are imported once the command
-runs, because with them come the library's own modules. Nothing but `cli` imports it.
+Nothing that can block is done by the front: it is done by a process of ours that nobody waits for
+without a bound. Standard library only, no event loop; `judge` and `tree` are imported once the
+command runs, because with them come the library's own modules. Nothing but `cli` imports it.
 """

@@ -107,7 +107,11 @@ def _withdraw(keep: Iterable[int] | None) -> None:
 
 def _die_with(parent: int, outlives: float) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGUSR1, lambda *_: signal.setitimer(signal.ITIMER_REAL, outlives))
+
+    def end_soon(*_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, outlives)
+
+    signal.signal(signal.SIGUSR1, end_soon)
     kernel.die_with_parent(signal.SIGUSR1)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGUSR1)

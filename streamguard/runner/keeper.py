@@ -35,6 +35,7 @@ import time
 
 from streamguard.runner import aside, kernel
 from streamguard.runner._signal import name_of, signal
+from streamguard.runner.wakeups import note
 
 TYPE_CHECKING = False
 
@@ -398,7 +399,7 @@ def _wakeups() -> int:
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, note)
     return reading
 
 

@@ -197,11 +197,10 @@ def _compiled(name: str, path: str) -> bytes:
     except OSError:
         pass
     import marshal
+    from importlib.machinery import SourceFileLoader
 
-    loader: Any = __spec__.loader
-    return marshal.dumps(
-        type(loader)(name, path).get_code(name)
-    )  # which caches it, if that is possible
+    # Which caches it, if that is possible.
+    return marshal.dumps(SourceFileLoader(name, path).get_code(name))
 
 
 def _content(path: str) -> bytes:

@@ -57,7 +57,7 @@ class Wakeups:
             # An ignored SIGCHLD would lose the command's status.
             if signal.getsignal(number) == signal.SIG_IGN and name != "SIGCHLD":
                 continue
-            signal.signal(number, _note)
+            signal.signal(number, note)
             self._caught.append(number)
         for name in _BACKGROUND:
             number = getattr(signal, name)
@@ -96,5 +96,5 @@ def restore_overwritten() -> None:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
-def _note(number: int, frame: FrameType | None) -> None:
+def note(number: int, frame: FrameType | None) -> None:
     """Nothing: that it came is in the descriptor."""
