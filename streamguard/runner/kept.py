@@ -107,6 +107,7 @@ TO_RECORD = (
 )
 _PACKAGES = ("backends", "backends.claude", "evidence", "loops", "process", "retry")
 _HEADER = 16
+_SOURCE = b"#"  # what no code begins with
 _IS_HASHED = 1
 
 
@@ -132,7 +133,7 @@ class Kept:
             path = f"{self._home}/{each.replace('.', '/')}"
             is_package = each in _PACKAGES
             path += "/__init__.py" if is_package else ".py"
-            code = _compiled(name, path)
+            code = _code_of(name, path)
             self._at[name] = (path, self._size, len(code), is_package)
             try:
                 written = os.write(self.fd, code)
@@ -165,9 +166,13 @@ class Kept:
         import marshal
 
         name = module.__name__
-        _, begin, size, _ = self._at[name]
-        code = self._bytes.get(name) or os.pread(self.fd, size, begin)
-        exec(marshal.loads(code), vars(module))  # noqa: S302, S102 - our own modules
+        path, begin, size, _ = self._at[name]
+        kept = self._bytes.get(name) or os.pread(self.fd, size, begin)
+        if kept.startswith(_SOURCE):
+            code = compile(kept.removeprefix(_SOURCE), path, "exec", dont_inherit=True)
+        else:
+            code = marshal.loads(kept)  # noqa: S302 - our own modules
+        exec(code, vars(module))  # noqa: S102 - as above
 
 
 def keep(*names: Iterable[str]) -> None:
@@ -182,25 +187,34 @@ def keep(*names: Iterable[str]) -> None:
     sys.meta_path.insert(0, kept)
 
 
-def _compiled(name: str, path: str) -> bytes:
-    """The code of the module, as `marshal` has it: what is cached, if it is of this source."""
-    folder, _, file = path.rpartition("/")
-    tag = sys.implementation.cache_tag
-    try:
-        code = _content(f"{folder}/__pycache__/{file[:-3]}.{tag}.pyc")
-        source = os.stat(path)
-        told = int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF
-        flags = code[4] if len(code) > _HEADER else _IS_HASHED
-        known = int.from_bytes(code[8:12], "little"), int.from_bytes(code[12:16], "little")
-        if not flags & _IS_HASHED and known == told:
-            return code[_HEADER:]
-    except OSError:
-        pass
-    import marshal
-    from importlib.machinery import SourceFileLoader
+def _code_of(name: str, path: str) -> bytes:
+    """The code of the module as `marshal` has it, or else its source, to be compiled when it is wanted."""
+    cached = _cached(path)
+    if (
+        cached is None
+        and not sys.dont_write_bytecode
+        and os.access(os.path.dirname(path), os.W_OK)
+    ):
+        from importlib.machinery import SourceFileLoader
 
-    # Which caches it, if that is possible.
-    return marshal.dumps(SourceFileLoader(name, path).get_code(name))
+        SourceFileLoader(name, path).get_code(name)  # which leaves it where it is looked for
+        cached = _cached(path)
+    return _SOURCE + _content(path) if cached is None else cached
+
+
+def _cached(path: str) -> bytes | None:
+    """What is cached of a module, if it is of this source."""
+    folder, _, file = path.rpartition("/")
+    try:
+        code = _content(f"{folder}/__pycache__/{file[:-3]}.{sys.implementation.cache_tag}.pyc")
+        source = os.stat(path)
+    except OSError:
+        return None
+    if len(code) < _HEADER or code[4] & _IS_HASHED:
+        return None
+    told = int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF
+    known = int.from_bytes(code[8:12], "little"), int.from_bytes(code[12:16], "little")
+    return code[_HEADER:] if known == told else None
 
 
 def _content(path: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -73,16 +74,27 @@ def test_every_module_that_is_kept_exists(name):
     assert (place / "__init__.py").exists() == (name in kept._PACKAGES)
 
 
-def test_what_is_kept_is_what_the_source_says(tmp_path):
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_what_is_kept_is_what_the_source_says(tmp_path, monkeypatch, is_cached):
     """Also where what was cached of it is of an older source, or of nobody's."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", not is_cached)
     source = tmp_path / "module.py"
     cached = tmp_path / "__pycache__" / f"module.{sys.implementation.cache_tag}.pyc"
+
+    def value():
+        keeping = kept.Kept()
+        keeping._at["module"] = (str(source), 0, 0, False)
+        keeping._bytes["module"] = kept._code_of("module", str(source))
+        os.close(keeping.fd)
+        module = ModuleType("module")
+        keeping.exec_module(module)
+        assert cached.exists() is is_cached
+        return module.value
+
     source.write_text("value = 1\n")
-    first = kept._compiled("module", str(source))
-    assert cached.exists()
+    assert value() == 1
     source.write_text("value = 22\n")
-    second = kept._compiled("module", str(source))
-    assert first != second
-    assert second == kept._compiled("module", str(source))
-    cached.write_bytes(b"nothing that was ever compiled")
-    assert kept._compiled("module", str(source)) == second
+    assert [value(), value()] == [22, 22]
+    if is_cached:
+        cached.write_bytes(b"nothing that was ever compiled")
+        assert value() == 22
