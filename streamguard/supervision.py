@@ -112,11 +112,13 @@ class Supervision:
             await self.tree.look()
 
     async def is_dead_within(self, bound: float) -> bool:
-        """Whether the process is dead, or dies within so many seconds."""
+        """Whether the process is dead, or dies within so many seconds; then its status is known."""
         if self.tree is None:
             return False
         with anyio.move_on_after(bound):
             await self.tree.wait_dead()
+        if self.tree.is_dead:
+            await self.tree.status_when_known()
         return self.tree.is_dead
 
     @property

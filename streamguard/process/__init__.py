@@ -151,7 +151,7 @@ class ProcessTree:
             from streamguard import loops
             from streamguard.process.hosted import HostedEnding
 
-            self._ending = HostedEnding(self._members, grace, budget, self._status_when_known)
+            self._ending = HostedEnding(self._members, grace, budget, self.status_when_known)
             loops.current().spawn(self._run)
         else:
             self._ending.hasten(grace)
@@ -217,7 +217,8 @@ class ProcessTree:
         if self._is_closed and not self._users and not is_ending:
             self._members.close()
 
-    async def _status_when_known(self) -> int | None:
+    async def status_when_known(self) -> int | None:
+        """`exit_status`, waiting for a moment until its owner knows it; None as long as it lives."""
         import anyio
 
         # Its owner may have reaped it and be about to note how it ended.

@@ -43,6 +43,9 @@ _PAUSE = 0.02
 _LATEST = 1.0
 # After so many bytes in which no line could be JSON, none will be.
 _EARLY_BYTES = 1 << 16
+# How a line begins that may be a JSON object, and what may stand before its first key.
+_OBJECT = b"\n{"
+_INDENT = 64
 # What a dead command's pipe may still bring: silence that ends it, and its end in any case.
 _SILENT = 0.5
 _DRAINED = 1.0
@@ -207,8 +210,14 @@ class Attempt:
     def _may_be_json(self) -> bool:
         if self._settings.speaks_json:
             return True
-        text = b"".join(came for _, came in self._early if isinstance(came, bytes))
-        return text.startswith(b"{") or b"\n{" in text
+        text = b"\n" + b"".join(came for _, came in self._early if isinstance(came, bytes))
+        at = text.find(_OBJECT)
+        while at >= 0:
+            # Of bytes that are no text at all a few are brackets.
+            if text[at + 2 : at + 2 + _INDENT].lstrip()[:1] in (b'"', b"}", b""):
+                return True
+            at = text.find(_OBJECT, at + 1)
+        return False
 
     def _decide(self, now: float, *, is_pause: bool) -> None:
         if self._link.has_begun:
