@@ -12,10 +12,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from streamguard import ResumePoint, idle_guard, reconnecting_resume
+from streamguard import ResumePoint, idle_guard, process, reconnecting_resume
 from streamguard.backends import _cli, claude, codex, gemini
 from streamguard.errors import ProcessExitedError
 from streamguard.events import OwnerAbandoned
+from streamguard.process.identity import PidfdHandle
 from tests.process.backends import Backends
 from tests.support import Events
 
@@ -201,6 +202,27 @@ def test_a_cli_that_does_not_read_its_prompt_says_why_itself(tmp_path):
                 async for _ in chat:
                     pass
         assert "no credentials" in raised.value.tail.stderr
+
+    anyio.run(main)
+
+
+def test_how_a_cli_ended_may_be_known_a_moment_after_its_death(monkeypatch):
+    """Who reaps it knows first, and its object a little later."""
+    returncode, asked = process._returncode, []
+
+    def known_later(target):
+        asked.append(target)
+        return returncode(target) if len(asked) > 5 else None
+
+    monkeypatch.setattr(process, "_returncode", known_later)
+    monkeypatch.setattr(PidfdHandle, "exit_status", lambda handle: None)
+
+    async def main():
+        session = gemini.session(prompt="Go on", command=["/bin/sh", "-c", "exit 41"])
+        with pytest.raises(ProcessExitedError, match="41"):
+            async with session | idle_guard(60) as chat:
+                async for _ in chat:
+                    pass
 
     anyio.run(main)
 
