@@ -87,6 +87,7 @@ class Attempt:
     def go(self) -> Outcome:
         """Wait for its end, and see to it."""
         now = time.monotonic()
+        self._note_death(now)  # its start may have told us so
         while not self._is_over(now):
             ready = self._poll.poll(self._milliseconds(now))
             now = time.monotonic()
@@ -164,10 +165,6 @@ class Attempt:
         if fd == self._link.fd:
             self._link.handle()
             self._reap()
-            if self.outcome.is_dead and self._dead_at == _NEVER:
-                self._dead_at = now
-                if self._output is not None:
-                    self._owed = self._output.passed + self._output.left()
         elif fd == self._run.wakeups.fd:
             self._signals(self._run.wakeups.read(), now)
         elif self._output is not None and fd in (self._output.source, self._run.sink.fd):
@@ -219,7 +216,15 @@ class Attempt:
             at = text.find(_OBJECT, at + 1)
         return False
 
+    def _note_death(self, now: float) -> None:
+        """What the command has written until it died is passed on whole."""
+        if self.outcome.is_dead and self._dead_at == _NEVER:
+            self._dead_at = now
+            if self._output is not None:
+                self._owed = self._output.passed + self._output.left()
+
     def _decide(self, now: float, *, is_pause: bool) -> None:
+        self._note_death(now)
         if self._link.has_begun:
             self._link.pursue(now)
         elif self.outcome.is_dead:
@@ -349,6 +354,7 @@ class Attempt:
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
         if self._output is not None:
+            outcome.is_seen = True
             self._output.finish(self._owed if self._link.began is None else None)
             outcome.passed, outcome.lost = self._output.passed, self._output.lost
             outcome.failure = self._output.failure

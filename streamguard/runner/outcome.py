@@ -66,10 +66,12 @@ class Outcome:
         self.fired: Fired | None = None
         self.passed_on: int | None = None  # the first signal that asked it to end
         self.is_interrupted = False  # by a second Ctrl-C
+        self.is_between = False  # it was passed on to nobody: another attempt was to come
         self.signals: list[str] = []  # sent by us, in the order of their first use
         self.survivors: tuple[int, ...] = ()
         self.is_unproven = False  # nobody is known to be left, and nothing proves it
         self.ending_took = 0.0
+        self.is_seen = False  # its output goes through us
         self.passed = 0  # bytes of its output
         self.lost = 0  # of these: not passed on
         self.failure: OSError | None = None  # why
@@ -134,7 +136,7 @@ def described(
         "limit": None if fired is None else fired.limit,
         "window": None if fired is None else fired.window,
         "elapsed": None if fired is None else round(fired.elapsed, 6),
-        "reason": outcome.why_not if fired is None else fired.reason,
+        "reason": (outcome.why_not or what_was_lost(outcome)) if fired is None else fired.reason,
         "exit_code": code if code >= 0 else _BY_SIGNAL - code,
         "command": settings.command[0],
         "pid": outcome.pid or None,
@@ -145,7 +147,7 @@ def described(
         "unproven": outcome.is_unproven,
         "attempts": attempt,
         "messages": outcome.messages,
-        "bytes": outcome.passed - outcome.lost,
+        "bytes": outcome.passed - outcome.lost if outcome.is_seen else None,
         "bytes_lost": outcome.lost,
         "unsaid": unsaid,
         "in_flight": [] if verdict is None else list(verdict.in_flight),
@@ -159,6 +161,19 @@ def explain(outcome: Outcome, settings: Settings) -> str:
     assert outcome.fired is not None
     sent = f"; sent {', '.join(outcome.signals)}" if outcome.signals else ""
     return f"{settings.program}: {outcome.fired.reason}{sent}{left_of(outcome)}"
+
+
+def what_a_signal_took(outcome: Outcome, settings: Settings) -> str | None:
+    """Of a signal that we passed on, for the person who reads the log; None: it was enough."""
+    if outcome.passed_on is None or settings.group_only:
+        return None
+    name = name_of(outcome.passed_on)
+    if outcome.is_between:
+        return f"ended by {name} before another attempt"
+    if outcome.was_killed and not outcome.is_interrupted:
+        command = os.path.basename(settings.command[0])
+        return f"'{command}' did not end by {name} in {settings.kill_after:g} s; sent KILL"
+    return None
 
 
 def left_of(outcome: Outcome) -> str:

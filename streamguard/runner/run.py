@@ -22,6 +22,7 @@ from streamguard.runner.outcome import (
     explain,
     leave,
     left_of,
+    what_a_signal_took,
     what_was_lost,
 )
 from streamguard.runner.output import Sink
@@ -69,6 +70,8 @@ class Run:
         self.evidence: Evidence | None = None
         self.words = Words()
         self._attempts: Attempts | None = None
+        self._not_again: str | None = None
+        self._status_file = _absolute(settings.status_file)
         self._terminal: Terminal | None = None
         self._published: Published | None = None
         if not settings.group_only and any(map(os.isatty, (0, 1, 2))):
@@ -87,7 +90,8 @@ class Run:
             try:
                 outcome = self._attempt(command)
             except CannotRunError as error:
-                return self._could_not_begin(outcome, str(error), error.code)
+                of_what = "--resume-cmd: " if self.is_resumed else ""
+                return self._could_not_begin(outcome, f"{of_what}{error}", error.code)
             except OSError as error:  # no more processes or descriptors, for one
                 self.attempt -= 1
                 why = f"the system does not allow it: {error.strerror}"
@@ -98,7 +102,7 @@ class Run:
             command = again.command
             number = self._wait(again.delay)
             if number is not None:
-                outcome.passed_on = number
+                outcome.passed_on, outcome.is_between = number, True
                 return self._finish(outcome, -number)
         self._settle(outcome)
         return self._finish(outcome, exit_code(outcome, self.settings))
@@ -215,7 +219,9 @@ class Run:
     @property
     def wants_all(self) -> bool:
         """Whether even of a command that ended at once it matters what it said."""
-        return self.evidence is not None or self.settings.resume_command is not None
+        settings = self.settings
+        needs = (settings.record, settings.resume_command, settings.status_file)
+        return settings.watches_output and any(each is not None for each in needs)
 
     def _attempt(self, command: Sequence[str]) -> Outcome:
         if self.settings.record is not None and self.evidence is None:
@@ -243,7 +249,7 @@ class Run:
         if again is None:
             return None
         if isinstance(again, str):
-            self.complain(f"not tried again: {again}")
+            self._not_again = again
             return None
         trying = _trying(self.attempt, settings.retries, again.delay)
         self.words.say(f"{explain(outcome, settings)}; {trying}")
@@ -282,8 +288,8 @@ class Run:
             told["not_recorded"] = self.evidence.close()
         self._speak(outcome, told)
         told["unsaid"] = self.words.finish(PATIENCE)
-        if settings.status_file is not None:
-            why = status.write(settings.status_file, told, _STATUS)
+        if self._status_file is not None:
+            why = status.write(self._status_file, told, _STATUS)
             if why is not None:
                 self.complain(f"--status-file {settings.status_file}: {why}")
                 self.words.finish(PATIENCE)
@@ -293,6 +299,8 @@ class Run:
         settings = self.settings
         if outcome.why_not is not None:
             self.complain(outcome.why_not)
+        elif (taken := what_a_signal_took(outcome, settings)) is not None:
+            self.complain(f"{taken}{left_of(outcome)}")
         elif outcome.fired is not None and not settings.group_only:
             if settings.errors_as_json:
                 import json
@@ -302,6 +310,8 @@ class Run:
                 self.words.say(explain(outcome, settings))
         elif left := left_of(outcome):
             self.complain(left.removeprefix("; "))
+        if self._not_again is not None:
+            self.complain(f"not tried again: {self._not_again}")
         if (lost := what_was_lost(outcome)) is not None:
             self.complain(lost)
         if outcome.pid and outcome.is_dead and outcome.status is None:
@@ -349,6 +359,14 @@ def _told_of(error: BaseException) -> list[str]:
     except OSError:  # too few descriptors are often the error itself
         return [f"{type(error).__name__}: {error}"]
     return "".join(traceback.format_exception(error)).splitlines()
+
+
+def _absolute(path: str | None) -> str | None:
+    """Where we are now is where it is meant: who writes it works elsewhere."""
+    try:
+        return None if path is None else os.path.abspath(path)
+    except OSError:  # the folder that we are in was removed
+        return path
 
 
 def _adopt_orphans() -> bool:

@@ -29,7 +29,7 @@ class Words:
         self._waiting = bytearray()
         self._given = 0
         self._heard = 0
-        self._lost = 0
+        self._was_in_vain = False
 
     def say(self, line: str) -> None:
         """One line of ours, at some time soon: what is not printable in it is quoted."""
@@ -49,7 +49,7 @@ class Words:
 
     def finish(self, bound: float) -> int:
         """Wait until all is said, for `bound` seconds at most; how many lines are not."""
-        deadline = time.monotonic() + bound
+        deadline = time.monotonic() + (0.0 if self._was_in_vain else bound)
         if self._pid is None:
             return self._given - self._heard
         poll = select.poll()
@@ -59,6 +59,7 @@ class Words:
             if self._waiting:
                 poll.register(self._pipe, select.POLLOUT)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1e3):
+                self._was_in_vain = True  # whoever took nothing for so long has had his time
                 break
             acks = _read(self._acks)
             if acks == b"":

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import time
 
 import pytest
 
@@ -704,3 +705,71 @@ def test_a_file_says_what_the_command_line_does_not(commands, tmp_path):
     done = commands.guarded("--", "true", cwd=tmp_path)
     assert done.code == 125
     assert done.err.endswith("streamguard.toml:2: run.idel: unknown; did you mean 'idle'?\n")
+
+
+# -- what the end says -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["told.json", "./told.json", "../told.json"])
+def test_a_status_file_lies_where_we_are(commands, tmp_path, path):
+    (tmp_path / "below").mkdir()
+    words = ["--status-file", path, "--idle", LONG, "--", "true"]
+    assert commands.guarded(*words, cwd=tmp_path / "below") == (0, b"", "")
+    assert json.loads((tmp_path / "below" / path).read_text())["exit_code"] == 0
+
+
+def test_what_an_agent_said_is_told_however_soon_it_ends(commands):
+    done, told = commands.status("--idle", LONG, "--", *sh(f"{says(INIT, TEXT, FAILED)}; exit 1"))
+    assert done.code == 1
+    assert (told["result"], told["session_id"], told["messages"]) == ("error", SESSION, 3)
+
+
+def test_output_that_does_not_go_through_us_is_not_counted(commands):
+    done, told = commands.status("--total", LONG, "--", "echo", "out")
+    assert (done.code, done.out, told["bytes"]) == (0, b"out\n", None)
+
+
+def test_a_command_that_ends_at_once_is_not_waited_for_beyond_its_output(commands):
+    """Its end may be known before it is first looked for."""
+    words = ["--idle", LONG, "--", *sh("sleep 600 2>/dev/null & exit 3")]
+    running = [commands.start(*OURS, "run", *words) for _ in range(20)]
+    assert {commands.wait(process).code for process in running} == {3}
+
+
+def test_a_signal_that_was_not_enough_is_told_of(commands):
+    script = "trap '' TERM; echo ready; sleep 600; sleep 600"
+    words = ["--idle", LONG, "--kill-after", "0.2", "--", *sh(script)]
+    process = commands.ready(commands.start(*OURS, "run", *words))
+    process.terminate()
+    done = commands.wait(process)
+    assert done.code == 137
+    assert done.err == "streamguard run: 'sh' did not end by TERM in 0.2 s; sent KILL\n"
+
+
+def test_a_signal_between_two_attempts_is_told_of_and_the_verdict_once(commands):
+    words = ["--idle", SHORT, "--retries", "1", "--backoff", LONG, "--", *ENDLESS]
+    process = commands.start(*OURS, "run", *words)
+    assert b"trying again in 600 s" in process.stderr.readline()
+    process.terminate()
+    done = commands.wait(process)
+    assert done.code == -signal.SIGTERM
+    assert done.err == "streamguard run: ended by TERM before another attempt\n"
+
+
+def test_who_does_not_listen_is_waited_for_once(commands):
+    """Also where there is more to say after that."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    try:
+        while True:
+            os.write(writing, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(writing, True)
+    began = time.monotonic()
+    words = ["--status-file", "/no/such/folder/f", "--total", LONG, "--no-such-limit"]
+    assert commands.run(*OURS, "run", *words, stderr=writing).code == 125
+    words = ["--status-file", "/no/such/folder/f", "--", "true"]
+    assert commands.run(*OURS, "run", *words, stderr=writing).code == 0
+    assert 4 <= time.monotonic() - began < 30
+    os.close(reading)
+    os.close(writing)
