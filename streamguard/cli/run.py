@@ -80,6 +80,7 @@ The names of claude-print are understood too: --timeout (--total), --first-outpu
 _A_DAY = 86400
 # What is doubtful about the words, said when the command runs.
 _doubts: list[str] = []
+_DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _ALIASES = {
     "timeout": "total",
@@ -169,6 +170,8 @@ def _status_file(text: str) -> str:
             "standard output is the command's, and closed with it; use /dev/stderr, or /dev/fd/3 "
             "and 3>FILE"
         )
+    if text.startswith(_DESCRIPTORS) and not os.path.exists(text):
+        raise WrongValueError("no such descriptor is open")
     return text
 
 

@@ -162,8 +162,7 @@ class Attempt:
         return None if due == _NEVER else min(max(due - now, 0.0), _LONGEST_POLL) * 1e3
 
     def _handle(self, fd: int, events: int, now: float) -> None:
-        if fd == self._link.fd:
-            self._link.handle()
+        if self._link.handle(fd):
             self._reap()
         elif fd == self._run.wakeups.fd:
             self._signals(self._run.wakeups.read(), now)
@@ -225,8 +224,9 @@ class Attempt:
 
     def _decide(self, now: float, *, is_pause: bool) -> None:
         self._note_death(now)
+        self._link.pursue(now)
         if self._link.has_begun:
-            self._link.pursue(now)
+            pass  # all else is the keeper's
         elif self.outcome.is_dead:
             if self._settings.reap:
                 self._link.ask_tree(signal.SIGTERM, now)

@@ -90,6 +90,7 @@ def fork(plan: Plan, command: Start | Known, orders: int, reports: int) -> int:
     keeper = Keeper(plan, orders, reports)
 
     def begin() -> list[int]:
+        kernel.die_with_parent(signal.SIGCONT)  # who was stopped could not see to the end
         if isinstance(command, Known):
             keeper.take_over(command)
         else:
@@ -196,6 +197,7 @@ class Keeper:
                     os.read(fd, 4096)
             self.has_children()
             self._go_on(time.monotonic())
+            self._watch()
 
     def _milliseconds(self) -> float | None:
         due = self._kill_at
@@ -372,15 +374,20 @@ class Keeper:
     def _step(self) -> None:
         ending = self._ending
         assert ending is not None
-        if self._watched is not None:
-            self._poll.unregister(self._watched)
-            self._watched = None
         ending.step()
         if ending.termination is not None:
             self._has_ended(ending.termination.cause, *ending.termination.survivors)
-        elif (fd := ending.awaited) is not None:
-            self._watched = fd
-            self._poll.register(fd, select.POLLIN)
+
+    def _watch(self) -> None:
+        """Hear of the death that is waited for, and of no other."""
+        awaited = None if self._ending is None else self._ending.awaited
+        if awaited == self._watched:
+            return
+        if self._watched is not None:
+            self._poll.unregister(self._watched)
+        if awaited is not None:
+            self._poll.register(awaited, select.POLLIN)
+        self._watched = awaited
 
     def _has_ended(self, cause: str, *left: int) -> None:
         self._ending, self._is_asked, self._kill_at = None, False, _NEVER
@@ -414,18 +421,32 @@ def started_at(pid: int) -> float:
 
 def own_children() -> Iterator[int]:
     """The pids of our living children, asked for one by one, as far as pids were given out."""
-    newest = os.fork()
-    if newest == 0:
-        os._exit(0)
-    os.waitpid(newest, 0)
-    us = os.getpid()
-    pids = (
-        range(us + 1, newest) if us < newest else (*range(us + 1, _LARGEST_PID), *range(2, newest))
-    )
-    for pid in pids:
+    for pid in _given_out():
         try:
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             continue
         if ended is None:
             yield pid
+
+
+def _given_out() -> Iterable[int]:
+    us, largest = os.getpid(), _largest_pid()
+    try:
+        newest = os.fork()
+    except OSError:
+        return range(2, largest)
+    if newest == 0:
+        os._exit(0)
+    os.waitpid(newest, 0)
+    if us < newest:
+        return range(us + 1, newest)
+    return (*range(us + 1, largest), *range(2, newest))  # the numbers have begun anew
+
+
+def _largest_pid() -> int:
+    try:
+        with open("/proc/sys/kernel/pid_max", "rb", buffering=0) as file:
+            return int(file.read(32))
+    except (OSError, ValueError):
+        return _LARGEST_PID

@@ -6,6 +6,7 @@ of limits and output.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
@@ -31,6 +32,11 @@ _NEVER = float("inf")
 _ENDING = 12.0
 # What may pass without a word of the command's being executed.
 _EXECUTING = 0.5
+# How long after the command's death its keeper may say nothing of it.
+_TELLING = 2.0
+# Without a keeper: looks for what has fallen to us, and the pause after each, in seconds.
+_ROUNDS = 50
+_PAUSE = 0.02
 # It was told to go, and has nothing left to do.
 _LEAVING = 2.0
 # Who kills one keeper after the other will not be stopped by a further one.
@@ -65,6 +71,8 @@ class Link:
         self._order = ""  # what a further keeper would have to be told
         self._kill_at = _NEVER
         self._end_by = _NEVER
+        self._told_by = _NEVER
+        self._pidfd = -1
         self._keepers = 0
         self.pid: int | None = None  # of the keeper; None: there is none any more
         self.fd = -1
@@ -86,7 +94,7 @@ class Link:
 
     def due(self) -> float:
         """When `pursue` has something to do; inf if never."""
-        return self._end_by
+        return min(self._end_by, self._told_by)
 
     # -- orders ----------------------------------------------------------------------------
 
@@ -115,7 +123,13 @@ class Link:
 
     def pursue(self, now: float) -> None:
         """Do what is due: who does not answer any more is replaced."""
-        if now >= self._end_by and not self.has_ended and self.pid is not None:
+        is_late = now >= self._told_by and not self._outcome.is_dead
+        if now >= self._told_by:
+            self._told_by = _NEVER
+        if now >= self._end_by and not self.has_ended:
+            self._end_by = _NEVER
+            is_late = True
+        if is_late and self.pid is not None:
             os.kill(self.pid, signal.SIGKILL)
             self._replace("does not answer")
 
@@ -124,6 +138,7 @@ class Link:
         if self.pid is not None:
             self._tell("bye")
         self._let_go()
+        self._forget_pidfd()
 
     def _ask(self, order: str, number: int, now: float) -> None:
         self._begin(now)
@@ -135,6 +150,8 @@ class Link:
     def _begin(self, now: float) -> None:
         if self.began is None:
             self.began = now
+        if self.pid is None and not self.has_ended:  # the last one was lost when all seemed done
+            self._take_over()
 
     def _expect(self, kill_at: float) -> None:
         self._kill_at = min(self._kill_at, kill_at)
@@ -146,6 +163,7 @@ class Link:
             return
         try:
             os.write(self._orders, f"{order}\n".encode())
+            os.kill(self.pid, signal.SIGCONT)  # whoever stopped it
         except BlockingIOError:
             pass  # it is stopped: `pursue` will notice
         except OSError:
@@ -153,15 +171,25 @@ class Link:
 
     # -- reports ---------------------------------------------------------------------------
 
-    def handle(self) -> None:
-        """There is something to read."""
-        self._read()
+    def handle(self, fd: int) -> bool:
+        """Whether it is ours that is ready; then it is seen to."""
+        if fd == self.fd:
+            self._read()
+        elif fd == self._pidfd:
+            self._forget_pidfd()  # the command is dead: its keeper will say so
+            if not self._outcome.is_dead and self.pid is not None:
+                os.kill(self.pid, signal.SIGCONT)
+                self._told_by = time.monotonic() + _TELLING
+        else:
+            return False
+        return True
 
     def command_was_reaped(self, status: int) -> None:
         """The command fell to us, and has ended."""
         if self._outcome.status is None:
             self._outcome.status = status
             self._outcome.is_dead = True
+            self._outcome.survivors = ()
 
     def _is_ready(self, bound: float) -> bool:
         ready = select.poll()
@@ -185,6 +213,7 @@ class Link:
         match words:
             case ["pid", pid, started]:
                 outcome.pid, self._started = int(pid), float(started)
+                self._watch(int(pid))
             case ["runs"]:
                 self._runs = True
             case ["failed", number]:
@@ -237,9 +266,18 @@ class Link:
         gone = self.pid
         self._let_go()
         if not self._outcome.pid:
-            raise ChildProcessError(f"its keeper, process {gone}, was killed as it started")
+            self._kill_what_fell_to_us()
+            raise ChildProcessError(
+                errno.ECHILD, f"its keeper (process {gone}) {why} at the start"
+            )
         if self._outcome.is_dead and (self.has_ended or not self.has_begun):
             return
+        # Said first: who says it must be known to whoever takes over, or would be taken for one of
+        # the command's.
+        self._lost(f"the keeper (process {gone}) {why}; another takes its place")
+        self._take_over()
+
+    def _take_over(self) -> None:
         try:
             if self._keepers >= _MOST_KEEPERS:
                 raise ChildProcessError
@@ -253,9 +291,8 @@ class Link:
             )
         except OSError:
             self._give_up()
-            self._lost(f"the keeper (process {gone}) {why}, and nobody can take its place")
+            self._lost("nobody can take its place")
             return
-        self._lost(f"the keeper (process {gone}) {why}; process {self.pid} takes its place")
         if self._order:
             now = time.monotonic()
             self._end_by = max(self._kill_at, now) + _ENDING if self._end_by != _NEVER else _NEVER
@@ -268,8 +305,37 @@ class Link:
         self.began = self.began or time.monotonic()
         self.has_ended = outcome.is_unproven = True
         self._end_by = _NEVER
+        if self._kill_what_fell_to_us():
+            outcome.signals.append("KILL")
         if not outcome.is_dead:
             outcome.survivors = (outcome.pid,)
+
+    def _kill_what_fell_to_us(self) -> bool:
+        """What can still be done when there is no keeper, and can be none: whether it was anything."""
+        was_any = False
+        for _ in range(_ROUNDS if self._adopts_orphans else 0):
+            fallen = [pid for pid in keeper.own_children() if pid not in aside.running]
+            for pid in fallen:
+                os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is its own
+            if not fallen:
+                break
+            was_any = True
+            select.poll().poll(_PAUSE * 1e3)
+        return was_any
+
+    def _watch(self, pid: int) -> None:
+        """Hear of the command's death ourselves: its keeper may have been stopped."""
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            return
+        self._poll.register(self._pidfd, select.POLLIN)
+
+    def _forget_pidfd(self) -> None:
+        if self._pidfd >= 0:
+            self._poll.unregister(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
 
     def _let_go(self) -> None:
         if self.pid is None:

@@ -91,9 +91,11 @@ class Outcome:
 
 def exit_code(outcome: Outcome, settings: Settings) -> int:
     """The exit code; a negative one is a signal that we are to die by ourselves."""
-    if outcome.status is None and outcome.is_dead and outcome.fired is None:
-        return OUR_FAILURE  # whoever knew it was killed
-    own = os.waitstatus_to_exitcode(outcome.status or 0)
+    if outcome.status is None:  # it lives, or whoever knew its end was killed
+        if outcome.fired is None:
+            return OUR_FAILURE
+        return KILLED if outcome.was_killed else TIMED_OUT
+    own = os.waitstatus_to_exitcode(outcome.status)
     shell = own if own >= 0 else _BY_SIGNAL - own
     if outcome.fired is not None:
         if outcome.fired.limit == "exit_grace":

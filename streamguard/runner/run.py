@@ -356,7 +356,7 @@ def supervise(settings: Settings) -> Never:
 def _told_of(error: BaseException) -> list[str]:
     try:
         import traceback
-    except OSError:  # too few descriptors are often the error itself
+    except (OSError, ImportError):  # too few descriptors are often the error itself
         return [f"{type(error).__name__}: {error}"]
     return "".join(traceback.format_exception(error)).splitlines()
 

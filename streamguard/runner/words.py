@@ -56,8 +56,7 @@ class Words:
         poll.register(self._acks, select.POLLIN)
         while self._heard < self._given:
             self._flush()
-            if self._waiting:
-                poll.register(self._pipe, select.POLLOUT)
+            poll.register(self._pipe, select.POLLOUT if self._waiting else 0)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1e3):
                 self._was_in_vain = True  # whoever took nothing for so long has had his time
                 break

@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -773,3 +774,20 @@ def test_who_does_not_listen_is_waited_for_once(commands):
     assert 4 <= time.monotonic() - began < 30
     os.close(reading)
     os.close(writing)
+
+
+def test_a_status_file_may_lie_below_dev(commands):
+    path = Path("/dev/shm") / f"streamguard-{os.getpid()}.json"
+    try:
+        for code in (3, 4):
+            words = ["--status-file", str(path), "--idle", LONG, "--", *sh(f"exit {code}")]
+            assert commands.guarded(*words).code == code
+            assert json.loads(path.read_text())["exit_code"] == code
+    finally:
+        path.unlink()
+
+
+def test_a_descriptor_that_is_not_open_is_wrong_usage(commands):
+    done = commands.guarded("--status-file", "/dev/fd/77", "--idle", LONG, "--", "true")
+    assert done.code == 125
+    assert "no such descriptor is open" in done.err

@@ -347,6 +347,77 @@ def test_a_keeper_that_is_killed_is_replaced(ground):
     assert ground.all_gone()
 
 
+def lose_keeper(process):
+    """Kill the keeper that it has now, once there is one."""
+    assert comes_true(lambda: any(map(is_a_keeper, beside(process))))
+    for pid in filter(is_a_keeper, beside(process)):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_who_takes_over_takes_nobody_of_ours_for_the_commands(ground):
+    words = ["--first", LONG, "--idle", "1", "--kill-after", "0.5", "--status-file"]
+    process = started(ground, *words, str(ground.status))
+    lose_keeper(process)
+    done = ground.wait(process)
+    assert done.code == 124
+    assert "another takes its place" in done.err
+    assert "idle for" in done.err
+    assert ground.told()["unsaid"] == 0
+    assert ground.all_gone()
+
+
+@pytest.mark.parametrize("ended_by", ["--total", "TERM"])
+def test_a_keeper_that_is_lost_when_the_command_is_dead_holds_up_no_end(ground, ended_by):
+    """Its output waits for a reader, and nobody is left to answer us."""
+    total = "2" if ended_by == "--total" else LONG
+    words = ["--idle", LONG, "--total", total, "--kill-after", "0.3", "--"]
+    process = ground.start(*words, *sh("head -c 3000000 /dev/zero; exit 0"))
+    assert comes_true(lambda: any(map(is_a_keeper, beside(process))))
+    process.stdout.read(3_000_000 - 1_500_000)
+    assert comes_true(lambda: not children_of_a_keeper(process))
+    lose_keeper(process)
+    if ended_by == "TERM":
+        process.terminate()
+    assert process.wait(30) not in (0, None)
+
+
+def children_of_a_keeper(process):
+    keepers = filter(is_a_keeper, beside(process))
+    return {child for pid in keepers for child in traces.children(pid)}
+
+
+def test_where_every_keeper_is_killed_that_is_no_success(ground):
+    words = ["--idle", LONG, "--kill-after", "0.2", "--status-file", str(ground.status)]
+    process = started(ground, *words)
+    before = set()
+    while process.poll() is None:
+        keepers = set(filter(is_a_keeper, beside(process))) - before
+        for pid in keepers:
+            os.kill(pid, signal.SIGKILL)
+        before |= keepers
+    done = ground.wait(process)
+    assert done.code == ground.told()["exit_code"] == 137
+    assert ground.told()["signals_sent"][-1] == "KILL"
+    assert "nobody can take its place" in done.err
+    assert ground.told()["unproven"] is True
+    assert ground.all_gone()  # it has fallen to us, who can still kill
+
+
+def test_a_keeper_that_the_command_has_stopped_hides_no_death(ground):
+    words = ["--idle", LONG, "--kill-after", "0.2", "--"]
+    done = ground.run(*words, *sh("kill -STOP $PPID; echo out; exit 3"))
+    assert (done.code, done.out) == (3, b"out\n")
+
+
+def test_a_keeper_that_was_stopped_sees_to_the_end_when_we_are_killed(ground):
+    words = ["--idle", LONG, "--kill-after", "0.2", "--"]
+    script = f"kill -STOP $PPID; echo ready; exec {ground.sleep}"
+    process = ground.commands.ready(ground.start(*words, *sh(script)))
+    process.kill()
+    process.wait()
+    assert ground.all_gone()
+
+
 def test_nobody_of_ours_stays_when_the_command_has_ended(ground):
     """Background work may stay, our own processes may not."""
     words = ["--idle", LONG, "--", *sh(f"{ground.sleep} 2>/dev/null & echo out; exit 3")]
