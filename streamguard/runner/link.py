@@ -130,7 +130,7 @@ class Link:
             self._end_by = _NEVER
             is_late = True
         if is_late and self.pid is not None:
-            os.kill(self.pid, signal.SIGKILL)
+            self._signal(signal.SIGKILL)
             self._replace("does not answer")
 
     def close(self) -> None:
@@ -163,11 +163,16 @@ class Link:
             return
         try:
             os.write(self._orders, f"{order}\n".encode())
-            os.kill(self.pid, signal.SIGCONT)  # whoever stopped it
+            self._signal(signal.SIGCONT)  # whoever stopped it
         except BlockingIOError:
             pass  # it is stopped: `pursue` will notice
         except OSError:
             pass  # it is gone: its reports end, and that is where it is noticed
+
+    def _signal(self, number: int) -> None:
+        """Send the keeper a signal, if nobody has reaped it: its pid may be another's then."""
+        if self.pid in aside.running:
+            os.kill(self.pid, number)
 
     # -- reports ---------------------------------------------------------------------------
 
@@ -178,7 +183,7 @@ class Link:
         elif fd == self._pidfd:
             self._forget_pidfd()  # the command is dead: its keeper will say so
             if not self._outcome.is_dead and self.pid is not None:
-                os.kill(self.pid, signal.SIGCONT)
+                self._signal(signal.SIGCONT)
                 self._told_by = time.monotonic() + _TELLING
         else:
             return False
