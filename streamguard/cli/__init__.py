@@ -52,6 +52,8 @@ EXIT_USAGE = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code for `argv` (default: this process's own arguments)."""
     first, *more = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if first in ("run", "timeout"):
+        _die_quietly()
     if first in COMMANDS:
         module = __import__(f"{__name__}.{first}", fromlist=["main"])  # importlib takes its time
         code: int = module.main(more)
@@ -62,6 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(more[0])
     print(ANSWERS[first], end="")
     return EXIT_OK
+
+
+def _die_quietly() -> None:
+    """Until there is a command to pass it on to, Ctrl-C ends us without a word that nobody may read."""
+    from streamguard.runner._signal import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _refuse(argument: str) -> int:

@@ -97,6 +97,8 @@ def judge(scenario: Scenario, seen: Seen) -> list[Complaint]:
     """What is wrong with it."""
     facts = Facts(scenario, seen)
     if seen.code is None:
+        if "INT" in seen.sent and not facts.attempts and scenario["err"] == "never":
+            return []  # the interpreter itself, before any code of ours, wants to say a traceback
         return [Complaint("hung", f"not over after {seen.seconds:.0f} s; {seen.left}")]
     complaints = [*_code(facts), *_who_is_left(facts), *_what_came(facts), *_status(facts)]
     if seen.err is not None and b"Traceback" in seen.err and b"KeyboardInterrupt" not in seen.err:
