@@ -65,6 +65,8 @@ class Attempt:
         self._settings = settings = run.settings
         self._poll = select.poll()
         self._poll.register(run.wakeups.fd, select.POLLIN)
+        if run.wakeups.stop_fd is not None:
+            self._poll.register(run.wakeups.stop_fd, select.POLLIN)
         self._environment = environment_given()
         if run.evidence is not None:
             run.evidence.attach(self._poll)
@@ -164,8 +166,11 @@ class Attempt:
     def _handle(self, fd: int, events: int, now: float) -> None:
         if self._link.handle(fd):
             self._reap()
+        elif fd == self._run.wakeups.stop_fd:
+            self._suspend()
         elif fd == self._run.wakeups.fd:
-            self._signals(self._run.wakeups.read(), now)
+            for number in self._run.wakeups.read():
+                self._signal(number, now)
         elif self._output is not None and fd in (self._output.source, self._run.sink.fd):
             if came := self._output.handle(fd, events):
                 self._came(came, now)
@@ -365,13 +370,6 @@ class Attempt:
 
     # -- signals -------------------------------------------------------------------------
 
-    def _signals(self, numbers: bytes, now: float) -> None:
-        for place, number in enumerate(numbers):
-            # Who was told to stop, and to go on since, would wait for ever to be told so again.
-            if number == signal.SIGTSTP and signal.SIGCONT in numbers[place:]:
-                continue
-            self._signal(number, now)
-
     def _signal(self, number: int, now: float) -> None:
         if number == signal.SIGCHLD:
             self._reap()
@@ -424,13 +422,11 @@ class Attempt:
         """Ctrl-Z stops the command with us. Its group is an orphan's, which TSTP does not stop."""
         self._link.deliver(signal.SIGSTOP)
         self._run.terminal_as_before()
-        if signal.SIGCONT not in (came := self._run.wakeups.read()):
-            os.kill(os.getpid(), signal.SIGSTOP)
+        self._run.wakeups.stop()
         self._run.terminal_for_command()
         self._link.deliver(signal.SIGCONT)
         if self._judge is not None:
             self._judge.resumed(time.monotonic())
-        self._signals(came, time.monotonic())
 
     # -- for others ----------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ _DEATH_SIGNAL = 1
 _DUMPABLE = 4
 _NAME = 15
 _CHILD_SUBREAPER = 36
+_SIGSET = 128  # bytes
+_CLOSE_ON_EXEC = os.O_CLOEXEC
 
 
 def die_with_parent(number: int) -> bool:
@@ -47,6 +49,18 @@ def be_called(name: str) -> None:
                 memory.write(called[: end - begin - 1].ljust(end - begin, b"\0"))
     except (OSError, IndexError):
         pass
+
+
+def hear_of_blocked(number: int) -> int | None:
+    """A descriptor that is readable as long as that signal, which is blocked, waits for us."""
+    if sys.platform != "linux":
+        return None
+    mask = (1 << number - 1).to_bytes(_SIGSET, sys.byteorder)
+    try:
+        fd = _call("signalfd", -1, mask, _CLOSE_ON_EXEC)
+    except (ImportError, OSError):
+        return None
+    return fd if fd >= 0 else None
 
 
 def give_back_memory() -> None:

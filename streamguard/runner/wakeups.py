@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from streamguard.runner import kernel
 from streamguard.runner._signal import signal
 
 TYPE_CHECKING = False
@@ -65,6 +66,14 @@ class Wakeups:
                 signal.signal(number, signal.SIG_IGN)
                 self._ignored.append(number)
         self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, signal.SIGALRM})
+        self.stop_fd: int | None = None  # readable when we are to stop
+        if signal.SIGTSTP in self._caught:
+            self.stop_fd = kernel.hear_of_blocked(signal.SIGTSTP)
+        if self.stop_fd is not None:
+            # It waits until we are ready for it; and whoever takes it back by a CONT takes it from
+            # there, which a stop of our own making could only miss.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
     def read(self) -> bytes:
         """The numbers of the signals that came since the last time."""
@@ -72,6 +81,14 @@ class Wakeups:
             return os.read(self.fd, 4096)
         except BlockingIOError:
             return b""
+
+    def stop(self) -> None:
+        """Stop, if that was not taken back meanwhile, until we are told to go on."""
+        if self.stop_fd is None:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
 
     def hold_back(self) -> set[int]:
         """Block all, around a fork: a child that is not yet itself must get none. For `let_in`."""
