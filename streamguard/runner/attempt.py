@@ -89,7 +89,7 @@ class Attempt:
     def go(self) -> Outcome:
         """Wait for its end, and see to it."""
         now = time.monotonic()
-        self._note_death(now)  # its start may have told us so
+        self._decide(now, is_pause=False)  # its start may have told us that it is dead
         while not self._is_over(now):
             ready = self._poll.poll(self._milliseconds(now))
             now = time.monotonic()

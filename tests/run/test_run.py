@@ -730,8 +730,16 @@ def test_output_that_does_not_go_through_us_is_not_counted(commands):
     assert (done.code, done.out, told["bytes"]) == (0, b"out\n", None)
 
 
-def test_a_command_that_ends_at_once_is_not_waited_for_beyond_its_output(commands):
+def test_what_a_command_that_ends_at_once_leaves_behind_is_reaped(commands):
     """Its end may be known before it is first looked for."""
+    words = ["--idle", LONG, "--reap", "--", *sh("sleep 600 >/dev/null 2>&1 & exit 3")]
+    running = [commands.start(*OURS, "run", *words) for _ in range(20)]
+    assert {commands.wait(process).code for process in running} == {3}
+    assert commands.all_gone()
+
+
+def test_a_command_that_ends_at_once_is_not_waited_for_beyond_its_output(commands):
+    """The same without it."""
     words = ["--idle", LONG, "--", *sh("sleep 600 2>/dev/null & exit 3")]
     running = [commands.start(*OURS, "run", *words) for _ in range(20)]
     assert {commands.wait(process).code for process in running} == {3}
