@@ -13,6 +13,7 @@ import time
 
 from streamguard.runner import kernel
 from streamguard.runner._signal import signal
+from streamguard.runner.child import reserve_standard
 
 TYPE_CHECKING = False
 
@@ -54,8 +55,9 @@ def fork(
     """The pid of a process that does `work` and ends. OSError if there can be none.
 
     It ignores what asks a program to end, works in `/`, and holds none of our descriptors but `keep`
-    (None: all of them). Should we be killed, it has `outlives` seconds left (None: as long as it likes). `before` is done
-    as the process that we were, with all signals blocked; what it gives is kept, too.
+    (None: all of them). Should we be killed, it has `outlives` seconds left (None: as long as it
+    likes). `before` is done as the process that we were, with all signals blocked; what it gives is
+    kept, too.
     """
     parent = os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -98,8 +100,7 @@ def _withdraw(keep: Iterable[int] | None) -> None:
     if keep is not None:
         _close_all_but(keep)
     try:
-        while os.open(os.devnull, os.O_RDWR) <= 2:  # what is said there is said to nobody
-            pass
+        reserve_standard()  # what is said there is said to nobody
         os.chdir("/")
     except OSError:
         pass

@@ -236,10 +236,10 @@ class Attempt:
             if self._settings.reap:
                 self._link.ask_tree(signal.SIGTERM, now)
             elif now >= self._total_at and self._is_owed:
-                self._not_taken(now)
+                self._total_is_up(now, "the output of {} was not taken in {:.3g} s")
         elif self._settings.group_only:
             if now >= self._total_at:
-                self._time_is_up(now)
+                self._total_is_up(now, "{} was not done in {:.3g} s")
         else:
             is_time = now >= self._load_by or (is_pause and now >= self._load_at)
             if self._judge is None and is_time:
@@ -291,15 +291,9 @@ class Attempt:
             else:
                 self._fire(fired, now)
 
-    def _time_is_up(self, now: float) -> None:
-        window = self._settings.total
+    def _total_is_up(self, now: float, what: str) -> None:
         elapsed = now - self._run.began
-        reason = f"{self._settings.command[0]!r} was not done in {elapsed:.3g} s"
-        self._fire(Fired("total", window, elapsed, reason), now)
-
-    def _not_taken(self, now: float) -> None:
-        elapsed = now - self._run.began
-        reason = f"the output of {self._settings.command[0]!r} was not taken in {elapsed:.3g} s"
+        reason = what.format(repr(self._settings.command[0]), elapsed)
         self._fire(Fired("total", self._settings.total, elapsed, reason), now)
 
     def _fire(self, fired: Fired, now: float) -> None:
@@ -383,7 +377,7 @@ class Attempt:
             if not self._run.copy_size(source) and not self._settings.foreground:
                 self._link.deliver(number)
         elif number == signal.SIGALRM and self._settings.group_only:
-            self._time_is_up(now)
+            self._total_is_up(now, "{} was not done in {:.3g} s")
         else:
             self._pass_on(number, now)
 

@@ -159,7 +159,7 @@ class Keeper:
         self._adopter, self._spared = known.adopter, known.spared
         self._pid, self._started = known.pid, known.started
         if self._started and started_at(self._pid) not in (0.0, self._started):
-            self._pid_died()
+            self._has_died("?")
         else:
             self._open()
 
@@ -167,7 +167,7 @@ class Keeper:
         try:
             self._pidfd = os.pidfd_open(self._pid)
         except ProcessLookupError:
-            self._pid_died()
+            self._has_died("?")
         except (AttributeError, OSError):
             pass  # without one it is known by its start time
 
@@ -192,7 +192,7 @@ class Keeper:
                     self._hear()
                 elif fd == self._pidfd:
                     self._poll.unregister(fd)
-                    self._pid_died()
+                    self._has_died("?")
                 elif fd != self._watched:
                     os.read(fd, 4096)
             self.has_children()
@@ -225,9 +225,6 @@ class Keeper:
                 return True
             if pid == self._pid and self._is_parent:
                 self._has_died(str(status))
-
-    def _pid_died(self) -> None:
-        self._has_died("?")
 
     def _has_died(self, status: str) -> None:
         if self._is_dead:

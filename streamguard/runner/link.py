@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from streamguard.runner.child import Start
     from streamguard.runner.keeper import Plan
     from streamguard.runner.outcome import Outcome
-    from streamguard.runner.wakeups import Wakeups
 
 _NEVER = float("inf")
 # What a keeper may take, beside the grace, to end a tree and say so: its own budget, and some more
@@ -59,7 +58,6 @@ class Link:
     ) -> None:
         self._plan = plan
         self._command = start.command[0]
-        self._wakeups: Wakeups = start.wakeups
         self._outcome = outcome
         self._poll = poll
         self._adopts_orphans = adopts_orphans

@@ -15,6 +15,7 @@ import stat
 import sys
 
 from streamguard.runner import aside
+from streamguard.runner.child import reserve_standard
 
 _PORTION = 1 << 16
 _LARGE = 1 << 20
@@ -294,7 +295,7 @@ class Sink:
             if self.fd != self._given:
                 os.close(self.fd)
             os.close(self._given)
-            _reserve()  # no pipe of ours may become descriptor 1
+            reserve_standard()  # no pipe of ours may become descriptor 1
 
     def finish(self) -> None:
         """Nothing more will be written to it."""
@@ -358,10 +359,3 @@ def _room(fd: int) -> None:
     room = select.poll()
     room.register(fd, OUT)
     room.poll()
-
-
-def _reserve() -> None:
-    try:
-        os.open(os.devnull, os.O_RDWR)
-    except OSError:
-        os.pipe()  # in a bare root there is no /dev
