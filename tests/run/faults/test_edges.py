@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,16 +116,27 @@ def test_a_slow_reader_without_a_limit_gets_it_all(ground):
 
 
 def test_a_reader_who_leaves_while_output_waits_for_it_is_told_of_by_sigpipe(ground):
-    """What is more than our reader's pipe takes, made large, waits with us when the command has ended."""
-    script = "head -c 1500000 /dev/zero; echo >over"
-    words = ["--idle", LONG, "--status-file", str(ground.status), "--", *sh(script)]
-    process, reading = piped(ground, *words)
+    """Our reader's pipe is full: all that the command wrote waits with us when it has ended."""
+    reading, writing = os.pipe()
+    fill(writing)
+    words = ["--idle", LONG, "--status-file", str(ground.status), "--"]
+    process = ground.start(*words, *sh("head -c 30000 /dev/zero; echo >over"), stdout=writing)
+    os.close(writing)
     assert comes_true((ground.folder / "over").exists)
     assert comes_true(lambda: not children_but_ours(process.pid))
     assert process.poll() is None
     os.close(reading)
     assert process.wait(PATIENCE) in (-signal.SIGPIPE, 141)
-    assert ground.told()["bytes_lost"] > 0
+    assert ground.told()["bytes_lost"] == 30_000
+
+
+def fill(pipe):
+    """Write to it until it takes no more."""
+    os.set_blocking(pipe, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, bytes(4096))
+    os.set_blocking(pipe, True)
 
 
 def children_but_ours(pid):
