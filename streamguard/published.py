@@ -46,6 +46,7 @@ from streamguard.quoting import quoted
 VERSION: Final = 1
 # No file of ours comes near it, in bytes.
 LARGEST: Final = 1 << 20
+_LONGEST_VALUE: Final = LARGEST // 16
 
 # No number that means anything is larger, be it an instant or a count.
 _MOST: Final = 1e15
@@ -104,7 +105,7 @@ class Published:
         try:
             fd = os.open(beside, _ANEW, 0o600)
             with open(fd, "w", encoding="utf-8") as file:
-                json.dump(told, file)
+                json.dump(_bounded(told), file)
             os.replace(beside, self._path)
         except OSError:
             self._path = None  # the folder is gone, or the disk is full
@@ -114,6 +115,15 @@ class Published:
         if self._path is not None:
             with suppress(OSError):
                 os.unlink(self._path)
+
+
+def _bounded(told: dict[str, Any]) -> dict[str, Any]:
+    """Without what would make nobody read it: a backend may name its session, or its work, at any length."""
+    return {
+        name: value
+        for name, value in told.items()
+        if not isinstance(value, str | list) or len(json.dumps(value)) <= _LONGEST_VALUE
+    }
 
 
 def folder(*, create: bool = False) -> str:

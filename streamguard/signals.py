@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
+
+LONGEST_NAME: Final = 200
 
 WorkScope: TypeAlias = Literal["tool", "task", "subagent", "server", "hook"]
 WaitReason: TypeAlias = Literal["human", "hook", "retry", "rate_limit", "auth", "compaction"]
@@ -52,6 +54,10 @@ class WorkStarted:
 
     def __post_init__(self) -> None:
         hash((self.id, self.name))
+        if (
+            isinstance(cast("object", self.name), str) and len(self.name) > LONGEST_NAME
+        ):  # it goes into errors, logs and files
+            object.__setattr__(self, "name", self.name[:LONGEST_NAME] + "...")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from streamguard import configured as files_of_ours
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from streamguard.trusted import Found
@@ -41,8 +42,9 @@ def configured() -> dict[str, Any]:
         values = dict(configuration.run)
         values["mode"] = mode_in_force(configuration.mode)
         values["warnings"] = warnings
-        if "signal" in values:
-            values["signal"] = _signal(values["signal"])
+        for name, check in _checks().items():
+            if name in values:
+                values[name] = _checked(name, values[name], check)
     except ConfigError as error:
         raise ConfiguredWrongError("\n".join((str(error), *warnings))) from None
     return values
@@ -56,11 +58,17 @@ def _candidates() -> list[Found]:
     return list(files_of_ours.candidates(folder))
 
 
-def _signal(name: str) -> int:
-    from streamguard.cli.run import signal_number
+def _checks() -> dict[str, Callable[[str], object]]:
+    """What is checked here as it is on the command line."""
+    from streamguard.cli.run import signal_number, status_file
+
+    return {"signal": signal_number, "status_file": status_file}
+
+
+def _checked(name: str, value: str, check: Callable[[str], object]) -> object:
     from streamguard.errors import ConfigError
 
     try:
-        return signal_number(name)
+        return check(value)
     except ValueError as error:
-        raise ConfigError(f"run.signal = {name!r}: {error}") from None
+        raise ConfigError(f"run.{name} = {value!r}: {error}") from None

@@ -103,7 +103,10 @@ def _duration(text: str) -> float | None:
 
 
 def _durations(text: str) -> tuple[float, ...]:
-    return tuple(_duration(part) or 0.0 for part in text.split(","))
+    durations = tuple(_duration(part) or 0.0 for part in text.split(","))
+    if float("inf") in durations:
+        raise WrongValueError("use durations such as 5, 1.5m or 2h (0 = at once)")
+    return durations
 
 
 def _count(text: str) -> int:
@@ -164,8 +167,9 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return choose
 
 
-def _status_file(text: str) -> str:
-    if text in _STANDARD_OUTPUT:
+def status_file(text: str) -> str:
+    """Where the status is written; ValueError for what nobody could read there."""
+    if os.path.normpath(text) in _STANDARD_OUTPUT:
         raise WrongValueError(
             "standard output is the command's, and closed with it; use /dev/stderr, or /dev/fd/3 "
             "and 3>FILE"
@@ -199,7 +203,7 @@ OPTIONS = (
         "retries": Option("retries", _count),
         "backoff": Option("backoff", _durations),
         "resume-cmd": Option("resume_command", _template),
-        "status-file": Option("status_file", _status_file),
+        "status-file": Option("status_file", status_file),
         "record": Option("record", str),
         "errors": Option("errors", _one_of("text", "json")),
         "verbose": Option("verbose"),

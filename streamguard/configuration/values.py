@@ -121,7 +121,7 @@ def share(value: Any) -> float:
 
 def text(value: Any) -> str:
     """A text with something in it."""
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise ValueError("write a text")
     return value
 
@@ -206,7 +206,7 @@ RUN: Final[Section] = MappingProxyType(
         "idle": limit,
         "first_json": limit,
         "tools": limit,
-        "kill_after": grace,
+        "kill_after": limit,
         "signal": text,
         "preserve_status": switch,
         "pty": switch,

@@ -11,15 +11,17 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import functools
 import math
 import pathlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
-from streamguard.evidence.secrets import MARGIN, REDACTED, SHORTEST, is_secret
+from streamguard.evidence.secrets import MARGIN, REDACTED, SHORTEST, KeyLines, is_secret
 
 _LONGEST_TEXT: Final = 8192
+_SHORT_KEY: Final = 24
 HEAD: Final = _LONGEST_TEXT + MARGIN  # what is looked at of bytes
 _LONGEST_MESSAGE: Final = 64 * 1024  # characters
 _MOST_VALUES: Final = 4000
@@ -44,11 +46,15 @@ class Rendering:
     def __init__(self, redact: Callable[[str], str], breathe: Callable[[], object]) -> None:
         self._redact = redact
         self._breathe = breathe
+        self._key_lines = KeyLines()
+        self._shown_key = functools.lru_cache(1024)(redact)  # they are the same ones all the time
         self._values = 0
         self._characters = 0
 
     def __call__(self, message: object) -> Any:
         """`message` as values that JSON has."""
+        if self._key_lines.has(message):
+            return REDACTED
         self._values, self._characters = _MOST_VALUES, _LONGEST_MESSAGE
         return self._value(message, 0)
 
@@ -100,7 +106,7 @@ class Rendering:
                 break
             key = name if isinstance(name, str) else _key(name)
             self._characters -= len(key)
-            shown = key if len(key) <= 24 else self._text(key)  # no secret is so short
+            shown = self._shown_key(key) if len(key) <= _SHORT_KEY else self._text(key)
             said[shown] = REDACTED if _hides(key, value) else self._value(value, depth)
         return said
 
@@ -142,7 +148,9 @@ def _hides(name: str, value: object) -> bool:
     if value is None or isinstance(value, bool) or not is_secret(name):
         return False
     # What a model's stream calls a token is often no secret, but an object that describes a word.
-    return isinstance(value, str | bytes | int) or not name.lower().endswith("token")
+    return not name.lower().endswith("token") or isinstance(
+        value, str | bytes | int | list | tuple
+    )
 
 
 def _key(name: object) -> str:

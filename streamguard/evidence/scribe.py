@@ -43,7 +43,7 @@ class Scribe:
     """Writes one recorder's evidence. `render` makes JSON of a message.
 
     `pid`: the process that it is about, if that is another one. `clock`: the one that it is told in, if
-    it is told late.
+    it is told late. `report` is told what could not be written that belongs to no stream.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Scribe:
         inspector: Executor,
         pid: int | None = None,
         clock: Callable[[], float] | None = None,
+        report: Callable[[events.RecordingFailed], object] = events.log,
     ) -> None:
         self._run = run
         self._names = names
@@ -69,6 +70,7 @@ class Scribe:
         self.writer, self.inspector = writer, inspector
         self._written_for = pid
         self._clock = clock
+        self._report = report
         self._id = uuid.uuid4().hex[:6]
         self._timeline = Timeline()
         self._timeline_file: int | None = None
@@ -267,7 +269,7 @@ class Scribe:
         if stream is not None:
             stream.report(event)
         else:
-            events.log(event(activity=Activity(what), at=0.0))
+            self._report(event(activity=Activity(what), at=0.0))
 
     # -- on the inspector's thread -----------------------------------------------------------
 

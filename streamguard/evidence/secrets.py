@@ -8,6 +8,7 @@ hiding. Pure, but for the environment, which is read when a `Redaction` is made.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ _SHAPES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
             REDACTED,
         ),
         (("://",), r"://([^/\s:@]{0,64}):[^/\s@]{1,256}@", 0, rf"://\1:{REDACTED}@"),
+        (("://",), r"://[^/\s:@]{16,256}@", 0, f"://{REDACTED}@"),
         (
             ("bearer", "basic"),
             r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}",
@@ -65,6 +67,12 @@ _SHAPES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
     )
     for needle in needles
 )
+
+
+# A line of a key's body, whose first line came before.
+_KEY_BODY: Final = re.compile(r"\s*(?:[A-Za-z0-9+/=]+|(?:Proc-Type|DEK-Info): .*)?\s*")
+_KEY_BEGINS: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_KEY_ENDS: Final = re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
 
 
 def is_secret(name: str) -> bool:
@@ -86,19 +94,46 @@ class Redaction:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         environment = os.environ if environment is None else environment
-        self._values = tuple(
+        values = [
             value
             for name, value in environment.items()
             if len(value) >= SHORTEST and is_secret(name)
-        )
+        ]
+        # Also as they are written within JSON; the longest first, for one may be a part of another.
+        values += [json.dumps(value, ensure_ascii=False)[1:-1] for value in values]
+        self._values = sorted(set(values), key=len, reverse=True)
         self._more = more
 
     def __call__(self, text: str) -> str:
         for value in self._values:
             if value in text:
                 text = text.replace(value, REDACTED)
+            elif len(value) > MARGIN and (at := text.find(value[:MARGIN])) >= 0:
+                text = text[:at] + REDACTED  # it is cut where nobody looks any more
         lowered = text.lower()
         for needle, pattern, put in _SHAPES:
             if needle in lowered:
                 text = pattern.sub(put, text)
         return self._more(text) if self._more is not None else text
+
+
+class KeyLines:
+    """Knows the lines of a private key where each comes by itself."""
+
+    def __init__(self) -> None:
+        self._is_in_key = False
+
+    def has(self, message: object) -> bool:
+        """Whether `message` is a line of a key whose first line came before."""
+        if not isinstance(message, str):
+            self._is_in_key = False
+            return False
+        if self._is_in_key:
+            is_end = _KEY_ENDS.search(message) is not None
+            self._is_in_key = not is_end and _KEY_BODY.fullmatch(message) is not None
+            if is_end or self._is_in_key:
+                return True
+        if "PRIVATE KEY" in message:
+            # What follows the last end, if there is one.
+            self._is_in_key = _KEY_BEGINS.search(_KEY_ENDS.split(message)[-1]) is not None
+        return False

@@ -54,7 +54,8 @@ _READER = 5.0
 _NOTE_EVERY = 1.0
 # How often it is looked how far somebody has come who writes on our behalf.
 _LOOK = 0.02
-_LONGEST_POLL = 1_000_000.0
+# What `poll` takes, in seconds: more is asked for again.
+LONGEST_POLL = 1_000_000.0
 
 
 class Attempt:
@@ -82,6 +83,8 @@ class Attempt:
         self.outcome = Outcome()
         self._note_at = _NEVER
         self._noted = 0.0
+        self._judged_from: int | None = None
+        self._cut_at = _NEVER  # when a limit or a signal first asked for its end
         self._start(command)
 
     # -- the loop ------------------------------------------------------------------------
@@ -150,18 +153,18 @@ class Attempt:
         if self.outcome.is_dead:
             if self._is_settled:
                 due = min(due, self._drained_at(), self._over_by())
-                if self._is_owed and not self._link.has_begun:
+                if self._is_owed and not self._is_cut:
                     due = min(due, self._total_at)
             if self._run.sink.is_behind:
                 due = min(due, now + _LOOK)
-        elif self._link.has_begun:
+        elif self._is_the_keepers:
             pass
         elif self._judge is not None:
             due = min(due, self._judge.deadline())
         else:
             load_at = max(self._load_at, now + _PAUSE)
             due = min(due, load_at, self._load_by, self._total_at)
-        return None if due == _NEVER else min(max(due - now, 0.0), _LONGEST_POLL) * 1e3
+        return None if due == _NEVER else min(max(due - now, 0.0), LONGEST_POLL) * 1e3
 
     def _handle(self, fd: int, events: int, now: float) -> None:
         if self._link.handle(fd):
@@ -230,13 +233,13 @@ class Attempt:
     def _decide(self, now: float, *, is_pause: bool) -> None:
         self._note_death(now)
         self._link.pursue(now)
-        if self._link.has_begun:
-            pass  # all else is the keeper's
-        elif self.outcome.is_dead:
-            if self._settings.reap:
+        if self.outcome.is_dead and not self._is_cut:
+            if self._settings.reap and not self._link.has_begun:
                 self._link.ask_tree(signal.SIGTERM, now)
             elif now >= self._total_at and self._is_owed:
                 self._total_is_up(now, "the output of {} was not taken in {:.3g} s")
+        elif self._is_the_keepers:
+            pass
         elif self._settings.group_only:
             if now >= self._total_at:
                 self._total_is_up(now, "{} was not done in {:.3g} s")
@@ -281,15 +284,22 @@ class Attempt:
         else:
             self._judge.is_kept(now)
         if now < self._judge.deadline():
+            self._judged_from = None
             return
-        if self._output is not None and self._output.has_more():
-            return  # what has arrived goes before any verdict (T3)
+        if self._output is not None and self._is_arriving(self._output):
+            return
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
                 self._run.complain(f"warning: {fired.reason}")
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
+
+    def _is_arriving(self, output: Output) -> bool:
+        """Whether something that had arrived by the deadline was not read yet: it goes first (T3)."""
+        if self._judged_from is None:
+            self._judged_from = output.passed + output.left()
+        return output.passed < self._judged_from and output.has_more()
 
     def _total_is_up(self, now: float, what: str) -> None:
         elapsed = now - self._run.began
@@ -298,6 +308,7 @@ class Attempt:
 
     def _fire(self, fired: Fired, now: float) -> None:
         self.outcome.fired = fired
+        self._cut_at = min(self._cut_at, now)
         self._link.ask_tree(self._settings.signal, now)
         self._note_soon(now)
 
@@ -322,11 +333,22 @@ class Attempt:
 
     def _over_by(self) -> float:
         """When even a reader who takes nothing holds us up no longer."""
-        if self._link.began is not None:
-            return max(self._dead_at, self._link.began) + _READER
+        if self._is_cut:
+            return max(self._dead_at, self._cut_at) + _READER
         if self._is_owed:
             return _NEVER  # but for `total`
         return self._dead_at + _DRAINED
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether a limit or a signal ends it. Else it ends by itself, and so what it left (--reap)."""
+        return self._cut_at != _NEVER
+
+    @property
+    def _is_the_keepers(self) -> bool:
+        """Whether its end is under way, and certain: a signal alone may be ignored for ever."""
+        is_certain = self._settings.kill_after is not None or self.outcome.fired is not None
+        return self._link.has_begun and is_certain
 
     @property
     def _is_owed(self) -> bool:
@@ -350,11 +372,12 @@ class Attempt:
         if self._link.began is not None:
             outcome.ending_took = time.monotonic() - self._link.began
         if self._judge is not None:
+            self._judge.end(time.monotonic())
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
         if self._output is not None:
             outcome.is_seen = True
-            self._output.finish(self._owed if self._link.began is None else None)
+            self._output.finish(None if self._is_cut else self._owed)
             outcome.passed, outcome.lost = self._output.passed, self._output.lost
             outcome.failure = self._output.failure
             self._output.let_go()
@@ -385,7 +408,9 @@ class Attempt:
         outcome = self.outcome
         if number not in STOPPING:
             self._link.pass_on(number)
-        elif self._is_impatience(number):
+            return
+        self._cut_at = min(self._cut_at, now)
+        if self._is_impatience(number):
             outcome.is_interrupted = True
             self._link.hurry(now)
         else:
@@ -415,9 +440,7 @@ class Attempt:
     def _suspend(self) -> None:
         """Ctrl-Z stops the command with us. Its group is an orphan's, which TSTP does not stop."""
         self._link.deliver(signal.SIGSTOP)
-        self._run.terminal_as_before()
-        self._run.wakeups.stop()
-        self._run.terminal_for_command()
+        self._run.suspend()
         self._link.deliver(signal.SIGCONT)
         if self._judge is not None:
             self._judge.resumed(time.monotonic())

@@ -36,6 +36,7 @@ from streamguard.watch import Limits, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from mmap import mmap
 
     from streamguard.errors import Cause
     from streamguard.events import StreamOutcome
@@ -47,10 +48,16 @@ _PORTION: Final = 256 * 1024
 # Of text a line may be so long, as in a frame; and so many messages are made ready at a time.
 _LONGEST_LINE: Final = MEGABYTE
 _AT_A_TIME: Final = 1024
+_OF_THE_COMMAND: Final = ("message", "text")
 
 
-def work(frames: int, answers: int, *, folder: str, work_dir: str, name: str, pid: int) -> None:
-    """Write down what comes from `frames` until there is no more, and say how it goes."""
+def work(
+    frames: int, answers: int, is_late: mmap, *, folder: str, work_dir: str, name: str, pid: int
+) -> None:
+    """Write down what comes from `frames` until there is no more, and say how it goes.
+
+    What the command said is passed over as soon as the first byte of `is_late` is set.
+    """
     _occupy_standard()
     events.logger.disabled = True  # the run says what there is to be said
     answering = Answers(answers)
@@ -65,7 +72,8 @@ def work(frames: int, answers: int, *, folder: str, work_dir: str, name: str, pi
                 break
             came += portion
             for frame in _frames_in(came):
-                clerk.take(*frame)
+                if not (is_late[0] and frame[1] in _OF_THE_COMMAND):
+                    clerk.take(*frame)
         clerk.executor.see_to()
         answering.is_done_with(clerk.done)
     clerk.close()
@@ -149,6 +157,7 @@ class Clerk:
             inspector=self.executor,
             pid=pid,
             clock=time.monotonic,
+            report=lambda event: complain(event.what, event.why),
         )
         self._account = Account(self._scribe, run_id=run_id, flow=_FLOW, step=step, agent=None)
         self._stream = self._account.stream_of(self._activity)
@@ -221,11 +230,7 @@ class Clerk:
     def on_text(self, at: float, chunk: bytes) -> None:
         self._reads_text = True
         for line in self._lines_of(chunk):
-            message: object = line
-            if isinstance(line, bytes):
-                found = object_in(line)
-                message = line.decode(errors="replace") if found is None else found
-            self._seen(at, PROGRESS, message)
+            self._seen_line(at, line)
 
     def on_dropped(self, at: float, count: int) -> None:
         self._stream.do()
@@ -244,6 +249,7 @@ class Clerk:
         verdict = replace(Verdict(**told), when=when)
         if enforced:
             self._verdict = verdict
+            self._end_line(at)
         self._tell(events.TimedOut, at, verdict=verdict, enforced=enforced)
 
     def on_again(self, at: float, end: dict[str, Any], delay: float, reason: str) -> None:
@@ -287,6 +293,19 @@ class Clerk:
             self._waiting = 0
             self._stream.do()
 
+    def _seen_line(self, at: float, line: bytes | Cut) -> None:
+        message: object = line
+        if isinstance(line, bytes):
+            found = object_in(line)
+            message = line.decode(errors="replace") if found is None else found
+        self._seen(at, PROGRESS, message)
+
+    def _end_line(self, at: float) -> None:
+        """What has no newline at its end is a line, too."""
+        line, self._line = bytes(self._line), bytearray()
+        if line:
+            self._seen_line(at, line)
+
     def _attempt_over(self, at: float, end: dict[str, Any], outcome: StreamOutcome) -> None:
         """What became of the command, and then of the attempt."""
         confirmed = not (end["survivors"] or end["is_unproven"])
@@ -321,6 +340,7 @@ class Clerk:
         *,
         confirmed: bool,
     ) -> None:
+        self._end_line(at)
         if self._news is not None and self._life is not None:
             self._news.end(at)
             self._activity.unbind(self._life)

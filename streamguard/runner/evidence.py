@@ -13,6 +13,7 @@ raises. Imports the standard library.
 from __future__ import annotations
 
 import marshal
+import mmap
 import os
 import select
 import time
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from streamguard.runner.outcome import Outcome
     from streamguard.signals import Signal
 
-# Frames in memory, in bytes: so much of messages, and the same again of what matters more.
+# Frames of messages that may wait in memory, in bytes; and how many messages the clerk may be behind, so
+# that it can be done with them in time. What the run itself does is never dropped.
 _ROOM = 2 * 1024 * 1024
+_MOST_BEHIND = 50_000
 _PIPE = 1024 * 1024
 _F_SETPIPE_SZ = 1031
 _PORTION = 64 * 1024
@@ -75,6 +78,7 @@ class Evidence:
         self._done = 0
         self._dropped = 0  # since the clerk was last told of it
         self._lost = 0
+        self._is_late = mmap.mmap(-1, 1)  # shared: the clerk is to pass messages over
         self._line = 0  # so much came of a line of text that has no end yet
         try:
             self._engage(name)
@@ -93,15 +97,14 @@ class Evidence:
     ) -> None:
         """A line came, and that is what it says; None: that it goes on."""
         said = None if signals is None else [_plain(signal) for signal in signals]
-        if len(self._pending) > _ROOM:
-            if said is None:
-                self._drop(1)
-            else:
-                self._tell("message", at, said, None, 0, is_object)
-            return
         length = len(line)
         head = line if length <= _LONGEST else line[:_HEAD]
-        self._tell("message", at, said, head, length, is_object)
+        if not self._is_behind:
+            self._tell("message", at, said, head, length, is_object)
+        elif said is None or len(self._pending) > 2 * _ROOM:
+            self._drop(1)
+        else:
+            self._tell("message", at, said, None, 0, is_object)
 
     def text(self, chunk: bytes, at: float) -> None:
         """Output came that says nothing to anybody."""
@@ -109,7 +112,7 @@ class Evidence:
         self._line = 0 if count else self._line + len(chunk)
         if self._line - len(chunk) > _LONGEST:
             return  # of so long a line it has enough
-        if len(self._pending) > _ROOM:
+        if self._is_behind:
             self._drop(max(count, 1))
         else:
             self._tell("text", at, chunk, weight=count)
@@ -199,7 +202,8 @@ class Evidence:
         def write() -> None:
             from streamguard.runner.clerk import work
 
-            work(frames, answers, folder=folder, work_dir=work_dir, name=name, pid=pid)
+            is_late = self._is_late
+            work(frames, answers, is_late, folder=folder, work_dir=work_dir, name=name, pid=pid)
 
         try:
             self._pid = aside.fork(write, (frames, answers))
@@ -213,8 +217,13 @@ class Evidence:
         os.set_blocking(self._answers, False)
         _enlarge(self._frames)
 
+    @property
+    def _is_behind(self) -> bool:
+        """Whether the clerk has so much to do that no more messages are for it."""
+        return len(self._pending) > _ROOM or self._told - self._done > _MOST_BEHIND
+
     def _tell(self, what: str, *facts: Any, weight: int = 1) -> None:
-        if self._frames < 0 or len(self._pending) > 2 * _ROOM:
+        if self._frames < 0:
             self._drop(weight)
             return
         self._note_dropped()
@@ -252,7 +261,11 @@ class Evidence:
             _unregister(self._poll, self._frames)
 
     def _hand_over(self, deadline: float) -> None:
-        """Wait until the clerk has taken all, and has said that it is done."""
+        """Wait until the clerk has taken all, and has said that it is done.
+
+        The second half of that time is for what the run itself did.
+        """
+        half_time = (time.monotonic() + deadline) / 2
         poll = select.poll()
         self._poll = None  # whoever's that was: nobody asks it any more
         if self._answers >= 0:
@@ -265,7 +278,9 @@ class Evidence:
                 _unregister(poll, self._frames)
                 os.close(self._frames)
                 self._frames = -1
-            for fd, _ in poll.poll(left * 1e3):
+            self._is_late[0] = time.monotonic() >= half_time
+            left = left if self._is_late[0] else half_time - time.monotonic()
+            for fd, _ in poll.poll(max(left, 0.0) * 1e3):
                 self.handle(fd)
 
     def _hear(self) -> None:

@@ -84,6 +84,12 @@ class Judge:
         if self._evidence is not None:
             self._evidence.flush()
 
+    def end(self, now: float) -> None:
+        """No more output comes: what has no newline at its end is a line, too."""
+        self._lines.end()
+        while self._lines.ready:
+            self._line(self._lines.ready.popleft(), now)
+
     def activity(self, now: float) -> None:
         """Bytes came that nobody read."""
         self.watch.answered(now)
@@ -194,6 +200,8 @@ class Judge:
 
     def _fired(self, due: Due, limit: str, now: float) -> Fired:
         verdict = self.watch.verdict(due, now, name=self._name)
+        if not self._only_warns:
+            self.end(now)  # what it hangs on may be a question without a newline
         if self._evidence is not None:
             self._evidence.verdict(verdict, enforced=not self._only_warns)
         reason = verdict.reason

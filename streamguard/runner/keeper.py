@@ -20,7 +20,7 @@ reported on another:
     failed E     it could not be executed: an error number
     broken E     no process could be had for it
     died S       it is dead, with that status; `?` if only its parent can know
-    sent NAME    that signal was sent to somebody for the first time
+    sent NAME    that signal was sent to somebody
     ended C P... all that was to be ended is: how, and who is left
 
 Should a keeper be killed, the front starts another, which is not the command's parent and finds the
@@ -35,6 +35,7 @@ import time
 
 from streamguard.runner import aside, kernel
 from streamguard.runner._signal import name_of, signal
+from streamguard.runner.outbox import Outbox
 from streamguard.runner.wakeups import note
 
 TYPE_CHECKING = False
@@ -112,7 +113,7 @@ class Keeper:
     def __init__(self, plan: Plan, orders: int, reports: int) -> None:
         self._plan = plan
         self._orders = orders
-        self._reports = reports
+        self._reports = Outbox(reports)
         self._said = b""
         self._pid = 0
         self._started = 0.0
@@ -183,13 +184,15 @@ class Keeper:
         self._poll.register(_wakeups(), select.POLLIN)
         if not self._is_parent and self._pidfd is not None:
             self._poll.register(self._pidfd, select.POLLIN)
-        os.set_blocking(self._reports, False)
+        self._reports.attach(self._poll)
         self.has_children()  # it may have died before we could be told
         while not (self._is_alone and self._is_over):
             ready = self._poll.poll(self._milliseconds())
             for fd, _ in ready:
                 if fd == self._orders:
                     self._hear()
+                elif fd == self._reports.fd:
+                    self._reports.flush()
                 elif fd == self._pidfd:
                     self._poll.unregister(fd)
                     self._has_died("?")
@@ -391,10 +394,7 @@ class Keeper:
         self._report(" ".join(["ended", cause, *map(str, left)]))
 
     def _report(self, line: str) -> None:
-        try:
-            os.write(self._reports, f"{line}\n".encode())
-        except OSError:
-            pass  # there is nobody to hear it any more
+        self._reports.put(line)
 
 
 def _wakeups() -> int:

@@ -15,6 +15,7 @@ from streamguard.runner import aside, keeper
 from streamguard.runner._signal import signal
 from streamguard.runner.child import CannotRunError
 from streamguard.runner.keeper import Known
+from streamguard.runner.outbox import Outbox
 
 TYPE_CHECKING = False
 
@@ -157,15 +158,9 @@ class Link:
             self._end_by = self._kill_at + _ENDING
 
     def _tell(self, order: str) -> None:
-        if self.pid is None:
-            return
-        try:
-            os.write(self._orders, f"{order}\n".encode())
+        if self.pid is not None:
+            self._orders.put(order)
             self._signal(signal.SIGCONT)  # whoever stopped it
-        except BlockingIOError:
-            pass  # it is stopped: `pursue` will notice
-        except OSError:
-            pass  # it is gone: its reports end, and that is where it is noticed
 
     def _signal(self, number: int) -> None:
         """Send the keeper a signal, if nobody has reaped it: its pid may be another's then."""
@@ -178,6 +173,8 @@ class Link:
         """Whether it is ours that is ready; then it is seen to."""
         if fd == self.fd:
             self._read()
+        elif fd == self._orders.fd:
+            self._orders.flush()
         elif fd == self._pidfd:
             self._forget_pidfd()  # the command is dead: its keeper will say so
             if not self._outcome.is_dead and self.pid is not None:
@@ -244,24 +241,25 @@ class Link:
     # -- keepers ---------------------------------------------------------------------------
 
     def _fork(self, command: Start | Known) -> None:
-        theirs, self._orders = os.pipe()
+        theirs, orders = os.pipe()
         try:
             self.fd, reports = os.pipe()
         except OSError:
             os.close(theirs)
-            os.close(self._orders)
+            os.close(orders)
             raise
         try:
             self.pid = keeper.fork(self._plan, command, theirs, reports)
         except OSError:
-            os.close(self._orders)
+            os.close(orders)
             os.close(self.fd)
             raise
         finally:
             os.close(theirs)
             os.close(reports)
         self._keepers += 1
-        os.set_blocking(self._orders, False)
+        self._orders = Outbox(orders)
+        self._orders.attach(self._poll)
         self._poll.register(self.fd, select.POLLIN)
 
     def _replace(self, why: str) -> None:
@@ -344,7 +342,7 @@ class Link:
         if self.pid is None:
             return
         self._poll.unregister(self.fd)
-        os.close(self._orders)
+        self._orders.close()
         pid, self.pid = self.pid, None
         aside.dismiss(pid, _LEAVING)
         os.close(self.fd)

@@ -91,25 +91,31 @@ class Outcome:
 
 def exit_code(outcome: Outcome, settings: Settings) -> int:
     """The exit code; a negative one is a signal that we are to die by ourselves."""
+    code = _code_of(outcome, settings)
+    if code or not outcome.lost:
+        return code
+    return -int(signal.SIGPIPE) if has_reader_left(outcome) else OUR_FAILURE
+
+
+def _code_of(outcome: Outcome, settings: Settings) -> int:
     if outcome.status is None:  # it lives, or whoever knew its end was killed
         if outcome.fired is None:
             return OUR_FAILURE
         return KILLED if outcome.was_killed else TIMED_OUT
     own = os.waitstatus_to_exitcode(outcome.status)
-    shell = own if own >= 0 else _BY_SIGNAL - own
     if outcome.fired is not None:
         if outcome.fired.limit == "exit_grace":
             return 0 if outcome.result == "success" else 1
         if outcome.was_killed and settings.group_only and not settings.foreground:
             return -int(signal.SIGKILL)  # GNU's is in the group that it kills
         if settings.preserve_status:
-            return shell
+            return own if own >= 0 else _BY_SIGNAL - own
         return KILLED if outcome.was_killed else TIMED_OUT
-    if outcome.was_killed:
+    is_asked = outcome.passed_on is not None or outcome.is_interrupted
+    is_reaped = settings.reap and not is_asked  # and only what it had left behind was killed
+    if outcome.was_killed and not is_reaped:
         is_ctrl_c = outcome.is_interrupted or outcome.passed_on == signal.SIGINT
         return -int(signal.SIGINT) if is_ctrl_c else KILLED
-    if own == 0 and outcome.lost:
-        return -int(signal.SIGPIPE) if has_reader_left(outcome) else OUR_FAILURE
     return own
 
 
@@ -174,7 +180,8 @@ def what_a_signal_took(outcome: Outcome, settings: Settings) -> str | None:
         return f"ended by {name} before another attempt"
     if outcome.was_killed and not outcome.is_interrupted:
         command = os.path.basename(settings.command[0])
-        return f"'{command}' did not end by {name} in {settings.kill_after:g} s; sent KILL"
+        grace = "" if settings.kill_after is None else f" in {settings.kill_after:g} s"
+        return f"'{command}' did not end by {name}{grace}; sent KILL"
     return None
 
 

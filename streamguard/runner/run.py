@@ -12,7 +12,7 @@ import time
 
 from streamguard.runner import keeper, kept, kernel, status
 from streamguard.runner._signal import signal
-from streamguard.runner.attempt import Attempt
+from streamguard.runner.attempt import LONGEST_POLL, Attempt
 from streamguard.runner.child import CannotRunError, become, reserve_standard
 from streamguard.runner.outcome import (
     OUR_FAILURE,
@@ -166,15 +166,17 @@ class Run:
         self._terminal.copy_size(terminal)
         return True
 
-    def terminal_as_before(self) -> None:
-        """While we are stopped, it is the shell's."""
-        if self._terminal is not None:
-            self._terminal.restore(if_changed_by_us=True)
-
-    def terminal_for_command(self) -> None:
-        """We go on."""
+    def suspend(self) -> None:
+        """Stop, until we are told to go on: meanwhile the terminal is the shell's."""
+        self.terminal_as_before()
+        self.wakeups.stop()
         if self._terminal is not None:
             self._terminal.resume()
+
+    def terminal_as_before(self) -> None:
+        """What we have changed of it."""
+        if self._terminal is not None:
+            self._terminal.restore(if_changed_by_us=True)
 
     def has_sent(self, name: str) -> None:
         """A signal was sent to the command, or to something of it."""
@@ -266,15 +268,21 @@ class Run:
         until = time.monotonic() + delay
         poll = select.poll()
         poll.register(self.wakeups.fd, select.POLLIN)
+        if self.wakeups.stop_fd is not None:
+            poll.register(self.wakeups.stop_fd, select.POLLIN)
         if self.evidence is not None:
             self.evidence.attach(poll)
         while (left := until - time.monotonic()) > 0:
-            for fd, _ in poll.poll(left * 1e3):
-                if self.evidence is not None:
+            for fd, _ in poll.poll(min(left, LONGEST_POLL) * 1e3):
+                if fd == self.wakeups.stop_fd:
+                    self.suspend()
+                elif self.evidence is not None:
                     self.evidence.handle(fd)
             for number in self.wakeups.read():
                 if number in STOPPING:
                     return number
+                if number == signal.SIGTSTP:
+                    self.suspend()
         return None
 
     def _finish(self, outcome: Outcome, code: int) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DESCRIPTORS = ("/dev/fd/", "/dev/std", "/proc/")
 _NOBODY = "nobody reads it"
 _THERE = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -59,7 +60,7 @@ def write(path: str, told: dict[str, Any], bound: float) -> str | None:
 
 
 def _write(path: str, text: bytes) -> None:
-    if path.startswith(("/dev/fd/", "/dev/std", "/proc/")):
+    if path.startswith(_DESCRIPTORS):
         _append(path, text)
         return
     path = _meant(path)
@@ -87,10 +88,26 @@ def _meant(path: str) -> str:
 
 
 def _append(path: str, text: bytes) -> None:
-    fd = os.open(path, _THERE)
-    os.set_blocking(fd, True)  # a pipe has a reader, or there would have been an error
-    while text:
-        text = text[os.write(fd, text) :]
+    fd = _opened(path)
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    while text and room.poll():
+        try:
+            text = text[os.write(fd, text) :]
+        except BlockingIOError:
+            pass  # somebody else has taken the room
+
+
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, _THERE)
+    except OSError as error:
+        name = os.path.basename(path)
+        number = "2" if name == "stderr" else name
+        is_socket = error.errno == errno.ENXIO and stat.S_ISSOCK(os.stat(path).st_mode)
+        if not (is_socket and path.startswith(_DESCRIPTORS) and number.isdigit()):
+            raise
+        return int(number)  # it is ours, and no socket can be opened anew
 
 
 def _replace(path: str, text: bytes) -> None:

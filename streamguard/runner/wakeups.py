@@ -36,6 +36,7 @@ _PASSED_ON = (
 # These ask a command to end; the others only tell it something.
 STOPPING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
 _OURS = ("SIGCHLD", "SIGWINCH", "SIGCONT", "SIGTSTP")
+_ALL = 1 << 16  # what a pipe holds
 _BACKGROUND = ("SIGTTIN", "SIGTTOU")  # we write to a terminal from wherever we are
 _OVERWRITTEN = ("SIGPIPE", "SIGXFSZ")
 
@@ -75,12 +76,21 @@ class Wakeups:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
-    def read(self) -> bytes:
-        """The numbers of the signals that came since the last time."""
+    def read(self) -> list[int]:
+        """The numbers of the signals that came since the last time.
+
+        Of a storm each once, as of a process that is slow to look, so that none finds the pipe full; but
+        a second request to end is another thing than the first.
+        """
         try:
-            return os.read(self.fd, 4096)
+            came = os.read(self.fd, _ALL)
         except BlockingIOError:
-            return b""
+            return []
+        numbers: list[int] = []
+        for number in came:
+            if numbers.count(number) < (2 if number in STOPPING else 1):
+                numbers.append(number)
+        return numbers
 
     def stop(self) -> None:
         """Stop, if that was not taken back meanwhile, until we are told to go on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -35,6 +36,7 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
         ("export FOO_TOKEN=abc-def-ghi", f"export FOO_TOKEN={REDACTED}"),
         ('{"api_key": "abc-def-ghi"}', f'{{"api_key": "{REDACTED}"}}'),
         ('"{\\"password\\": \\"abc-def\\"}"', f'"{{\\"password\\": \\"{REDACTED}\\"}}"'),
+        ("https://abcdefghijklmnop1234@host/x", f"https://{REDACTED}@host/x"),
         ("db_password: 'correct-horse'", f"db_password: '{REDACTED}'"),
     ],
 )
@@ -96,14 +98,56 @@ def test_no_half_of_a_secret_is_left_where_a_text_is_cut():
         assert "sk-" not in render(text)
 
 
-def test_a_secret_as_the_name_of_a_field():
+@pytest.mark.parametrize("length", [600, 900, 5000])
+def test_nothing_is_left_of_a_long_value_where_a_text_is_cut(length):
+    value = "".join(f"{number:08}" for number in range(length // 8))
+    render = Rendering(Redaction(environment={"BIG_TOKEN": value}), lambda: None)
+    for before in (7000, 7900, 8100, 8190):
+        said = render("x" * before + value + "y" * 200)
+        assert "00000001" not in said
+        assert REDACTED in said or before > 8180
+
+
+def test_the_environments_secrets_go_as_they_are_written_within_json():
+    redact = Redaction(environment={"MY_TOKEN": 'ab"cd\\efgh/ij'})
+    assert redact(json.dumps({"a": 'ab"cd\\efgh/ij'})) == f'{{"a": "{REDACTED}"}}'
+
+
+KEY_FILE = """-----BEGIN RSA PRIVATE KEY-----
+Proc-Type: 4,ENCRYPTED
+
+MIIEpAIBAAKCAQEA7bq3mG1p0ZsT
+c2VjcmV0cw==
+-----END RSA PRIVATE KEY-----"""
+
+
+def test_a_private_key_of_which_each_line_comes_by_itself():
     render = Rendering(Redaction(environment={}), lambda: None)
-    assert render({"sk-ant-api03-AAAAbbbbCCCC1234": 1}) == {REDACTED: 1}
+    said = [render(line) for line in ["cat key", *KEY_FILE.splitlines(), "word", "MIIE"]]
+    assert said == ["cat key", *[REDACTED] * 6, "word", "MIIE"]
+
+
+def test_what_is_no_part_of_a_key_ends_it():
+    render = Rendering(Redaction(environment={}), lambda: None)
+    begins, *_ = KEY_FILE.splitlines()
+    assert render(begins) == REDACTED
+    assert render("another process says something") == "another process says something"
+    assert render("word") == "word"
+    assert render(begins) == REDACTED
+    assert render({"text": "word"}) == {"text": "word"}
+    assert render("word") == "word"
+
+
+@pytest.mark.parametrize("name", ["sk-ant-api03-AAAAbbbbCCCC1234", "AKIAABCDEFGHIJKLMNOP"])
+def test_a_secret_as_the_name_of_a_field(name):
+    render = Rendering(Redaction(environment={}), lambda: None)
+    assert render({name: 1, "name": 2}) == {REDACTED: 1, "name": 2}
 
 
 def test_a_hidden_field_is_hidden_with_all_that_is_in_it():
     render = Rendering(Redaction(environment={}), lambda: None)
     said = {"credentials": {"user": "a"}, "token": {"id": 5, "text": "word"}, "cookie": None}
+    assert render({"token": ["abc"]}) == {"token": REDACTED}
     assert render({**said, "password": "x", "secret": True}) == {
         "credentials": REDACTED,
         "token": {"id": 5, "text": "word"},

@@ -279,6 +279,12 @@ def test_a_run_whose_beginning_was_rotated_away(tape):
         '{"kind": "span", "writer": "w", "stream": "s", "of": "work", "id": 1, "name": "x", "from_at": NaN}',
         '{"kind": "counts", "writer": "w", "counts": [["s", "message", "x", 1, 1, 1e999, 1, 0]]}',
         '{"kind": "span", "writer": "nobody", "stream": "s", "of": "work", "id": 1, "name": "x", "from_at": 1}',
+        '{"kind": "mark", "writer": "w", "stream": "s", "of": "A", "at": 1, "level": 1e999, "text": "t"}',
+        *(
+            f'{{"kind": "mark", "writer": "w", "stream": "s", "of": "A", "at": {at}, "level": 1, "text": "t"}}'
+            for at in ("1e300", "1e12", "-1e12", f"{10**400}", "NaN")
+        ),
+        '{"kind": "writer", "writer": "v", "wall": 1e999, "at": 0}',
         "[" * 100_000,
     ],
 )

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -143,3 +144,12 @@ def with_signals(disposition, *names):
     }[disposition]
     program = f"import os, signal, sys; {code}; os.execvp(sys.argv[1], sys.argv[1:])"
     return [sys.executable, "-S", "-c", program]
+
+
+def fill(pipe):
+    """Write to it until it takes no more."""
+    os.set_blocking(pipe, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, bytes(4096))
+    os.set_blocking(pipe, True)

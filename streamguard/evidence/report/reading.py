@@ -23,6 +23,8 @@ from streamguard.evidence.report.words import listed, several
 TIMELINE: Final = "timeline.jsonl"
 ROTATED: Final = "timeline.1.jsonl"
 WARNING: Final = 30
+# The year 2200: nobody has recorded anything after it.
+_FAR: Final = 7_258_118_400.0
 
 # Controls, what turns the reading direction, lone surrogates, and what is no character.
 _UNSHOWABLE: Final = re.compile(
@@ -193,7 +195,7 @@ class _Reader:
         """One line; whatever it is."""
         try:
             self._take(dict(json.loads(line)))
-        except (ValueError, TypeError, KeyError, RecursionError):  # UnicodeDecodeError is one, too
+        except (ValueError, TypeError, KeyError, RecursionError, ArithmeticError):
             self.unreadable += bool(line.strip())
 
     def sessions(self) -> list[Session]:
@@ -214,7 +216,7 @@ class _Reader:
     def _take(self, record: Json) -> None:
         writer = str(record["writer"])
         if record["kind"] == "writer":
-            self._clocks[writer] = float(record["wall"]) - float(record["at"])
+            self._clocks[writer] = _finite(record["wall"]) - _finite(record["at"])
             self._writers[writer] = _writer(record)
             return
         if writer not in self._clocks:
@@ -228,8 +230,8 @@ class _Reader:
                         str(of),
                         _clean(name),
                         int(n),
-                        _finite(first) + shift,
-                        _finite(last) + shift,
+                        _instant(first, shift),
+                        _instant(last, shift),
                         _finite(busy),
                     )
             case "span":
@@ -238,10 +240,10 @@ class _Reader:
                 known = {"kind", "writer", "stream", "of", "at", "level", "text"}
                 facts = {key: _cleaned(record[key]) for key in record.keys() - known}
                 if isinstance(since := facts.get("since_at"), int | float):
-                    facts["since_at"] = since + shift
+                    facts["since_at"] = _at_most(since, shift)
                 mark = Mark(
                     str(record["of"]),
-                    _finite(record["at"]) + shift,
+                    _instant(record["at"], shift),
                     int(record["level"]),
                     _clean(record["text"]),
                     facts,
@@ -254,13 +256,13 @@ class _Reader:
         known = {"kind", "writer", "stream", "of", "id", "name", "from_at", "at"}
         facts = {key: _cleaned(value) for key, value in record.items() if key not in known}
         if isinstance(until := facts.get("until_at"), int | float):
-            facts["until_at"] = until + shift
+            facts["until_at"] = _at_most(until, shift)
         end = record.get("at")
         self._spans[writer, str(record["stream"]), int(record["id"])] = Span(
             str(record["of"]),
             _clean(record["name"]),
-            _finite(record["from_at"]) + shift,
-            None if end is None else _finite(end) + shift,
+            _instant(record["from_at"], shift),
+            None if end is None else _instant(end, shift),
             facts,
         )
 
@@ -282,6 +284,18 @@ def _finite(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(value)
     return number
+
+
+def _instant(value: Any, shift: float) -> float:
+    at = float(value) + shift
+    if not 0 <= at < _FAR:
+        raise ValueError(value)
+    return at
+
+
+def _at_most(value: float, shift: float) -> float:
+    """A hold may be meant to last for ever."""
+    return _instant(min(float(value), _FAR - shift - 1), shift)
 
 
 def _tell_apart(sessions: list[Session]) -> None:

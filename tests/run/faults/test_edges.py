@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import socket
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from streamguard.process.procfs import MARK
 from tests.process.backends import PATIENCE, comes_true
 from tests.run import traces
-from tests.run.commands import INIT, OURS, RESULT, ROOT, SESSION, TEXT, gnu_timeout, says, sh
+from tests.run.commands import INIT, OURS, RESULT, ROOT, SESSION, TEXT, fill, gnu_timeout, says, sh
 
 LONG = "600"
 SILENCE = ["--first", LONG, "--idle", "0.3"]
@@ -128,15 +127,6 @@ def test_a_reader_who_leaves_while_output_waits_for_it_is_told_of_by_sigpipe(gro
     os.close(reading)
     assert process.wait(PATIENCE) in (-signal.SIGPIPE, 141)
     assert ground.told()["bytes_lost"] == 30_000
-
-
-def fill(pipe):
-    """Write to it until it takes no more."""
-    os.set_blocking(pipe, False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(pipe, bytes(4096))
-    os.set_blocking(pipe, True)
 
 
 def children_but_ours(pid):

@@ -107,7 +107,8 @@ def judge(scenario: Scenario, seen: Seen) -> list[Complaint]:
         complaints.append(Complaint("stranger", "somebody else was ended"))
     if not seen.terminal and not facts.was_killed:
         spoiled = any(step[0] == "tty" for step in every_step(scenario["steps"]))
-        if not spoiled or facts.limit is not None or seen.code == 124:
+        is_limit = facts.limit is not None or (seen.code == 124 and facts.own != 124)
+        if not spoiled or is_limit:
             complaints.append(Complaint("terminal", "it is not as it was"))
     return complaints
 
@@ -126,7 +127,8 @@ def _who_is_left(facts: Facts) -> Generator[Complaint, None, None]:
         return
     if facts.by_itself() and ("reap" not in facts.options or facts.was_killed):
         return  # what it left in the background stays
-    if facts.was_killed and facts.own is not None:
+    has_ended = facts.own is not None or facts.scenario["out"] in LOSING  # or by SIGPIPE, before
+    if facts.was_killed and has_ended:
         return
     kind = "orphans" if facts.was_killed else "survivors"
     yield Complaint(kind, f"code {seen.code}, limit {facts.limit}: {seen.left}")

@@ -1,0 +1,59 @@
+"""`Outbox`: lines into a pipe for which nobody waits, and of which none is lost.
+
+What the pipe does not take now waits, each line once: a storm of orders or reports is as long as it has
+different ones. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+
+class Outbox:
+    """The writing end of a pipe. Its owner's poll says when `flush` has something to do."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self._waiting: list[bytes] = []
+        self._poll: select.poll | None = None
+        self._is_polled = False
+
+    def attach(self, poll: select.poll) -> None:
+        """From here on it is that poll which tells."""
+        self._poll = poll
+        self.flush()
+
+    def put(self, line: str) -> None:
+        """Write it, now or as soon as there is room."""
+        said = f"{line}\n".encode()
+        if said not in self._waiting:
+            self._waiting.append(said)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what there is room for."""
+        try:
+            while self._waiting:
+                os.write(self.fd, self._waiting[0])  # a line is written whole, or not at all
+                del self._waiting[0]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody reads any more: who needs to know hears it from the other pipe
+            self._waiting.clear()
+        self._watch()
+
+    def close(self) -> None:
+        """What waits is not needed any more."""
+        self._waiting.clear()
+        self._watch()
+        os.close(self.fd)
+
+    def _watch(self) -> None:
+        if self._poll is not None and bool(self._waiting) is not self._is_polled:
+            self._is_polled = not self._is_polled
+            if self._is_polled:
+                self._poll.register(self.fd, select.POLLOUT)
+            else:
+                self._poll.unregister(self.fd)
