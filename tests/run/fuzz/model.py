@@ -78,6 +78,8 @@ class Facts:
             if "preserve-status" in self.options:
                 codes |= {128 + number for number in (1, 2, 3, 9, 10, 13, 15)}
                 codes |= {self.own or 0}
+                if not self.own:  # whose output a slow reader has not taken by then
+                    codes.add(125)
             if any(step[0] == "say" for step in every_step(self.scenario["steps"])):
                 codes |= {0, 1}  # exit_grace
         for name in self.sent & {*_DEADLY}:
