@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamguard import events, signals
 from streamguard.activity import Activity
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from streamguard.events import StreamOutcome
     from streamguard.signals import Signal
 
+    # One byte, which may be shared with another process.
+    Flag: TypeAlias = bytes | bytearray | mmap
+
 _FLOW: Final = "run"
 _TRANSCRIPT: Final = 16 * MEGABYTE
 _PORTION: Final = 256 * 1024
@@ -52,16 +55,13 @@ _OF_THE_COMMAND: Final = ("message", "text")
 
 
 def work(
-    frames: int, answers: int, is_late: mmap, *, folder: str, work_dir: str, name: str, pid: int
+    frames: int, answers: int, is_late: Flag, *, folder: str, work_dir: str, name: str, pid: int
 ) -> None:
-    """Write down what comes from `frames` until there is no more, and say how it goes.
-
-    What the command said is passed over as soon as the first byte of `is_late` is set.
-    """
+    """Write down what comes from `frames` until there is no more, and say how it goes."""
     _occupy_standard()
     events.logger.disabled = True  # the run says what there is to be said
     answering = Answers(answers)
-    clerk = Clerk(folder, work_dir, name, pid, answering.complain)
+    clerk = Clerk(folder, work_dir, name, pid, answering.complain, is_late=is_late)
     poll = select.poll()
     poll.register(frames, select.POLLIN)
     came = bytearray()
@@ -72,8 +72,7 @@ def work(
                 break
             came += portion
             for frame in _frames_in(came):
-                if not (is_late[0] and frame[1] in _OF_THE_COMMAND):
-                    clerk.take(*frame)
+                clerk.take(*frame)
         clerk.executor.see_to()
         answering.is_done_with(clerk.done)
     clerk.close()
@@ -133,11 +132,22 @@ class Life:
 
 
 class Clerk:
-    """Makes events of frames. `complain` is told what could not be written."""
+    """Makes events of frames. `complain` is told what could not be written.
+
+    As soon as `is_late` is set, what the command said is passed over: time is short.
+    """
 
     def __init__(
-        self, folder: str, work_dir: str, name: str, pid: int, complain: Callable[[str, str], None]
+        self,
+        folder: str,
+        work_dir: str,
+        name: str,
+        pid: int,
+        complain: Callable[[str, str], None],
+        *,
+        is_late: Flag = b"\0",
     ) -> None:
+        self._is_late = is_late
         run = Path(folder)
         run_id = run.resolve().name
         self.executor = AtOnce()
@@ -175,6 +185,8 @@ class Clerk:
 
     def take(self, weight: int, what: str, facts: tuple[Any, ...]) -> None:
         """One frame."""
+        if self._is_late[0] and what in _OF_THE_COMMAND:
+            return
         try:
             getattr(self, f"on_{what}")(*facts)
         except Exception as error:  # noqa: BLE001 - the next one may be written all the same
@@ -230,6 +242,8 @@ class Clerk:
     def on_text(self, at: float, chunk: bytes) -> None:
         self._reads_text = True
         for line in self._lines_of(chunk):
+            if self._is_late[0]:
+                return
             self._seen_line(at, line)
 
     def on_dropped(self, at: float, count: int) -> None:

@@ -40,8 +40,9 @@ _PORTION = 64 * 1024
 # What is longer than that is not looked at by the clerk, but for its head.
 _LONGEST = 1024 * 1024
 _HEAD = 9 * 1024
-# What the clerk may take for what is left, in seconds.
+# What the clerk may take for what is left, in seconds; and of that, for what the command said.
 CLOSING = 5.0
+_OF_MESSAGES = 2.0
 LENGTH = 4
 
 _OF_A_VERDICT = (
@@ -263,9 +264,9 @@ class Evidence:
     def _hand_over(self, deadline: float) -> None:
         """Wait until the clerk has taken all, and has said that it is done.
 
-        The second half of that time is for what the run itself did.
+        Most of that time is for what the run itself did.
         """
-        half_time = (time.monotonic() + deadline) / 2
+        late_at = time.monotonic() + _OF_MESSAGES
         poll = select.poll()
         self._poll = None  # whoever's that was: nobody asks it any more
         if self._answers >= 0:
@@ -278,8 +279,8 @@ class Evidence:
                 _unregister(poll, self._frames)
                 os.close(self._frames)
                 self._frames = -1
-            self._is_late[0] = time.monotonic() >= half_time
-            left = left if self._is_late[0] else half_time - time.monotonic()
+            self._is_late[0] = time.monotonic() >= late_at
+            left = left if self._is_late[0] else late_at - time.monotonic()
             for fd, _ in poll.poll(max(left, 0.0) * 1e3):
                 self.handle(fd)
 
