@@ -215,7 +215,8 @@ class Ending:
             self._signals.append(name)
 
     async def _outwait(self, bound: float) -> None:
-        """Wait until all who are known are dead, or `bound` seconds are over."""
+        """Wait until all who are known are dead, or `bound` seconds, which may be none, are over."""
+        bound = max(bound, 0.0)
         if self._table is None:  # the last look failed: not before it may have become possible
             await self._ground.pause(bound)
         await self._ground.outwait(self._members.living, bound)
