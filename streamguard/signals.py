@@ -54,10 +54,9 @@ class WorkStarted:
 
     def __post_init__(self) -> None:
         hash((self.id, self.name))
-        if (
-            isinstance(cast("object", self.name), str) and len(self.name) > LONGEST_NAME
-        ):  # it goes into errors, logs and files
-            object.__setattr__(self, "name", self.name[:LONGEST_NAME] + "...")
+        name = cast("object", self.name)
+        if isinstance(name, str) and len(name) > LONGEST_NAME:  # errors, logs and files hold it
+            object.__setattr__(self, "name", name[:LONGEST_NAME] + "...")
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,12 @@ def with_signals(disposition, *names):
     return [sys.executable, "-S", "-c", program]
 
 
+def await_words(process, words):
+    """Read what it says on its standard error until `words` are in it."""
+    while words not in (line := process.stderr.readline()):
+        assert line, f"it never said {words}"
+
+
 def fill(pipe):
     """Write to it until it takes no more."""
     os.set_blocking(pipe, False)

@@ -41,6 +41,11 @@ def bearers(tokens: Collection[str], *, zombies: bool = False) -> dict[str, set[
     return found
 
 
+def keepers(run: int) -> set[int]:
+    """Of what `streamguard run` has forked, those that keep its command, once they know whom to end."""
+    return {pid for pid in forks(run) if words(pid).startswith(b"sguard-keeper")}
+
+
 def living(token: str) -> set[int]:
     return bearers([token])[token]
 

@@ -18,7 +18,7 @@ from streamguard.runner import aside
 from streamguard.runner.clerk import Clerk
 from streamguard.runner.evidence import Evidence
 from tests.process.backends import PATIENCE, comes_true
-from tests.run.commands import INIT, TEXT, TOOL, fill, sh
+from tests.run.commands import INIT, TEXT, TOOL, await_words, fill, sh
 
 LONG = "600"
 
@@ -207,11 +207,7 @@ def test_a_wait_of_months_before_the_next_attempt(ground):
     """More than `poll` takes at once."""
     words = ["--first", "0.2", "--retries", "1", "--backoff", "300d", "--", "sleep", LONG]
     process = ground.start(*words)
-    said = b""
-    while b"trying again" not in said:
-        line = process.stderr.readline()
-        assert line
-        said += line
+    await_words(process, b"trying again")
     process.send_signal(signal.SIGTERM)
     done = ground.wait(process)
     assert done.code in (-signal.SIGTERM, 143)

@@ -13,7 +13,7 @@ import pytest
 from streamguard.runner.outbox import Outbox
 from tests.process.backends import PATIENCE, comes_true, is_stopped
 from tests.run import traces
-from tests.run.commands import OURS, RESULT, fill, says, sh
+from tests.run.commands import OURS, RESULT, await_words, fill, says, sh
 
 LONG = "600"
 HARMLESS = [
@@ -51,9 +51,8 @@ def test_where_nobody_is_left_to_kill_it_is_said_without_a_grace(ground):
     process.terminate()
     assert comes_true((ground.folder / "asked").exists)
     while process.poll() is None:
-        for pid in traces.forks(process.pid):
-            if traces.words(pid).startswith(b"sguard-keeper"):
-                os.kill(pid, signal.SIGKILL)
+        for pid in traces.keepers(process.pid):
+            os.kill(pid, signal.SIGKILL)
     done = ground.wait(process)
     assert "Traceback" not in done.err
     assert ground.told()["unproven"] is True
@@ -70,13 +69,6 @@ def test_what_is_left_behind_and_needs_kill_changes_no_status(ground):
 # -- storms --------------------------------------------------------------------------------
 
 
-def keeper_of(process):
-    (pid,) = (
-        pid for pid in traces.forks(process.pid) if traces.words(pid).startswith(b"sguard-keeper")
-    )
-    return pid
-
-
 @pytest.mark.parametrize("end", ["a signal", "by itself"])
 def test_a_storm_takes_nothing_that_matters(ground, end):
     """The keeper stands still meanwhile, so that all that is told waits in its pipe."""
@@ -84,12 +76,8 @@ def test_a_storm_takes_nothing_that_matters(ground, end):
     script = f"{DEAF}; touch ready; while [ ! -e end ]; do sleep 0.02; done; exit 7"
     process = ground.start(*words, *sh(script))
     assert comes_true((ground.folder / "ready").exists)
-    assert comes_true(
-        lambda: any(
-            traces.words(p).startswith(b"sguard-keeper") for p in traces.forks(process.pid)
-        )
-    )
-    keeper = keeper_of(process)
+    assert comes_true(lambda: traces.keepers(process.pid))
+    (keeper,) = traces.keepers(process.pid)
     for _ in range(3000):
         os.kill(keeper, signal.SIGSTOP)
         for number in HARMLESS:
@@ -103,21 +91,18 @@ def test_a_storm_takes_nothing_that_matters(ground, end):
     assert "KILL" not in ground.told()["signals_sent"]
 
 
-@pytest.fixture
-def pipe():
-    """A pipe that is full, and an outbox to it that a poll knows."""
+def full_pipe():
+    """An outbox to a pipe that is full, what reads from it, and the poll that knows it."""
     reading, writing = os.pipe()
     fill(writing)
     outbox = Outbox(writing)
     poll = select.poll()
     outbox.attach(poll)
-    yield outbox, reading, poll
-    outbox.close()
-    os.close(reading)
+    return outbox, reading, poll
 
 
-def test_what_a_full_pipe_does_not_take_waits_each_line_once(pipe):
-    outbox, reading, poll = pipe
+def test_what_a_full_pipe_does_not_take_waits_each_line_once():
+    outbox, reading, poll = full_pipe()
     for line in ["ask 15 5", "pass 10", "pass 10", "ask 15 5", "bye"]:
         outbox.put(line)
     assert poll.poll(0) == []
@@ -131,14 +116,12 @@ def test_what_a_full_pipe_does_not_take_waits_each_line_once(pipe):
     while not came.endswith(b"bye\n"):
         came += os.read(reading, 1 << 16).lstrip(b"\0")
     assert came == b"ask 15 5\npass 10\nbye\n"
+    outbox.close()
+    os.close(reading)
 
 
 def test_who_is_gone_is_told_nothing_more():
-    reading, writing = os.pipe()
-    fill(writing)
-    outbox = Outbox(writing)
-    poll = select.poll()
-    outbox.attach(poll)
+    outbox, reading, poll = full_pipe()
     outbox.put("ask 15 5")
     os.close(reading)
     outbox.flush()
@@ -153,11 +136,7 @@ def test_who_is_gone_is_told_nothing_more():
 def test_ctrl_z_stops_us_between_two_attempts(ground):
     words = ["--first", "0.2", "--retries", "1", "--backoff", "600", "--", "sleep", LONG]
     process = ground.start(*words, start_new_session=False, process_group=0)
-    said = b""
-    while b"trying again" not in said:
-        line = process.stderr.readline()
-        assert line
-        said += line
+    await_words(process, b"trying again")
     process.send_signal(signal.SIGTSTP)
     assert comes_true(lambda: is_stopped(process.pid))
     process.send_signal(signal.SIGCONT)

@@ -313,10 +313,6 @@ def beside(process):
     return traces.forks(process.pid)
 
 
-def is_a_keeper(pid):
-    return traces.words(pid).startswith(b"sguard-keeper")
-
-
 def started(ground, *words):
     script = f"(env -i setsid {ground.sleep} &) ; echo ready; exec {ground.sleep}"
     return ground.commands.ready(ground.start(*words, "--", *sh(script)))
@@ -339,9 +335,7 @@ def test_a_keeper_that_is_killed_is_replaced(ground):
         os.kill(pid, signal.SIGKILL)
     # Either there is another one, or all of it ends now: an unguarded command is none of the two.
     # It is called by its name once it knows all that it is to end.
-    assert comes_true(
-        lambda: any(map(is_a_keeper, beside(process) - killed)) or process.poll() is not None
-    )
+    assert comes_true(lambda: traces.keepers(process.pid) - killed or process.poll() is not None)
     process.kill()
     process.wait()
     assert ground.all_gone()
@@ -349,8 +343,8 @@ def test_a_keeper_that_is_killed_is_replaced(ground):
 
 def lose_keeper(process):
     """Kill the keeper that it has now, once there is one."""
-    assert comes_true(lambda: any(map(is_a_keeper, beside(process))))
-    for pid in filter(is_a_keeper, beside(process)):
+    assert comes_true(lambda: traces.keepers(process.pid))
+    for pid in traces.keepers(process.pid):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -372,7 +366,7 @@ def test_a_keeper_that_is_lost_when_the_command_is_dead_holds_up_no_end(ground, 
     total = "2" if ended_by == "--total" else LONG
     words = ["--idle", LONG, "--total", total, "--kill-after", "0.3", "--"]
     process = ground.start(*words, *sh("head -c 3000000 /dev/zero; exit 0"))
-    assert comes_true(lambda: any(map(is_a_keeper, beside(process))))
+    assert comes_true(lambda: traces.keepers(process.pid))
     process.stdout.read(3_000_000 - 1_500_000)
     assert comes_true(lambda: not children_of_a_keeper(process))
     lose_keeper(process)
@@ -382,8 +376,7 @@ def test_a_keeper_that_is_lost_when_the_command_is_dead_holds_up_no_end(ground, 
 
 
 def children_of_a_keeper(process):
-    keepers = filter(is_a_keeper, beside(process))
-    return {child for pid in keepers for child in traces.children(pid)}
+    return {child for pid in traces.keepers(process.pid) for child in traces.children(pid)}
 
 
 def test_where_every_keeper_is_killed_that_is_no_success(ground):
@@ -391,7 +384,7 @@ def test_where_every_keeper_is_killed_that_is_no_success(ground):
     process = started(ground, *words)
     before = set()
     while process.poll() is None:
-        keepers = set(filter(is_a_keeper, beside(process))) - before
+        keepers = traces.keepers(process.pid) - before
         for pid in keepers:
             os.kill(pid, signal.SIGKILL)
         before |= keepers
