@@ -121,9 +121,16 @@ def share(value: Any) -> float:
 
 def text(value: Any) -> str:
     """A text with something in it."""
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
+    if not isinstance(value, str) or not value.strip():
         raise ValueError("write a text")
     return value
+
+
+def file_name(value: Any) -> str:
+    """Where a file may be."""
+    if "\0" in text(value):
+        raise ValueError("no file can have a NUL in its name; write a path")
+    return text(value)
 
 
 def switch(value: Any) -> bool:
@@ -213,8 +220,8 @@ RUN: Final[Section] = MappingProxyType(
         "reap": switch,
         "retries": count,
         "backoff": delays,
-        "record": text,
-        "status_file": text,
+        "record": file_name,
+        "status_file": file_name,
         "errors": one_of("text", "json"),
         "verbose": switch,
     }

@@ -390,6 +390,7 @@ def test_a_key_or_a_value_of_a_file(tmp_path, text):
 
 @SOME
 @given(UNICODE.filter(lambda text: all(ord(c) < 0x10000 for c in text)))
+@example("\0")
 def test_what_is_explained(tmp_path, text):
     file = tmp_path / "streamguard.toml"
     file.write_text(f"[guards.{toml(text)}]\nidle = 5\n[resume]\nprompt = {toml(text)}")
