@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamguard.activity import Activity, live
     from streamguard.breaker.breaker import CircuitBreaker
     from streamguard.configuration import Configuration, from_config
+    from streamguard.done import Done
     from streamguard.errors import (
         CircuitEscalatedError,
         CircuitOpenError,
@@ -72,6 +73,7 @@ _HOMES = {
     "activity": ("Activity", "live"),
     "breaker.breaker": ("CircuitBreaker",),
     "configuration": ("Configuration", "from_config"),
+    "done": ("Done",),
     "errors": (
         "CircuitEscalatedError",
         "CircuitOpenError",
@@ -137,6 +139,7 @@ __all__ = [
     "Configuration",
     "Connection",
     "DeadlineExceededError",
+    "Done",
     "EarlierError",
     "ErrorClass",
     "FirstMessageTimeoutError",

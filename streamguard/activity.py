@@ -22,6 +22,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from streamguard import loops
+from streamguard.done import NOTHING_DONE, Done
 from streamguard.errors import ConfigError
 from streamguard.knobs import Default, Seconds, seconds
 from streamguard.signals import SIGNALS, Signal
@@ -194,7 +195,12 @@ class Activity:
     @property
     def usage(self) -> Mapping[str, float]:
         """The latest token and cost counts."""
-        return self._watch.usage if self._watch else {}
+        return self.done.usage
+
+    @property
+    def done(self) -> Done:
+        """What was done so far: tool calls, token counts, attempts, the backend's folder."""
+        return self._watch.deeds.so_far(self._attempt) if self._watch else NOTHING_DONE
 
     @property
     def _bound(self) -> Bound | None:

@@ -366,7 +366,7 @@ class Attempt:
         watch.answered(now)
         if self._way.state is not _WATCHING:
             self._outrun(signals)
-        watch.see(signals, now, time.time())
+        watch.see(signals, now, time.time(), is_replayed=self.reading.is_replayed)
         if self._news is not None:
             self._news.look(now, signals)
         if watch.steady and not self._is_covered(now):
@@ -931,6 +931,7 @@ class Attempt:
             name=self.activity.name,
             labels=dict(self.activity.labels),
             token=self.activity.token,
+            done=self.activity.done,
             scope=scopes_in_force(),
             when=datetime.now(UTC),
             exit=self._exit_status if due.limit == "exited" else None,

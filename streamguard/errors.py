@@ -22,8 +22,8 @@
         └── CircuitEscalatedError    … nor later: a person must look, and call reset()
 
 A `Verdict` says what was decided and why; a `Teardown` says what was done about it; a `Tail` is the
-last that a process wrote. All are decided once and travel on the error. An error's text is one line,
-whatever it names. Imports quoting alone.
+last that a process wrote; `Done` is what the session has done. All are decided once and travel on the
+error. An error's text is one line, whatever it names. Imports quoting and done alone.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from streamguard import quoting
+from streamguard.done import NOTHING_DONE, Done
 from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Verdict:
     work: str | None = None
     token: str | None = None
     exit: int | None = None
+    done: Done = NOTHING_DONE
     labels: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
 
     @property
@@ -238,7 +240,8 @@ class StreamGuardError(Exception):
     `gave_up` says why a session made no further attempt ("retries", "unsafe", "deadline",
     "circuit" or "class"), and `attempts` which ones it made for this prompt: see
     `reconnecting_resume`. `tail` is the last of what the process wrote, where the stream was
-    `lines` or `json_lines`; it is never part of the text.
+    `lines` or `json_lines`; it is never part of the text. `done` is what the session had done when
+    it ended, where that is known.
     """
 
     verdict: Verdict | None = None
@@ -247,6 +250,7 @@ class StreamGuardError(Exception):
     gave_up: str | None = None
     attempts: tuple[Attempted, ...] = ()
     tail: Tail | None = None
+    done: Done | None = None
 
     def __init__(
         self,
@@ -258,6 +262,10 @@ class StreamGuardError(Exception):
         super().__init__(quoted(message or (verdict.reason if verdict else "")))
         self.verdict = verdict
         self.activity = activity
+        if verdict is not None:
+            self.done = verdict.done
+        elif activity is not None:
+            self.done = activity.done
 
     def __str__(self) -> str:
         said = super().__str__()

@@ -52,6 +52,7 @@ class Reading:
         "_repeated",
         "_unknown",
         "backend",
+        "is_replayed",
         "plain",
     )
 
@@ -64,6 +65,7 @@ class Reading:
         self._readers = _NO_READERS  # by type of message; replaced, never changed
         self._repeated: object = None
         self.backend = given
+        self.is_replayed = False  # the latest message came before, in an earlier attempt
         # The latest type whose every message is plain progress: it needs no reading.
         self.plain: type | None = None
 

@@ -33,17 +33,22 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """A session exists, and `token` resumes it. The latest token wins."""
+    """A session exists, and `token` resumes it. The latest token wins.
+
+    `work_dir`: the folder it works in, where the backend says so: many can only be resumed there.
+    """
 
     token: str
     resumable: bool = True
+    work_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkStarted:
     """Work began that may be silent for long: opens the gate's entry `id`.
 
-    `background` work outlives the turn that started it.
+    `background` work outlives the turn that started it. Work without an id (`id=""`) is in flight until
+    any end without an id, or the turn's.
     """
 
     id: str

@@ -23,8 +23,10 @@ can rewrite the time before it. Everything else is a fixed instant plus a window
 computed by one formula and compared with `>=`, so that a verdict is never early and is always given
 at its own deadline (T2).
 
+What the signals tell of work done it passes on to its `deeds`, which the attempts at one prompt share.
+
 Everything that changes this state is in this file. It imports only signals, errors, windows (the
-values it takes and gives) and the standard library.
+values it takes and gives), done and the standard library.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
+from streamguard.done import Deeds
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
     Liveness,
@@ -93,8 +96,9 @@ _OF_A_TURN: Final[frozenset[Limit]] = frozenset({"turn", "exit_grace"})
 # Their clocks run on through the consumer's time, in which nobody judges them (T1).
 _UNATTENDED: Final[frozenset[Limit]] = frozenset({"turn", "tools", "exit_grace"})
 
+_NAMELESS: Final = "a tool"
+
 # Mappings are replaced, never changed: most streams need none, and any thread may read them.
-_NO_USAGE: Final[Mapping[str, float]] = MappingProxyType({})
 _NO_WORK: Final[Mapping[str, Work]] = MappingProxyType({})
 _NO_HOLDS: Final[Mapping[object, float]] = MappingProxyType({})
 _NO_WAITS: Final[Mapping[str, float]] = MappingProxyType({})
@@ -132,7 +136,7 @@ class Watch:
     turns: int = 0
     last_signal: str | None = None
     token: str | None = None
-    usage: Mapping[str, float] = field(default_factory=lambda: _NO_USAGE)
+    deeds: Deeds = field(default_factory=Deeds)
     work: Mapping[str, Work] = field(default_factory=lambda: _NO_WORK)
     started: float | None = None
     waiting_since: float | None = None
@@ -195,8 +199,18 @@ class Watch:
         self._settle(now)
         self.waiting_since = None
 
-    def see(self, signals: Iterable[Signal], now: float, wall: float = 0.0) -> None:
-        """One message came. `wall` is the epoch at `now`, for holds with a wall-clock end."""
+    def see(
+        self,
+        signals: Iterable[Signal],
+        now: float,
+        wall: float = 0.0,
+        *,
+        is_replayed: bool = False,
+    ) -> None:
+        """One message came. `wall` is the epoch at `now`, for holds with a wall-clock end.
+
+        `is_replayed`: it came before, and tells of nothing done since.
+        """
         self._settle(now)
         self.messages += 1
         self._last_message = now
@@ -206,7 +220,7 @@ class Watch:
         self._restart(_LIVENESS)
         progress_last = False  # a message may also say nothing at all
         for signal in signals:
-            self._take(signal, now, wall)
+            self._take(signal, now, wall, is_new=not is_replayed)
             progress_last = isinstance(signal, Progress)
         self.steady = progress_last and not self._holds and self._exited_at is None
 
@@ -348,6 +362,7 @@ class Watch:
         """`due`, decided at `now`, as a record of all that is known here, and `known` besides."""
         known.setdefault("token", self.token)
         known.setdefault("first_seen", self.first_seen)
+        known.setdefault("done", self.deeds.so_far())
         return Verdict(
             limit=due.limit,
             window=due.window,
@@ -364,17 +379,20 @@ class Watch:
 
     # -- what signals do -----------------------------------------------------------------
 
-    def _take(self, signal: Signal, now: float, wall: float) -> None:  # noqa: C901, PLR0912 - a table
+    def _take(  # noqa: C901, PLR0912 - a table
+        self, signal: Signal, now: float, wall: float, *, is_new: bool = True
+    ) -> None:
         self.last_signal = type(signal).__name__
         if type(signal) is Progress and self.turn_open:  # most are
             self._progress(now)
             return
+        if is_new:
+            self.deeds.note(signal)
         match signal:
             case Liveness():
                 self._armed = True
                 return
             case Usage():
-                self.usage = {**self.usage, **signal.counts}
                 return
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
@@ -409,13 +427,16 @@ class Watch:
                 pass
 
     def _open_work(self, signal: WorkStarted, now: float) -> None:
+        if not signal.id:
+            self._drop_work((signal.id,))  # nobody can tell which it is: the latest has just begun
         # A second start of the same id is the same work (partial, then final): S3.
         if (entry := self.work.get(signal.id)) is not None:
             entry.background = entry.background or signal.background
         else:
             allowance = self.limits.allowance(signal.name)
             allowance = math.inf if allowance is None else allowance
-            work = Work(signal.name, now, allowance, signal.background)
+            name = signal.name or ("" if signal.id else _NAMELESS)
+            work = Work(name, now, allowance, signal.background)
             self.work = {**self.work, signal.id: work}
 
     def _close_work(self, signal: WorkFinished, now: float) -> None:

@@ -89,13 +89,13 @@ def _message(line: Fields) -> Said:
 
 
 def _tool_use(line: Fields) -> Said:
-    id_ = text_in(line.get("tool_id"))
-    return WorkStarted(id_, text_in(line.get("tool_name")) or "") if id_ else None
+    id_ = text_in(line.get("tool_id")) or ""
+    return WorkStarted(id_, text_in(line.get("tool_name")) or "")
 
 
 def _tool_result(line: Fields) -> Said:
-    id_ = text_in(line.get("tool_id"))
-    return WorkFinished(id_, error=line.get("status") == "error") if id_ else None
+    id_ = text_in(line.get("tool_id")) or ""
+    return WorkFinished(id_, error=line.get("status") == "error")
 
 
 def _error(line: Fields) -> Said:

@@ -159,10 +159,9 @@ class Account:
                 cursor=cursor if is_plain else None,
                 attempt=stream.attempts,
                 retries=stream.retries,
-                tools_run=stream.tools_run,
+                done=verdict.done if activity is None else activity.done,
                 delivered=stream.delivered,
                 pid=stream.pid,
-                usage=dict(activity.usage) if activity is not None else {},
             )
         transcript = self._scribe.transcript_path(place)
         return Timeout(

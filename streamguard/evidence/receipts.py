@@ -6,10 +6,11 @@ The field names are a policy's that orchestrators already follow: `timeout_event
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from streamguard.done import NOTHING_DONE, Done
 
 if TYPE_CHECKING:
     from streamguard.errors import Teardown, Verdict
@@ -62,10 +63,9 @@ class Standing:
     cursor: Any = None
     attempt: int = 1
     retries: int = 0
-    tools_run: int = 0
     delivered: int = 0
     pid: int | None = None
-    usage: Mapping[str, float] = field(default_factory=dict[str, float])
+    done: Done = NOTHING_DONE
 
 
 @dataclass(kw_only=True)
@@ -141,13 +141,14 @@ class Timeout:
                 "session_token": standing.token,
                 "cursor": standing.cursor,
                 "attempt": standing.attempt,
-                "tools_run": standing.tools_run,
+                "tools_run": standing.done.tools_run,
                 "delivered": standing.delivered,
                 "backend_ended": self._backend_ended(),
             },
             "git": self._git(),
             "teardown": self._teardown(),
-            "usage": dict(standing.usage),
+            "usage": dict(standing.done.usage),
+            "done": standing.done.as_json(),
         }
 
     @property

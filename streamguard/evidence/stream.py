@@ -18,7 +18,6 @@ from streamguard.activity import Activity
 from streamguard.evidence.receipts import timestamp
 from streamguard.evidence.streams import stream_of
 from streamguard.reading import PROGRESS
-from streamguard.signals import WorkStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -134,7 +133,6 @@ class Stream:
         self.is_retrying = False
         self.timeout: Timeout | None = None
         self.deferred: Timeout | None = None
-        self._tools: set[str] = set()
         self._sink = sink
         self._queue: deque[tuple[float, tuple[Signal, ...] | None, Any]] = deque()
         self._is_due = False
@@ -167,7 +165,6 @@ class Stream:
             self._earlier = self.delivered
         else:
             self._earlier = 0
-            self._tools.clear()
         self.is_retrying = False
         watch, self._watch = self._watch, None  # in this order, for the writer looks at it, too
         self._plain += _plain_in(watch, self._seen)
@@ -179,15 +176,8 @@ class Stream:
         """How many messages came in this turn."""
         return self._earlier + (self._watch.messages if self._watch is not None else 0)
 
-    @property
-    def tools_run(self) -> int:
-        """How many tool calls were begun in this turn."""
-        return len(self._tools)
-
     def transcribed(self, message: object, signals: tuple[Signal, ...]) -> None:
         """A message came, and is to be in the transcript."""
-        if signals is not PROGRESS:
-            self.note(signals)
         if len(self._queue) < QUEUE:
             self._queue.append((self._clock(), signals, message))
         else:
@@ -207,7 +197,6 @@ class Stream:
         """A message came, of which only that is to be known."""
         if signals is PROGRESS:
             return  # the watch counts it
-        self.note(signals)
         kind = type(signals[-1]).__name__ if signals else "Progress"
         self._seen += 1
         self._came[kind] = self._came.get(kind, 0) + 1
@@ -236,12 +225,6 @@ class Stream:
             loop.submit(tell)
         except RuntimeError:  # that loop is closed
             events.log(make(activity=attempt.activity, at=0.0))
-
-    def note(self, signals: tuple[Signal, ...]) -> None:
-        """What a message said, whether or not it is to be had."""
-        for signal in signals:
-            if type(signal) is WorkStarted and signal.scope != "hook":
-                self._tools.add(signal.id)
 
     def _ask(self) -> None:
         self._is_due = True

@@ -1,13 +1,15 @@
 """`Ledger`: what one turn has done, as far as its messages say; and the reading that keeps it.
 
-All that a decision asks of the past is counted here: tool calls and deliveries over the whole
-turn, messages and new progress of the latest attempt. Knows signals, readings and the watch.
+All that a decision asks of the past is here: tool calls (which the watches count, into one place) and
+deliveries over the whole turn, messages and new progress of the latest attempt. Knows signals, readings
+and the watch.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streamguard.done import Deeds
 from streamguard.reading import Reading
 from streamguard.signals import (
     Failed,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from streamguard.attempt import Attempt
     from streamguard.breaker.breaker import Permit
+    from streamguard.done import Done
     from streamguard.plan import Plan
     from streamguard.reading import Reporter
     from streamguard.resume.points import ResumePoint
@@ -39,11 +42,11 @@ class Ledger:
     Messages that are plain progress are not all told: the watch counts them.
     """
 
-    def __init__(self, replay: Replay | None, token: str | None) -> None:
+    def __init__(self, replay: Replay | None, start: ResumePoint) -> None:
         self.replay = replay
-        self.token = token
+        self.token: str | None = None
         self.permit: Permit | None = None
-        self._tools: set[str] = set()
+        self._deeds = Deeds()
         self._committed = 0
         self._heard = 0
         self._attempt: Attempt | None = None
@@ -55,11 +58,18 @@ class Ledger:
         self.failed: Failed | None = None
         self.ended: TurnEnded | None = None
         self.turns_ended_well = 0
+        self.go_on_from(start)
+
+    def go_on_from(self, point: ResumePoint) -> None:
+        """That is where the session stands as the turn begins."""
+        self.token, self._deeds.work_dir = point.token, point.work_dir
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """Another attempt of the turn begins."""
         self._settle()
         self._attempt, self._begun = attempt, now
+        self._deeds.go_on_from(attempt.watch.deeds)
+        attempt.watch.deeds = self._deeds
         self._asides = self._last_aside = 0
         self._first_new = None
         self.failed = self.ended = None
@@ -67,9 +77,14 @@ class Ledger:
         if self.replay is not None:
             self.replay.begin()
 
+    @property
+    def done(self) -> Done:
+        """The count of what was done."""
+        return self._deeds.so_far()
+
     def carry(self, tool_calls: int, committed: int) -> None:
         """What was done before: on the same connection, with which it would be lost, or elsewhere."""
-        self._tools.update(f"carried {number}" for number in range(tool_calls))
+        self._deeds.carry(tool_calls)
         self._committed += committed
 
     def take_up(self, point: ResumePoint) -> None:
@@ -86,7 +101,7 @@ class Ledger:
     @property
     def tool_calls(self) -> int:
         """How many were begun."""
-        return len(self._tools)
+        return self._deeds.tools_run
 
     @property
     def committed(self) -> int:
@@ -153,8 +168,6 @@ class Ledger:
         match signal:
             case Progress() | WorkStarted() | WorkFinished():
                 self.failed = None  # whatever it was, the backend got over it
-                if isinstance(signal, WorkStarted) and signal.scope != "hook":
-                    self._tools.add(signal.id)
             case Failed():
                 self.failed = signal
             case SessionOpened():
@@ -171,13 +184,12 @@ class Ledger:
 class Noted(Reading):
     """A reading whose signals also go into a ledger, and that tells replays from new messages."""
 
-    __slots__ = ("_clock", "_ledger", "is_replayed")
+    __slots__ = ("_clock", "_ledger")
 
     def __init__(self, plan: Plan, ledger: Ledger, clock: Callable[[], float]) -> None:
         super().__init__(plan.backend)
         self._ledger = ledger
         self._clock = clock
-        self.is_replayed = False
 
     @property
     def cursor(self) -> object:

@@ -41,6 +41,7 @@ class ResumePoint:
     `heard`: whether the backend has answered the prompt; a session that is resumed by its token is
         then asked to continue instead.
     `completed`: whether the turn has ended, so that nothing is asked again.
+    `work_dir`: the folder that the backend says it works in: many sessions can only be resumed there.
     `activity`: the session's live state, for what `open` makes to hold; None outside of `open`.
     """
 
@@ -54,6 +55,7 @@ class ResumePoint:
     committed: int = 0
     heard: bool = False
     completed: bool = False
+    work_dir: str | None = None
     activity: Activity | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -64,7 +66,12 @@ class ResumePoint:
     def asking(self, prompt: str) -> ResumePoint:
         """The point from which the session is asked this instead."""
         if self.completed:
-            return ResumePoint(attempt=self.attempt + 1, prompt=prompt, token=self.token)
+            return ResumePoint(
+                attempt=self.attempt + 1,
+                prompt=prompt,
+                token=self.token,
+                work_dir=self.work_dir,
+            )
         return replace(self, prompt=prompt, heard=False)
 
     def as_json(self) -> dict[str, Any]:

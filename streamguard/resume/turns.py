@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from streamguard.breaker.breaker import OnOpen, Permit
+    from streamguard.done import Done
     from streamguard.plan import Plan
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.points import Opener
@@ -112,6 +113,10 @@ class Conversation(Generic[T]):
         self.hosting.on_attempt(point)
         return self.owner
 
+    def leave_at(self, ledger: Ledger) -> None:
+        """A turn ends there, or an attempt at it."""
+        self.point = replace(self.point, token=ledger.token, work_dir=ledger.done.work_dir)
+
     @property
     def may_resume_unconfirmed(self) -> bool:
         """Whether the user has said so."""
@@ -177,9 +182,8 @@ class Turn(AsyncIterator[T]):
         settings = conversation.reconnecting
         key_of = settings.dedupe_by if settings is not None else None
         self._given_cursor = given.cursor
-        self._ledger = Ledger(
-            Replay(key_of, given.cursor) if key_of is not None else None, conversation.point.token
-        )
+        replay = Replay(key_of, given.cursor) if key_of is not None else None
+        self._ledger = Ledger(replay, conversation.point)
         self._ledger.take_up(given)
         self._owner: Owner[T] | None = None
         self._has_completed = given.completed
@@ -330,6 +334,7 @@ class Turn(AsyncIterator[T]):
             committed=ledger.committed - untaken,
             heard=ledger.was_heard,
             completed=is_completed,
+            work_dir=ledger.done.work_dir,
         )
 
     def supersede(self, error: BaseException | None = None) -> None:
@@ -386,12 +391,12 @@ class Turn(AsyncIterator[T]):
             self._over = _Over(RuntimeError("the session's block was left: ask inside of it"))
             raise self._over.error
         if (left := conversation.turn) is not None and left is not self:
-            conversation.point = replace(conversation.point, token=left._ledger.token)
+            conversation.leave_at(left._ledger)
             left.supersede(RuntimeError(_ASKED_SINCE))
             conversation.tally = conversation.tally.reset()  # a prompt has its own retries (S0-13)
         conversation.turn = self
         self._has_begun = True
-        self._ledger.token = conversation.point.token
+        self._ledger.go_on_from(conversation.point)
 
     def _can_reuse(self) -> bool:
         owner = self._conversation.owner
@@ -478,7 +483,7 @@ class Turn(AsyncIterator[T]):
     def _see_end(self, owner: Owner[T]) -> None:
         """The slot is closed: the turn is over, or another attempt follows."""
         conversation, ledger = self._conversation, self._ledger
-        conversation.point = replace(conversation.point, token=ledger.token)
+        conversation.leave_at(ledger)
         self._tell_of_replay(owner)
         failure = owner.failure
         if failure is None or self._is_done_anyway(failure):
@@ -631,7 +636,8 @@ class Turn(AsyncIterator[T]):
         """Raise what ended the last attempt, as it is, and with what was decided on it."""
         self._over, self._failure = _Over(failure), failure
         if decision.error_class is not ErrorClass.NEVER or isinstance(failure, Exception):
-            _mark(failure, decision, tuple(self._failed))
+            done = replace(self._ledger.done, attempts=self._conversation.attempts)
+            _mark(failure, decision, tuple(self._failed), done)
         self._conversation.hosting.tell(
             events.GaveUp,
             reason=decision.reason,
@@ -649,10 +655,13 @@ class Turn(AsyncIterator[T]):
             tell(events.KeysRepeated, attempt=owner.point.attempt)
 
 
-def _mark(failure: BaseException, decision: GiveUp, attempts: tuple[Attempted, ...]) -> None:
+def _mark(
+    failure: BaseException, decision: GiveUp, attempts: tuple[Attempted, ...], done: Done
+) -> None:
     """Let an error of any make carry what was decided on it."""
     error: Any = failure
     with suppress(AttributeError, TypeError):  # one with slots
         error.gave_up = decision.reason
         error.attempts = attempts
+        error.done = done
     failure.add_note(quoted(f"streamguard gave up ({decision.reason}): {decision.why}"))

@@ -1,7 +1,7 @@
 """A `ResumePoint` as JSON, for another process. Strict: what is not understood is refused.
 
 `version` is 1. `attempt`, `prompt`, `token`, `cursor`, `tools_run`, `delivered`, `committed`, `heard` and
-`completed` are as the point has them; a cursor is an int, a text or null. `reason` is null or
+`completed` and `work_dir` are as the point has them; a cursor is an int, a text or null. `reason` is null or
 `{"type": the error's name, "text": its words}`.
 """
 
@@ -17,7 +17,7 @@ from streamguard.resume.points import ResumePoint
 VERSION: Final = 1
 # An error may quote all that a backend has said.
 _LONGEST_TEXT: Final = 1000
-_TEXTS: Final = ("prompt", "token")
+_TEXTS: Final = ("prompt", "token", "work_dir")
 _COUNTS: Final = ("attempt", "tools_run", "delivered", "committed")
 _FLAGS: Final = ("heard", "completed")
 _FIELDS: Final = {"version", "cursor", "reason", *_TEXTS, *_COUNTS, *_FLAGS}

@@ -266,7 +266,10 @@ class Attempt:
         from streamguard.runner.judge import Judge
 
         run = self._run
-        judge = Judge(self._settings, run.began, self.began, run.chat, run.evidence)
+        judge = Judge(
+            self._settings, run.began, self.began, run.chat, run.evidence, deeds=run.deeds
+        )
+        run.deeds = judge.deeds
         for now, came in self._early:
             if isinstance(came, bytes):
                 judge.output(came, now)
@@ -375,6 +378,7 @@ class Attempt:
             self._judge.end(time.monotonic())
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
+            outcome.done = self._judge.deeds.so_far(self._run.attempt).as_json()
         if self._output is not None:
             outcome.is_seen = True
             self._output.finish(None if self._is_cut else self._owed)

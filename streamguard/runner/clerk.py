@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamguard import events, signals
 from streamguard.activity import Activity
+from streamguard.done import Deeds
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
 from streamguard.evidence.account import Account
 from streamguard.evidence.messages import HEAD, Cut, Rendering
@@ -110,12 +111,14 @@ class Answers:
 class Life:
     """One attempt, as an account of streams looks at it."""
 
-    def __init__(self, activity: Activity, tell: Callable[[events.Event], None]) -> None:
+    def __init__(
+        self, activity: Activity, deeds: Deeds, tell: Callable[[events.Event], None]
+    ) -> None:
         self.reading = None
         self.is_over = False
         self.activity = activity
         self.tell = tell
-        self.watch = Watch(Limits(gate=True))
+        self.watch = Watch(Limits(gate=True), deeds=deeds)
         self.loop: Any = self
         self.now = 0.0
 
@@ -172,6 +175,8 @@ class Clerk:
         self._account = Account(self._scribe, run_id=run_id, flow=_FLOW, step=step, agent=None)
         self._stream = self._account.stream_of(self._activity)
         self._stream.awaits_decision = True
+        self._deeds = Deeds()  # of all attempts
+        self._deeds.work_dir = work_dir
         self._life: Life | None = None
         self._news: News | None = None
         self._verdict: Verdict | None = None
@@ -211,7 +216,7 @@ class Clerk:
         self._line.clear()
         self._is_passing_over = self._reads_text = False
         self._activity.count_attempt(attempt)
-        self._life = life = Life(self._activity, self._event_of_ours)
+        self._life = life = Life(self._activity, self._deeds, self._event_of_ours)
         life.now = at
         life.watch.begin(at)
         self._activity.bind(life, at)
@@ -260,7 +265,7 @@ class Clerk:
 
     def on_verdict(self, at: float, told: dict[str, Any], enforced: bool) -> None:
         when = datetime.fromtimestamp(self._scribe.epoch(at) + at, UTC)
-        verdict = replace(Verdict(**told), when=when)
+        verdict = replace(Verdict(**told), when=when, done=self._activity.done)
         if enforced:
             self._verdict = verdict
             self._end_line(at)
@@ -296,7 +301,6 @@ class Clerk:
             return
         life.now = at
         if message is None:  # there was no room for it
-            self._stream.note(said)
             self._stream.dropped(1, at)
         else:
             self._stream.transcribed(message, said)

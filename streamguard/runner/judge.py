@@ -9,9 +9,12 @@ Knows watch, reading and backends; no descriptors.
 from __future__ import annotations
 
 import math
+import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from streamguard.done import Deeds
 from streamguard.reading import PROGRESS, Reading
 from streamguard.runner.lines import MAX_LINE, object_in
 from streamguard.runner.outcome import Fired
@@ -31,7 +34,10 @@ _SNIFFED: Final = 64 * 1024
 
 
 class Judge:
-    """The limits of one attempt that began at `began`, of a run that began at `run_began`."""
+    """The limits of one attempt that began at `began`, of a run that began at `run_began`.
+
+    `deeds`: what earlier attempts have done.
+    """
 
     def __init__(
         self,
@@ -40,12 +46,15 @@ class Judge:
         began: float,
         say: Callable[[str], None],
         evidence: Evidence | None = None,
+        *,
+        deeds: Deeds | None = None,
     ) -> None:
         self._evidence = evidence
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
         half_time = settings.verbose or evidence is not None
         self.watch = _watch_of(settings, first=settings.first, half_time=half_time)
+        self.deeds = self.watch.deeds = deeds or _deeds_here()
         # `first_json` is what `first` is, for a narrower idea of a message.
         self._for_json: Watch | None = None
         if settings.first_json is not None and settings.speaks_json:
@@ -229,6 +238,14 @@ class Judge:
         """A reader raised; the line counts as progress."""
         del kind  # always a dict
         self._say(f"a line could not be understood: {type(error).__name__}")
+
+
+def _deeds_here() -> Deeds:
+    """Nothing was done yet. A command that does not say where it works does so in our folder."""
+    deeds = Deeds()
+    with suppress(OSError):  # it may be gone
+        deeds.work_dir = os.getcwd()
+    return deeds
 
 
 def _watch_of(settings: Settings, *, first: float | None, half_time: bool) -> Watch:

@@ -44,6 +44,7 @@ TO_JUDGE = (
     "backends.langgraph",
     "backends.openai",
     "backends.pydantic_ai",
+    "done",
     "errors",
     "published",
     "reading",

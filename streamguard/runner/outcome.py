@@ -78,6 +78,9 @@ class Outcome:
         self.messages = 0
         self.result: str | None = None  # how its last turn ended, if it said so
         self.token: str | None = None
+        self.done: dict[str, Any] | None = (
+            None  # tools, tokens, attempts and folder, as JSON has it
+        )
 
     @property
     def was_killed(self) -> bool:
@@ -161,6 +164,7 @@ def described(
         "in_flight": [] if verdict is None else list(verdict.in_flight),
         "result": outcome.result,
         "session_id": outcome.token,
+        "done": outcome.done,
     }
 
 

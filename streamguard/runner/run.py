@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Never
 
+    from streamguard.done import Deeds
     from streamguard.published import Published
     from streamguard.runner.again import Again, Attempts
     from streamguard.runner.evidence import Evidence
@@ -66,6 +67,9 @@ class Run:
         self.stdin = Stdin(replays=settings.retries > 0, closed=0 in self.closed)
         self.adopts_orphans = not settings.group_only and _adopt_orphans()
         self.attempt = 0
+        self.deeds: Deeds | None = (
+            None  # what all attempts have done, as soon as that is looked at
+        )
         self.is_resumed = False
         self.evidence: Evidence | None = None
         self.words = Words()
@@ -110,7 +114,7 @@ class Run:
     def _could_not_begin(self, before: Outcome, why: str, code: int) -> int:
         """A first attempt, or one after the attempt `before`, was not possible."""
         outcome = Outcome()
-        outcome.why_not, outcome.token = why, before.token
+        outcome.why_not, outcome.token, outcome.done = why, before.token, before.done
         outcome.passed, outcome.lost = before.passed, before.lost
         return self._finish(outcome, code)
 

@@ -89,11 +89,12 @@ class Opened(Message):
 
     token: str
     resumable: bool = True
+    work_dir: str | None = None
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The session's token."""
-        return (SessionOpened(self.token, self.resumable),)
+        return (SessionOpened(self.token, self.resumable, self.work_dir),)
 
 
 @dataclass(frozen=True, slots=True)

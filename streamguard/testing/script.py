@@ -164,13 +164,13 @@ def message(anything: object) -> Step:
 
 def tool(name: str, seconds: float, *, id: str | None = None, background: bool = False) -> Script:  # noqa: A002 - the signal's own word
     """A tool that starts, is silent for so long, and is done."""
-    which = id or name
+    which = name if id is None else id
     start = tool_start(which, name, background=background)
     return Script(start, silence(seconds), tool_end(which))
 
 
 def tool_start(id: str, name: str = "", *, background: bool = False) -> Step:  # noqa: A002 - the signal's own word
-    """A tool that starts."""
+    """A tool that starts. With `id=""` the backend gives it none."""
     return Emit(messages.ToolUsed(id, name or id, background))
 
 
@@ -199,9 +199,9 @@ def repeat(*parts: Step | Script, times: int | None = None) -> Step:
     return Repeat(Script(*parts).steps, times)
 
 
-def opened(token: str, *, resumable: bool = True) -> Step:
-    """The session opens, and can be resumed by `token`."""
-    return Emit(messages.Opened(token, resumable))
+def opened(token: str, *, resumable: bool = True, work_dir: str | None = None) -> Step:
+    """The session opens, and can be resumed by `token`. It works in `work_dir`."""
+    return Emit(messages.Opened(token, resumable, work_dir))
 
 
 def waiting(

@@ -43,10 +43,14 @@ def said(backend, message):
 def is_well_made(signal):
     """No signal carries what its field's type does not allow, however odd the message."""
     match signal:
-        case SessionOpened(token=text) | WorkFinished(id=text) | WaitEnded(id=text):
+        case SessionOpened(token=text, work_dir=folder):
+            return isinstance(text, str) and text != "" and isinstance(folder, str | None)
+        case WaitEnded(id=text):
             return isinstance(text, str) and text != ""
+        case WorkFinished(id=text):
+            return isinstance(text, str)
         case WorkStarted(id=text, name=name):
-            return isinstance(text, str) and text != "" and isinstance(name, str)
+            return isinstance(text, str) and isinstance(name, str)
         case Waiting(id=text, until=until):
             return isinstance(text, str) and (until is None or abs(until) <= sys.float_info.max)
         case Failed(error_class=text, detail=detail):

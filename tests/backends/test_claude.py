@@ -21,6 +21,7 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
+from tests.backends.reading import is_well_made
 
 PROGRESS = [Progress()]
 NOTHING = []
@@ -544,26 +545,6 @@ lines = st.fixed_dictionaries(
 )
 
 
-def is_well_made(signal):
-    """No signal carries what its field's type does not allow, however odd the message."""
-    match signal:
-        case SessionOpened(token=text) | WorkFinished(id=text) | WorkStarted(id=text):
-            return isinstance(text, str) and text != ""
-        case Waiting(until=until):
-            return until is None or abs(until) <= sys.float_info.max
-        case Failed(error_class=text):
-            return text in {
-                *("auth", "permanent", "validation", "rate_limit"),
-                *("server", "network", "unknown"),
-            }
-        case TurnEnded():
-            return signal.more_expected in {True, False} and isinstance(signal.subtype, str)
-        case Usage():
-            return all(type(count) in {int, float} for count in signal.counts.values())
-        case _:
-            return isinstance(signal, SIGNALS)
-
-
 @given(junk | lines | objects(junk))
 def test_no_message_makes_the_reader_raise(message):
     """S2"""
@@ -585,12 +566,18 @@ def test_the_reader_is_pure(line):
 
 
 GARBAGE = {
-    "a tool call without an id": (assistant({"type": "tool_use"}), [OPENED, Progress()]),
-    "a tool call whose id is a number": (assistant({**BASH, "id": 7}), [OPENED, Progress()]),
+    "a tool call without an id": (assistant({"type": "tool_use"}), [OPENED, WorkStarted("")]),
+    "a tool call whose id is a number": (
+        assistant({**BASH, "id": 7}),
+        [OPENED, WorkStarted("", "Bash")],
+    ),
     "a block whose type is a list": (assistant({"type": ["tool_use"]}), [OPENED, Progress()]),
     "a block that is none": (assistant(None, 3, "x", []), [OPENED, Progress()]),
     "a session that is a number": (assistant(TEXT, session_id=7), PROGRESS),
-    "a result for no tool": (user({"type": "tool_result", "tool_use_id": None}), PROGRESS),
+    "a result for no tool": (
+        user({"type": "tool_result", "tool_use_id": None}),
+        [WorkFinished("")],
+    ),
     "no message at all": ({"type": "assistant", **META}, [OPENED, Progress()]),
     "content that is a number": ({"type": "user", "message": {"content": 7}}, PROGRESS),
     "an init that opens nothing": ({"type": "system", "subtype": "init"}, NOTHING),

@@ -952,7 +952,7 @@ class Drawing:
         return [self.signal() for _ in range(self.choice([1, 1, 1, 2]))]
 
     def signal(self) -> list[Any]:
-        id_ = self.choice(["a", "b"])
+        id_ = self.choice(["a", "b", "a", "b", ""])
         return self.choice(
             [
                 ["progress"],

@@ -498,6 +498,9 @@ class Life:
                 if not self.in_turn:
                     self.open_turn(self.now)
                 self.progress()
+                # S4-06: of work without an id nobody can tell whether it is the same.
+                if not id_ and self.work.pop(id_, None) is not None:
+                    self.moved.pop("tools", None)
                 until, was = self.work.get(
                     id_, (self.now + self.limits.get("tools", NEVER), False)
                 )

@@ -184,6 +184,22 @@ def test_an_agents_greeting_is_no_first_output(commands):
     assert (done.code, told["limit"], told["session_id"]) == (124, "first", SESSION)
 
 
+def test_the_status_says_what_all_attempts_have_done(commands, tmp_path):
+    """S0-19, S4-14: tools, tokens, attempts and the folder, as errors and receipts have it."""
+    hangs = sh(f"{says(INIT, TOOL, TOOL_DONE)}; exec sleep 600")
+    resumed = shlex.join(sh(f"{says(INIT, {**RESULT, 'usage': {'output_tokens': 5}})}; : x"))
+    words = ["--idle", "1", "--retries", "1", "--resume-cmd", f"{resumed} {{session_id}}"]
+    done, told = commands.status(*words, "--backoff", "0", "--", *hangs, cwd=tmp_path)
+    assert (done.code, told["attempts"]) == (0, 2), done.err
+    counts = {
+        "tools_run": 1,
+        "usage": {"output_tokens": 5},
+        "attempts": 2,
+        "work_dir": str(tmp_path),
+    }
+    assert told["done"] == counts
+
+
 def test_first_json_wants_a_json_line_whatever_else_is_written(commands):
     talks = sh("while :; do echo text; sleep .05; done; : stream-json")
     words = ["--idle", LONG, "--first-json", SHORT, "--", *talks, "stream-json"]

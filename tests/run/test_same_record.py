@@ -174,6 +174,7 @@ def test_of_a_stream_that_hangs(commands, story):
     assert ours.timeouts == theirs.timeouts
     for receipt in (ours.receipt, theirs.receipt):
         receipt["teardown"] = receipt["teardown"].keys()
+        del receipt["done"]["work_dir"]  # a run knows where it runs
     assert ours.receipt == theirs.receipt
     assert ours.spans == theirs.spans
     assert ours.counts == theirs.counts
@@ -192,6 +193,7 @@ def test_of_a_stream_that_hangs_and_goes_on(commands):
     assert ours.timeouts == theirs.timeouts
     for receipt in (ours.receipt, theirs.receipt):
         receipt["teardown"] = receipt["teardown"].keys()
+        del receipt["done"]["work_dir"]
     assert ours.receipt == theirs.receipt
     assert ours.spans == theirs.spans
     assert ours.counts == theirs.counts

@@ -225,10 +225,11 @@ class Naive:
                 world.pings = True
             case SessionOpened():
                 world.token = signal.token if signal.resumable else None
-            case WorkStarted() if signal.id not in world.work:
+            case WorkStarted() if signal.id not in world.work or not signal.id:
                 allowance = self.limits.tools_by_name.get(signal.name, self.limits.tools)
                 allowance = NEVER if allowance is None else allowance
-                entry = Entry(signal.name, world.now, allowance, signal.background)
+                name = signal.name or ("" if signal.id else "a tool")
+                entry = Entry(name, world.now, allowance, signal.background)
                 world.work[signal.id] = entry
             case WorkStarted():
                 world.work[signal.id].background |= signal.background

@@ -33,7 +33,7 @@ SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED", "1"))
 STEPS_PER_ATTEMPT = 60
 
 LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "exited"}
-IDS = ["a", "b", "c"]
+IDS = ["a", "b", "c", ""]
 NAMES = ["", "Bash", "Read", "Task"]
 
 

@@ -425,7 +425,7 @@ def test_counts_are_carried():
     watch = waiting()
     watch.see([Usage({"input": 1.0, "output": 2.0})], 1.0)
     watch.see([Usage({"output": 5.0})], 2.0)
-    assert watch.usage == {"input": 1.0, "output": 5.0}
+    assert watch.deeds.usage == {"input": 1.0, "output": 5.0}
 
 
 # -- liveness ----------------------------------------------------------------------------------
@@ -1288,3 +1288,36 @@ def test_what_was_seen_while_steady_counts_as_progress():
     assert watch.last_progress == 5.0
     watch.see(PING, 7.0)
     assert watch.last_progress == 5.0
+
+
+# -- S4-06: work without an id ------------------------------------------------------------------
+
+
+def test_work_without_an_id_pauses_until_any_end_without_one():
+    """S4-06: an end with an id is another's; a stray end changes nothing."""
+    watch = waiting(idle=10.0, gate=True, tools=100.0)
+    answer(watch, [WorkFinished("")], 0.0)
+    answer(watch, [WorkStarted("", "Bash")], 1.0)
+    answer(watch, [WorkFinished("other")], 2.0)
+    assert watch.due(100.0) is None
+    assert watch.due(101.0) == Due("tools", 101.0, 100.0, 1.0, "Bash")
+    answer(watch, [WorkFinished("")], 5.0)
+    assert watch.due(15.0) == Due("idle", 15.0, 10.0, 5.0)
+
+
+def test_work_without_an_id_ends_with_its_turn():
+    """S4-06: or no hang of the next turn would be noticed."""
+    watch = waiting(idle=10.0, gate=True)
+    answer(watch, [WorkStarted("")], 1.0)
+    end_turn(watch, 2.0)
+    assert not watch.work
+
+
+def test_the_latest_work_without_an_id_has_all_its_time():
+    """S4-06, T5: which of them has ended nobody can tell, but which has begun."""
+    watch = waiting(idle=10.0, gate=True, tools=20.0)
+    answer(watch, [WorkStarted("")], 1.0)
+    answer(watch, [WorkStarted("")], 15.0)
+    assert watch.due(34.0) is None
+    assert watch.due(35.0) == Due("tools", 35.0, 20.0, 15.0, "a tool")
+    assert watch.deeds.tools_run == 2

@@ -130,10 +130,9 @@ def _parsed_server_tool_use(block: Fields, parent: object) -> Signal | None:
     return _start(block, parent, "server") if block.get("name") == "advisor" else None
 
 
-def _start(block: Fields, parent: object, scope: WorkScope) -> Signal | None:
-    if not (id_ := text_in(block.get("id"))):
-        return None
-    return WorkStarted(id_, text_in(block.get("name")) or "", scope, text_in(parent))
+def _start(block: Fields, parent: object, scope: WorkScope) -> Signal:
+    id_, name = text_in(block.get("id")) or "", text_in(block.get("name")) or ""
+    return WorkStarted(id_, name, scope, text_in(parent))
 
 
 def _tool_result(block: Fields, _parent: object) -> Signal | None:
@@ -145,9 +144,8 @@ def _server_tool_result(block: Fields, _parent: object) -> Signal | None:
     return _finish(block, failed=failed)
 
 
-def _finish(block: Fields, *, failed: bool) -> Signal | None:
-    id_ = text_in(block.get("tool_use_id"))
-    return WorkFinished(id_, failed) if id_ else None
+def _finish(block: Fields, *, failed: bool) -> Signal:
+    return WorkFinished(text_in(block.get("tool_use_id")) or "", failed)
 
 
 def _wire_block(block: Fields, parent: object) -> Signal | None:
@@ -207,7 +205,7 @@ def _opened_and_progress(token: str) -> tuple[Signal, ...]:
 def _init(fields: Fields) -> Said:
     # Comes before the API was asked, so it is no progress and does not end `first` (S0).
     token = text_in(fields.get("session_id"))
-    return _opened(token) if token else NOTHING
+    return SessionOpened(token, work_dir=text_in(fields.get("cwd"))) if token else NOTHING
 
 
 def _conversation_reset(fields: Fields) -> Said:

@@ -1,0 +1,103 @@
+"""What a session has done, counted in one place: `Done` is the count, `Deeds` counts.
+
+One `Deeds` serves all attempts at one prompt, so that what a retry is to know of the past, what an
+`Activity` shows, and what errors, receipts and the status file say are the same. It is told by the watch,
+which sees each signal once. Imports signals alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from streamguard.signals import SessionOpened, Signal, Usage, WorkStarted
+
+_NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What was done for one prompt, by all the attempts at it.
+
+    `tools_run`: how many tool calls were begun. A stream that no session wraps counts from its start.
+    `usage`: the latest token and cost counts. `attempts`: how many the session has made.
+    `work_dir`: the folder that the backend works in, as it says itself.
+    """
+
+    tools_run: int = 0
+    usage: Mapping[str, float] = field(default_factory=lambda: _NOTHING, hash=False)
+    attempts: int = 1
+    work_dir: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The same, as `json.dumps` takes it."""
+        return {
+            "tools_run": self.tools_run,
+            "usage": dict(self.usage),
+            "attempts": self.attempts,
+            "work_dir": self.work_dir,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as plain values: a view of a mapping cannot be."""
+        return _remade, (self.tools_run, dict(self.usage), self.attempts, self.work_dir)
+
+
+def _remade(tools_run: int, usage: dict[str, float], attempts: int, work_dir: str | None) -> Done:
+    return Done(tools_run=tools_run, usage=usage, attempts=attempts, work_dir=work_dir)
+
+
+NOTHING_DONE: Final = Done()
+
+
+class Deeds:
+    """Counts what signals tell of. Any thread may read it."""
+
+    __slots__ = ("_carried", "_tools", "usage", "work_dir")
+
+    def __init__(self) -> None:
+        self._tools: set[str] | None = None  # most streams run none
+        self._carried = 0
+        self.usage = _NOTHING
+        self.work_dir: str | None = None
+
+    @property
+    def tools_run(self) -> int:
+        """How many tool calls were begun. The same one is often told twice."""
+        return self._carried + len(self._tools or ())
+
+    def carry(self, tools_run: int) -> None:
+        """So many were begun before, and are not told again."""
+        self._carried += tools_run
+
+    def go_on_from(self, earlier: Deeds) -> None:
+        """What is known of the backend holds for the next prompt, too; what was run was for the last."""
+        self.usage = {**earlier.usage, **self.usage}
+        self.work_dir = self.work_dir or earlier.work_dir
+
+    def note(self, signal: Signal) -> None:
+        """Something was said."""
+        match signal:
+            case WorkStarted(id="", scope=scope) if scope != "hook":
+                self._carried += 1  # nobody can tell whether it was told before
+            case WorkStarted(scope=scope) if scope != "hook":
+                if self._tools is None:
+                    self._tools = set()
+                self._tools.add(signal.id)
+            case Usage(counts):
+                self.usage = {**self.usage, **counts}
+            case SessionOpened(work_dir=str(folder)):
+                self.work_dir = folder
+            case _:
+                pass
+
+    def so_far(self, attempts: int = 1) -> Done:
+        """The count."""
+        return Done(
+            tools_run=self.tools_run,
+            usage=self.usage,
+            attempts=attempts,
+            work_dir=self.work_dir,
+        )
