@@ -17,6 +17,7 @@ from streamguard import events
 if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.attempt import Attempt
+    from streamguard.errors import ScopeName
     from streamguard.plan import Plan
     from streamguard.signals import Signal
 
@@ -44,6 +45,20 @@ class Recording(ABC):
     @abstractmethod
     def await_decision(self, activity: Activity) -> None:
         """Of that session's failures it will be decided, and told, what follows."""
+
+    @abstractmethod
+    def session_over(self, activity: Activity) -> None:
+        """That session's block is left: what was not decided, it will not decide."""
+
+    @abstractmethod
+    def scope_began(self, path: tuple[ScopeName, ...], scope: object) -> None:
+        """A time scope begins."""
+
+    @abstractmethod
+    def scope_over(
+        self, path: tuple[ScopeName, ...], scope: object, *, came_through: bool
+    ) -> None:
+        """That scope is left. `came_through`: no error ended it."""
 
     @abstractmethod
     async def written(self) -> None:
@@ -75,11 +90,14 @@ def leave(recording: Recording) -> None:
         events._scope_observers.set(tuple(o for o in observers if o is not recording))
 
 
+def in_force() -> tuple[Recording, ...]:
+    """Those that are in force here, each once."""
+    return tuple(dict.fromkeys(_in_force.get()))
+
+
 def joined(plan: Plan) -> Plan:
     """`plan`, observed by the recorders in force, too."""
-    if not (in_force := _in_force.get()):
-        return plan
-    new = [r for r in dict.fromkeys(in_force) if r not in plan.observers]
+    new = [r for r in in_force() if r not in plan.observers]
     return replace(plan, observers=(*plan.observers, *new)) if new else plan
 
 

@@ -5,7 +5,7 @@ two questions are settled here: which scope *fired* (whose time was up first, th
 and which is *effective* (the outermost whose time is up; what to do next follows from that one).
 Scopes are inherited as context variables are: by the tasks of a group, and by bare asyncio tasks,
 which no cancel scope reaches but whose own scopes are capped all the same.
-Knows loops, errors and events; how long a scope may take is said elsewhere (`limits`).
+Knows loops, errors, events and who records; how long a scope may take is said elsewhere (`limits`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, cast
 import anyio
 import anyio.lowlevel
 
-from streamguard import events, loops
+from streamguard import events, loops, recording
 from streamguard.errors import (
     ConfigError,
     DeadlineExceededError,
@@ -238,6 +238,7 @@ class Scope(_TimeLimit):
         super().__init__(label, timeout, spec)
         self._hard = hard
         self._host: loops.Host | None = None
+        self._recorders: tuple[recording.Recording, ...] = ()
 
     @property
     def kind(self) -> ScopeKind:
@@ -268,6 +269,9 @@ class Scope(_TimeLimit):
                     await self._refuse(outer, loop)
         self._host = loop.host()
         self._enter(loop, now, deadline, shield=False)
+        self._recorders = recording.in_force()
+        for recorder in self._recorders:
+            recorder.scope_began(self.path, self)
         return self
 
     async def __aexit__(
@@ -276,6 +280,20 @@ class Scope(_TimeLimit):
         exc: BaseException | None,
         traceback: TracebackType | None,
         /,
+    ) -> None:
+        came_through = False
+        try:
+            self._exit(exc_type, exc, traceback)
+            came_through = exc is None
+        finally:
+            for recorder in self._recorders:
+                recorder.scope_over(self.path, self, came_through=came_through)
+
+    def _exit(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         cancel_scope, loop = self._leave(exc), self._loop
         assert loop is not None

@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from streamguard import events
 from streamguard.evidence.receipts import FinalAction, Marks, Place, Standing, Timeout, short
+from streamguard.evidence.sequels import Sequels, what_was_cut
 from streamguard.evidence.stream import Stream
 from streamguard.evidence.streams import stream_of
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
-    from streamguard.errors import Verdict
+    from streamguard.errors import ScopeName, Verdict
     from streamguard.evidence.scribe import Scribe
 
 _LONGEST_CURSOR: Final = 1000
@@ -49,8 +50,9 @@ class Account:
         self._flow, self._step, self._agent = flow, step, agent
         self._around = around
         self._marks = Marks()
-        # Verdicts of which it is yet to be decided what follows, by their id.
-        self._undecided: dict[str, tuple[Stream, Timeout]] = {}
+        # Verdicts of which a session is yet to decide what follows, by their id.
+        self._undecided: dict[str, Timeout] = {}
+        self.sequels = Sequels(self._decide, self._recover)
         self._streams: weakref.WeakKeyDictionary[Activity, Stream] = weakref.WeakKeyDictionary()
         self._latest_stream: dict[tuple[str, str], weakref.ref[Stream]] = {}
 
@@ -80,13 +82,15 @@ class Account:
 
     def settle(self) -> None:
         """Nobody will decide any more what was undecided."""
-        for stream, timeout in list(self._undecided.values()):
-            self._decide(stream, timeout, "fail")
+        for timeout in list(self._undecided.values()):
+            self._decide(timeout, "fail")
+        self.sequels.settle()
         self._scribe.writer.now(partial(self._scribe.do, last=True))
 
     def forget(self) -> None:
         """What is undecided is somebody else's to write."""
         self._undecided.clear()
+        self.sequels.forget()
 
     def __call__(self, event: events.Event | events.ScopeEvent, /) -> None:
         """Something happened."""
@@ -106,6 +110,8 @@ class Account:
                 self._timed_out(stream, event)
             case events.TornDown():
                 self._torn_down(stream, event)
+            case events.StreamStarted():
+                self.sequels.began(stream.place, stream)
             case events.StreamEnded():
                 self._ended(stream, event)
             case events.ProcessAdopted():
@@ -114,7 +120,7 @@ class Account:
                 stream.attempts = event.attempt
             case events.AttemptEnded() if stream.timeout is not None:
                 stream.timeout.backend_ended = event.confirmed
-                self._rewrite(stream, stream.timeout)
+                self._rewrite(stream.timeout)
             case events.RetryScheduled():
                 stream.retries, stream.is_retrying = stream.retries + 1, True
                 self.decided(stream, "retry")
@@ -127,30 +133,54 @@ class Account:
 
     def _timed_out(self, stream: Stream, event: events.TimedOut) -> None:
         activity, verdict = event.activity, event.verdict
-        timeout = self._timeout_of(verdict, stream.place, stream, activity)
+        timeout = self._timeout_of(verdict, stream.place, stream.place, stream, activity)
         if verdict.limit == "exited" and (activity.status == "between turns" or not verdict.exit):
             stream.deferred = timeout  # it may be a normal end after all (T10)
         else:
             self._record(stream, timeout)
 
     def _scope_timed_out(self, verdict: Verdict) -> None:
-        place = self._place(verdict.scope, None)
+        place = self._place(what_was_cut(verdict), None)
         known = self._latest_stream.get((place.flow, place.step))
         stream = known() if known is not None else None
         if stream is None and len(only := list(self._streams.values())) == 1:
             stream, place = only[0], only[0].place
-        timeout = self._timeout_of(verdict, place, stream, None)
-        timeout.final_action = "fail"
+        what = what_was_cut(verdict)
+        timeout = self._timeout_of(verdict, what, place, stream, None)
+        self.sequels.struck(what, timeout)
         self._hand_on(stream, timeout)
 
+    def scope_over(
+        self, path: tuple[ScopeName, ...], scope: object, *, came_through: bool
+    ) -> None:
+        """A time scope is left."""
+        if came_through:
+            self.sequels.came_through(path)
+        self.sequels.over(path, scope)
+
+    def session_over(self, activity: Activity) -> None:
+        """A session is over, and decides nothing more."""
+        stream = self.stream_of(activity)
+        stream.awaits_decision = False
+        timeout = stream.timeout
+        if timeout is not None and self._undecided.pop(timeout.id, None) is not None:
+            self.sequels.struck(stream.place, timeout)
+        self.sequels.over(stream.place, stream)
+
     def _timeout_of(
-        self, verdict: Verdict, place: Place, stream: Stream | None, activity: Activity | None
+        self,
+        verdict: Verdict,
+        what: Hashable,
+        place: Place,
+        stream: Stream | None,
+        activity: Activity | None,
     ) -> Timeout:
         attempt = stream.attempt() if stream is not None and stream.attempt is not None else None
         if activity is None and attempt is not None:
             activity = attempt.activity
         cursor = getattr(attempt.reading, "cursor", None) if attempt is not None else None
-        standing = Standing()
+        retries = self.sequels.retries(what)
+        standing = Standing(retries=retries)
         if stream is not None:
             is_plain = isinstance(cursor, int | str) and len(str(cursor)) <= _LONGEST_CURSOR
             standing = Standing(
@@ -158,7 +188,7 @@ class Account:
                 token=verdict.token or (activity.token if activity is not None else None),
                 cursor=cursor if is_plain else None,
                 attempt=stream.attempts,
-                retries=stream.retries,
+                retries=stream.retries + retries,
                 done=verdict.done if activity is None else activity.done,
                 delivered=stream.delivered,
                 pid=stream.pid,
@@ -179,9 +209,9 @@ class Account:
     def _record(self, stream: Stream, timeout: Timeout) -> None:
         stream.timeout = timeout
         if stream.awaits_decision:
-            self._undecided[timeout.id] = (stream, timeout)
+            self._undecided[timeout.id] = timeout
         else:
-            timeout.final_action = "fail"
+            self.sequels.struck(stream.place, timeout)
         self._hand_on(stream, timeout)
 
     def _hand_on(self, stream: Stream | None, timeout: Timeout) -> None:
@@ -195,7 +225,7 @@ class Account:
                 timeout.teardown = event.teardown
                 timeout.backend_ended = event.teardown.confirmed
                 if timeout is stream.timeout:
-                    self._rewrite(stream, timeout)
+                    self._rewrite(timeout)
 
     def _ended(self, stream: Stream, event: events.StreamEnded) -> None:
         deferred, stream.deferred = stream.deferred, None
@@ -204,12 +234,14 @@ class Account:
         is_well = event.outcome == "completed"
         timeout = stream.timeout
         if is_well and timeout is not None and timeout.final_action == "retry":
-            timeout.recovered = True
-            self._rewrite(stream, timeout)
+            self._recover(timeout)
         if is_well:
+            self.sequels.came_through(stream.place)
             stream.timeout, stream.retries = None, 0
             if self._scribe.is_first(stream.place):
                 self._scribe.writer.now(partial(self._scribe.close_receipt, stream))
+        if not stream.awaits_decision:
+            self.sequels.over(stream.place, stream)
         if event.error is not None:
             how = type(event.error).__name__
         else:
@@ -222,17 +254,23 @@ class Account:
     def decided(self, stream: Stream, action: FinalAction) -> None:
         """What follows its latest verdict."""
         if (timeout := stream.timeout) is not None:
-            self._decide(stream, timeout, action)
+            self._decide(timeout, action)
+            if action != "retry":
+                self.sequels.struck(stream.place, timeout)
 
-    def _decide(self, stream: Stream, timeout: Timeout, action: FinalAction) -> None:
+    def _decide(self, timeout: Timeout, action: FinalAction) -> None:
         self._undecided.pop(timeout.id, None)
         # A retry that has come to nothing is not what followed in the end.
         if timeout.final_action in (None, "retry"):
             timeout.final_action = action
-            self._rewrite(stream, timeout)
+            self._rewrite(timeout)
 
-    def _rewrite(self, stream: Stream | None, timeout: Timeout) -> None:
-        self._scribe.writer.now(partial(self._scribe.write_receipt, stream, timeout))
+    def _recover(self, timeout: Timeout) -> None:
+        timeout.recovered = True
+        self._rewrite(timeout)
+
+    def _rewrite(self, timeout: Timeout) -> None:
+        self._scribe.writer.now(partial(self._scribe.write_receipt, None, timeout))
 
     def _place(self, path: Iterable[Any], activity: Activity | None) -> Place:
         inner = {name.kind: name.name for name in path if name.name}

@@ -36,6 +36,7 @@ _STALE: Final = 60.0
 # Far more than is ever written, but for the whole of a file, which is four times its cap.
 _LONGEST_LINE: Final = 16 << 20
 _LARGEST_DOCUMENT: Final = 16 << 20
+_LOOKED_AT: Final = 256 << 10
 _MOST_OF_LINES: Final = 256 << 20
 _numbers: Final = itertools.count()
 _encode: Final = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
@@ -114,6 +115,25 @@ class Folder:
                     os.close(fd)
         return inode
 
+    def amend(self, name: str, before: bytes, after: bytes) -> None:
+        """Let a line that was appended be another one of the same length, where it still is.
+
+        Only the bytes that differ are written, so that who reads it meanwhile reads a line.
+        """
+        others = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+        first, last = others[0], others[-1]
+        with self._opened() as folder:
+            for each in (name, rotated(name)):
+                with suppress(FileNotFoundError):
+                    fd = self._open(each, folder, os.O_RDWR)
+                    try:
+                        if (at := _found(fd, before)) >= 0:
+                            os.pwrite(fd, after[first : last + 1], at + first)
+                            os.fsync(fd)
+                            return
+                    finally:
+                        os.close(fd)
+
     def replace(self, name: str, data: bytes) -> None:
         """Let the file be `data`: after a crash it is what it was, or this."""
         with self._opened() as folder:
@@ -154,7 +174,10 @@ class Folder:
             os.close(fd)
 
     def _open_to_append(self, name: str, folder: int) -> int:
-        fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT | _FILE, 0o600, dir_fd=folder)
+        return self._open(name, folder, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+
+    def _open(self, name: str, folder: int, how: int) -> int:
+        fd = os.open(name, how | _FILE, 0o600, dir_fd=folder)
         there = os.fstat(fd)
         try:
             _check_kind(there, name)
@@ -196,6 +219,18 @@ def _end_torn_line(fd: int) -> None:
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
         _write(fd, b"\n")
+
+
+def _found(fd: int, line: bytes) -> int:
+    """Where that line begins; -1 if it is not there. What was written last is looked at first."""
+    end = os.fstat(fd).st_size
+    while end > 0:
+        start = max(0, end - _LOOKED_AT)
+        at = os.pread(fd, end - start + len(line) - 1, start).rfind(line)
+        if at >= 0:
+            return start + at
+        end = start
+    return -1
 
 
 def _write(fd: int, data: bytes) -> None:

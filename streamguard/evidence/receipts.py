@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from streamguard.done import NOTHING_DONE, Done
 
 if TYPE_CHECKING:
-    from streamguard.errors import Teardown, Verdict
+    from streamguard.errors import Limit, Teardown, Verdict
     from streamguard.evidence.surroundings import Found, Git
 
 VERSION: Final = 1
 _LONGEST: Final = 2000
 _MOST_IN_FLIGHT: Final = 100
 _SCOPES: Final = ("flow", "step", "llm_call", "tool")
+_SCOPE_OF: Final[dict[Limit, str]] = {"tools": "tool", "total": "step"}
 
 FinalAction: TypeAlias = Literal["retry", "fail", "escalate"]
 
@@ -89,7 +90,7 @@ class Timeout:
     teardown: Teardown | None = None
     backend_ended: bool | None = None
     recovered: bool = False
-    is_logged: bool = False
+    logged: bytes = b""  # its line, as it is in the log
     git: Git | None = None
     found: Found | None = None
 
@@ -161,14 +162,9 @@ class Timeout:
 
     @property
     def _scope(self) -> str:
-        """The policy's word for what was cut."""
+        """The policy's word for what was cut: a time scope, or what in a stream took too long."""
         limit = self.verdict.limit
-        if limit in _SCOPES:
-            return limit
-        if limit == "tools":
-            return "tool"
-        around = [name.kind for name in self.verdict.scope if name.kind in _SCOPES]
-        return around[-1] if around else "llm_call"
+        return limit if limit in _SCOPES else _SCOPE_OF.get(limit, "llm_call")
 
     def _event(self) -> dict[str, Any]:
         verdict = self.verdict

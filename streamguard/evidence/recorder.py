@@ -12,6 +12,7 @@ Nothing here raises into a stream: what could not be recorded is told once per k
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import time
 import weakref
@@ -30,6 +31,7 @@ from streamguard.evidence.messages import Rendering
 from streamguard.evidence.scribe import MEGABYTE, Scribe, inspector, writer
 from streamguard.evidence.secrets import Redaction
 from streamguard.evidence.waiting import in_thread
+from streamguard.knobs import check_callable
 from streamguard.operators import Operator
 from streamguard.plan import Plan
 from streamguard.recording import Recording, Tap
@@ -37,6 +39,7 @@ from streamguard.recording import Recording, Tap
 if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.attempt import Attempt
+    from streamguard.errors import ScopeName
     from streamguard.evidence.surroundings import Artifacts, StrPath
 
 # How long a verdict's error may wait for its receipt, in seconds of the wall.
@@ -64,6 +67,7 @@ class Recorder(Recording):
         agent: str | None = None,
         work_dir: StrPath | None = None,
         artifacts: Artifacts = (),
+        flush: Callable[[], object] | None = None,
         transcript: bool = True,
         transcript_bytes: int = 32 * MEGABYTE,
         redact: Callable[[str], str] | None = None,
@@ -87,6 +91,9 @@ class Recorder(Recording):
             artifacts: What the step is to write: paths, or a function that gives them (called at a
                 verdict, in a thread). An `evidence.surroundings.Artifact` says more than a path.
 
+            flush: Called at a verdict, in a thread, before git is asked and artifacts are looked at: what
+                brings what the program has buffered to disk.
+
             transcript: Whether messages are written down at all.
 
             transcript_bytes: About how much of each step's transcript is kept: the latest.
@@ -99,6 +106,13 @@ class Recorder(Recording):
                 raise ConfigError(f"Recorder({name}={value!r}): use a name, or leave it out")
         if isinstance(artifacts, str | bytes):
             raise ConfigError(f"Recorder(artifacts={artifacts!r}): use a list of paths")
+        if flush is not None:
+            check_callable("flush", flush)
+            if inspect.iscoroutinefunction(flush):
+                raise ConfigError(
+                    f"flush={flush!r} is called in a thread, where nothing can be awaited: no "
+                    "`async def`"
+                )
         self._run = Path(run_dir)
         self._run_id = run_id or self._run.resolve().name
         names = {"run_id": self._run_id, "flow": flow, "step": step, "agent": agent}
@@ -108,6 +122,7 @@ class Recorder(Recording):
             Rendering(Redaction(redact), writer.breathe),
             work_dir=Path.cwd() if work_dir is None else Path(work_dir).absolute(),
             artifacts=artifacts if callable(artifacts) else tuple(artifacts),
+            flush=flush,
             transcript_cap=max(1, transcript_bytes // 2) if transcript else None,
             writer=writer,
             inspector=inspector,
@@ -205,6 +220,17 @@ class Recorder(Recording):
 
     def await_decision(self, activity: Activity) -> None:
         self._account.stream_of(activity).awaits_decision = True
+
+    def session_over(self, activity: Activity) -> None:
+        self._account.session_over(activity)
+
+    def scope_began(self, path: tuple[ScopeName, ...], scope: object) -> None:
+        self._account.sequels.began(path, scope)
+
+    def scope_over(
+        self, path: tuple[ScopeName, ...], scope: object, *, came_through: bool
+    ) -> None:
+        self._account.scope_over(path, scope, came_through=came_through)
 
     async def written(self) -> None:
         await self._wait_for(partial(writer.flush, WORTH))

@@ -20,7 +20,7 @@ from streamguard import events
 from streamguard.activity import Activity
 from streamguard.evidence.files import Folder, as_line, name_of, read_document, rotated
 from streamguard.evidence.receipts import Place, Timeout, short
-from streamguard.evidence.surroundings import find_artifacts, git_state
+from streamguard.evidence.surroundings import called, find_artifacts, git_state
 from streamguard.evidence.timeline import Timeline
 from streamguard.evidence.worker import Executor, Worker
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from streamguard.evidence.surroundings import Artifacts
 
 MEGABYTE: Final = 1024 * 1024
+_LOG: Final = "timeouts.jsonl"
+_LONGEST_ACTION: Final = len("escalate")
 _LOG_CAP: Final = 16 * MEGABYTE
 _TIMELINE_CAP: Final = 64 * MEGABYTE
 _DRIFT: Final = 1.0
@@ -54,6 +56,7 @@ class Scribe:
         *,
         work_dir: Path,
         artifacts: Artifacts,
+        flush: Callable[[], object] | None = None,
         transcript_cap: int | None,
         writer: Executor,
         inspector: Executor,
@@ -66,6 +69,7 @@ class Scribe:
         self._render = render
         self.work_dir = work_dir
         self._artifacts = artifacts
+        self._flush = flush
         self._transcript_cap = transcript_cap
         self.writer, self.inspector = writer, inspector
         self._written_for = pid
@@ -204,11 +208,15 @@ class Scribe:
             folder, name = self._receipts(place), _receipt_name(place)
             with self._reporting("receipt", folder.path / name, stream):
                 folder.replace(name, as_line(timeout.receipt()))
-        if timeout.final_action is not None and not timeout.is_logged:
-            timeout.is_logged = True
-            folder = self._of_flow(place)
-            with self._reporting("timeouts", folder.path / "timeouts.jsonl", stream):
-                folder.append("timeouts.jsonl", [as_line(timeout.line())], cap=_LOG_CAP, sync=True)
+        before, line = timeout.logged, _log_line(timeout)
+        if line == before:
+            return
+        timeout.logged, folder = line, self._of_flow(place)
+        with self._reporting("timeouts", folder.path / _LOG, stream):
+            if before:
+                folder.amend(_LOG, before, line)
+            else:
+                folder.append(_LOG, [line], cap=_LOG_CAP, sync=True)
 
     def close_receipt(self, stream: Stream) -> None:
         """An earlier run's timeout of this step is dealt with: the step has now come through."""
@@ -274,6 +282,8 @@ class Scribe:
     # -- on the inspector's thread -----------------------------------------------------------
 
     def inspect(self, stream: Stream | None, timeout: Timeout) -> None:
+        if self._flush is not None and (failure := called(self._flush, "flush")) is not None:
+            self._failed("flush", None, failure, stream)
         timeout.git = git_state(self.work_dir, run=self._run)
         timeout.found = found = find_artifacts(self._artifacts, (self._run, self.work_dir))
         if found.error is not None:
@@ -281,6 +291,14 @@ class Scribe:
         if found.outside:
             self._failed("artifacts", None, "a path outside of the run and the work tree", stream)
         self.writer.now(partial(self.write_receipt, stream, timeout))
+
+
+def _log_line(timeout: Timeout) -> bytes:
+    """Its line, of a length that no decision changes: it is there at once, and amended in its place."""
+    said = timeout.line()
+    action: str = said["final_action"]
+    before, name, after = as_line(said).partition(f'"final_action": "{action}"'.encode())
+    return before + name + b" " * (_LONGEST_ACTION - len(action)) + after
 
 
 def _receipt_name(place: Place) -> str:

@@ -6,6 +6,7 @@ work tree is `worktree`'s to find out. Knows nothing of verdicts.
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -76,18 +77,26 @@ def _listed(named: Artifacts) -> tuple[list[StrPath | Artifact], BaseException |
     if not callable(named):
         return list(named), None
     listed: list[StrPath | Artifact] = []
+    error = called(lambda: listed.extend(named()), "artifacts")
+    return ([], error) if isinstance(error, TimeoutError) else (listed, error)
+
+
+def called(callback: Callable[[], object], what: str) -> BaseException | None:
+    """What went wrong when a user's callback was called, for at most `CALLBACK_LIMIT` seconds."""
     failures: list[BaseException] = []
 
     def call() -> None:
         try:
-            listed.extend(named())
+            if inspect.iscoroutine(given := callback()):
+                given.close()  # or Python would also warn that it was never awaited
+                failures.append(TypeError("nothing can be awaited here"))
         except BaseException as error:  # noqa: BLE001 - it is told, as all that fails here
             failures.append(error)
 
     # In a thread that can be left behind.
-    thread = threading.Thread(target=call, name="streamguard artifacts", daemon=True)
+    thread = threading.Thread(target=call, name=f"streamguard {what}", daemon=True)
     thread.start()
     thread.join(CALLBACK_LIMIT)
     if thread.is_alive():
-        return [], TimeoutError(f"it did not return in {CALLBACK_LIMIT:g} s")
-    return listed, failures[0] if failures else None
+        return TimeoutError(f"it did not return in {CALLBACK_LIMIT:g} s")
+    return failures[0] if failures else None

@@ -101,6 +101,10 @@ class _UnknownError(Exception):
     """Why the state cannot be known."""
 
 
+class _OverdueError(_UnknownError):
+    """It was not said in time."""
+
+
 class _Bounds(NamedTuple):
     """How long git may take, and above which folder it looks for no repository."""
 
@@ -112,8 +116,12 @@ class _Bounds(NamedTuple):
     def left(self) -> float:
         return self.at - time.monotonic()
 
+    def half(self) -> _Bounds:
+        """Until half of what is left is over."""
+        return self._replace(at=self.at - self.left / 2)
+
     def passed(self) -> _UnknownError:
-        return _UnknownError(f"git did not answer in {self.limit:g} s")
+        return _OverdueError(f"git did not answer in {self.limit:g} s")
 
 
 class _Said(NamedTuple):
@@ -125,17 +133,30 @@ class _Said(NamedTuple):
 
 def _state(work_tree: Path, bounds: _Bounds, without: Sequence[str], depth: int = 0) -> Git:
     rules = [*_RULES, *_rules_for_filters(work_tree, bounds)]
-    words = [
-        *("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-z"),
-        *("--untracked-files=normal", "--ignore-submodules=dirty", "--", *without),
-    ]
-    said = _ask(work_tree, words, rules, bounds, _MOST_SAID)
+    try:
+        said = _ask_for_changes(work_tree, "all", without, rules, bounds.half())
+    except _OverdueError:  # of folders that are new, then, the name alone
+        said = _ask_for_changes(work_tree, "normal", without, rules, bounds)
     if said.is_all and said.status != 0:
         if b"not a git repository" in said.errors:
             return Git(state="no repository")
         raise _failed(said)
     told = said.out[: said.out.rfind(b"\0") + 1]
     return _git_of(os.fsdecode(told), _changed_modules(work_tree, bounds, rules, depth))
+
+
+def _ask_for_changes(
+    work_tree: Path,
+    untracked: str,
+    without: Sequence[str],
+    rules: Sequence[tuple[str, str]],
+    bounds: _Bounds,
+) -> _Said:
+    words = [
+        *("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-z"),
+        *(f"--untracked-files={untracked}", "--ignore-submodules=dirty", "--", *without),
+    ]
+    return _ask(work_tree, words, rules, bounds, _MOST_SAID)
 
 
 def _rules_for_filters(work_tree: Path, bounds: _Bounds) -> list[tuple[str, str]]:

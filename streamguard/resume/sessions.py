@@ -340,11 +340,19 @@ class _Block(Generic[T]):
             labels=dict(hosting.activity.labels),
             messages=hosting.activity.messages,
             token=hosting.activity.token,
+            done=hosting.activity.done,
         )
 
     # -- leaving -----------------------------------------------------------------------------
 
     async def leave(self, exc: BaseException | None) -> bool:
+        try:
+            return await self._leave(exc)
+        finally:
+            for recorder in recording.among(self._hosting.observers):
+                recorder.session_over(self._hosting.activity)
+
+    async def _leave(self, exc: BaseException | None) -> bool:
         self._hosting.loop.timekeeper.drop(self)
         self._conversation.close()
         is_news = False

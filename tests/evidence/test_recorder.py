@@ -125,7 +125,7 @@ def test_the_receipt_is_completed_when_more_is_known(loop, run):
         ({"first": 60}, [], FirstMessageTimeoutError, ("first", "llm_call")),
         ({"tools": 300}, [WorkStarted("t", "Bash")], ToolTimeoutError, ("tools", "tool")),
         ({"turn": 90}, [Progress()], TurnTimeoutError, ("turn", "llm_call")),
-        ({"total": 90}, [Progress()], DeadlineExceededError, ("total", "llm_call")),
+        ({"total": 90}, [Progress()], DeadlineExceededError, ("total", "step")),
     ],
 )
 def test_each_limit_leaves_its_evidence(loop, run, limits, messages, error, named):  # noqa: PLR0917 - a table
@@ -443,7 +443,7 @@ def test_the_evidence_itself_is_no_change(loop, run, name):
     (folder / "build" / "plan.md").write_text("1")
     (run.work / "auth.py").write_text("1")
     changes = plan_resume(folder, "build").uncommitted_changes
-    assert changes == ("auth.py", f"{name}/")
+    assert changes == ("auth.py", f"{name}/17/build/plan.md")
 
 
 def test_a_run_in_a_repository_of_its_own_leaves_the_work_trees_known(run):
@@ -497,6 +497,45 @@ def test_the_loops_thread_writes_nothing(loop, run, monkeypatch):
     assert len(threads) >= 2
 
 
+def test_what_a_program_has_buffered_is_flushed_first(loop, run):
+    """S2-15: at a verdict, before git is asked and artifacts are looked at; not on the loop's thread."""
+    threads = []
+    report = (run.work / "report.txt").open("w")
+
+    def flush():
+        threads.append(threading.get_ident())
+        report.flush()
+
+    async def main():
+        async with run.recorder(artifacts=["report.txt"], flush=flush) as recorder:
+            report.write("half of it")
+            await take(hanging(1) | idle_guard(180))
+        assert recorder.failures == {}
+
+    with report:
+        loop.run(main)
+    [artifact] = run.receipt()["partial_artifacts"]
+    assert artifact["bytes_written"] == len("half of it")
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize(
+    ("flush", "why"),
+    [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: anyio.sleep(0), "TypeError")],
+)
+def test_a_flush_that_fails_is_told(loop, run, flush, why):
+    """E3: and the rest of the evidence is there all the same."""
+
+    async def main():
+        async with run.recorder(artifacts=["a"], flush=flush) as recorder:
+            await take(hanging(1) | idle_guard(180))
+        assert recorder.failures == {f"flush: {why}": 1}
+
+    loop.run(main)
+    assert len(run.receipt()["partial_artifacts"]) == 1
+
+
 def test_a_plain_block_around_a_program_is_written_when_it_is_left(run):
     """E0: where no loop runs any more, leaving the block may wait."""
 
@@ -527,6 +566,9 @@ def test_an_observer_of_the_stream_sees_what_the_recorder_sees(loop, run):
         ({"flow": ""}, "flow=''"),
         ({"step": 3}, "step=3"),
         ({"artifacts": "a.py"}, "use a list of paths"),
+        ({"flush": "a.py"}, "flush='a.py' cannot be called"),
+        ({"flush": anyio.sleep_forever}, "no `async def`"),
+        ({"flush": lambda path: None}, "flush="),
     ],
 )
 def test_what_cannot_be_meant_is_refused_where_it_is_written(run, knobs, match):

@@ -316,6 +316,26 @@ def test_the_bound_holds_for_all_of_it_and_nothing_is_left(tmp_path, monkeypatch
     assert comes_true(lambda: sleeping() == [])
 
 
+def test_files_in_a_new_folder_are_changes_each(repository):
+    """S2-14: uncommitted changes by file."""
+    (repository.path / "new" / "deep").mkdir(parents=True)
+    repository.write("new/a.py", "a")
+    repository.write("new/deep/b.py", "b")
+    assert repository.state == ("changed", ("new/a.py", "new/deep/b.py"))
+
+
+def test_where_there_are_too_many_of_them_the_folder_is_named(tmp_path, monkeypatch):
+    """S2-14: to know that there are changes is more than not to know."""
+    fake(
+        tmp_path,
+        monkeypatch,
+        "case $* in *config*) printf 'streamguard.probe\\0';; *ls-files*) ;; "
+        f"*=all*) exec sleep {NAP};; *) printf '? new/\\0';; esac",
+    )
+    assert git_state(tmp_path).changes == ("new/",)
+    assert comes_true(lambda: sleeping() == [])
+
+
 def test_a_configuration_that_includes_a_pipe_is_not_waited_for(repository):
     os.mkfifo(repository.path / ".git" / "pipe")
     with (repository.path / ".git" / "config").open("a") as file:

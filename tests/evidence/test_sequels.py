@@ -1,0 +1,249 @@
+"""S2-16: `final_action`, `retry_count` and `recovered` where somebody retries by hand."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import anyio
+import pytest
+
+from streamguard import (
+    Activity,
+    DeadlineExceededError,
+    IdleTimeoutError,
+    RetryPolicy,
+    idle_guard,
+    plan_resume,
+    reconnecting_resume,
+    scope,
+    session,
+)
+from streamguard.evidence.files import Folder, as_line
+from streamguard.signals import Progress, TurnEnded
+from tests.evidence.support import Run, ending, hanging, opener, said
+from tests.support import take
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path)
+
+
+def decided(run, flow="build"):
+    return [(line["retry_count"], line["final_action"]) for line in run.timeouts(flow)]
+
+
+def recovered(run, step="step-3", flow="build"):
+    receipt = run.receipt(step, flow)
+    return receipt["final_action"], receipt["recovered"]
+
+
+async def guarded(source, **knobs):
+    async for _ in source | idle_guard(60, read=said, **knobs):
+        pass
+
+
+def test_a_scope_around_a_turn_of_a_session_that_is_retried(loop, run):
+    """S2-16: it struck twice and then came through, so nothing is left to be resumed."""
+
+    async def main():
+        async with run.recorder(step=None), scope("step", "review"):
+            pipe = idle_guard(60, read=said)
+            async with session(opener(2, [])) | pipe as chat:
+                for _ in range(3):
+                    with suppress(DeadlineExceededError):
+                        async with scope("llm_call", timeout=30):
+                            async for _ in chat.ask("Fix it"):
+                                pass
+
+    loop.run(main)
+    assert decided(run) == [(0, "retry"), (1, "retry")]
+    assert recovered(run, "review") == ("retry", True)
+    assert plan_resume(run.folder, "build") is None
+
+
+def test_a_loop_around_streams(loop, form, run):
+    """S2-16: a stream of the same step that begins again is a retry."""
+
+    async def main():
+        async with run.recorder():
+            for source in (hanging(1), hanging(1), ending(1)):
+                with suppress(IdleTimeoutError):
+                    await take(source | idle_guard(60), form)
+
+    loop.run(main)
+    assert decided(run) == [(0, "retry"), (1, "retry")]
+    assert recovered(run) == ("retry", True)
+
+
+def test_a_loop_that_gives_up(loop, run):
+    """S2-16: the last one has failed."""
+
+    async def main():
+        async with run.recorder():
+            for _ in range(3):
+                with suppress(IdleTimeoutError):
+                    await guarded(hanging(Progress()))
+
+    loop.run(main)
+    assert decided(run) == [(0, "retry"), (1, "retry"), (2, "fail")]
+    assert recovered(run) == ("fail", False)
+
+
+def test_a_step_that_came_through_counts_its_retries_anew(loop, run):
+    async def main():
+        async with run.recorder():
+            for source in (hanging(1), ending(1), hanging(1), hanging(1)):
+                with suppress(IdleTimeoutError):
+                    await guarded(source)
+
+    loop.run(main)
+    assert decided(run) == [(0, "retry"), (0, "retry"), (1, "fail")]
+
+
+def test_the_line_is_there_before_it_is_known_what_follows(loop, run):
+    """E1: whatever happens next. It then says so in its place: there is one line for a verdict."""
+    seen = []
+
+    async def main():
+        async with run.recorder() as recorder:
+            with suppress(IdleTimeoutError):
+                await guarded(hanging(Progress()))
+            seen.append((decided(run), run.receipt()["final_action"]))
+            await guarded(ending(Progress(), TurnEnded()))
+            recorder.flush()
+            seen.append((decided(run), run.receipt()["final_action"]))
+
+    loop.run(main)
+    assert seen == [([(0, "fail")], None), ([(0, "retry")], "retry")]
+
+
+def test_what_runs_side_by_side_is_no_loop(loop, run):
+    """Of ten calls at once one was cut: that another begins, and ends well, says nothing of it."""
+
+    async def call(hangs):
+        with suppress(DeadlineExceededError):
+            async with scope("llm_call", "ask", timeout=30):
+                await anyio.sleep(600 if hangs else 25)
+
+    async def main():
+        async with run.recorder(), anyio.create_task_group() as group:
+            for number in range(10):
+                group.start_soon(call, number == 0)
+                await anyio.sleep(10)
+
+    loop.run(main)
+    assert decided(run) == [(0, "fail")]
+    assert recovered(run) == ("fail", False)
+
+
+def test_another_step_is_no_retry(loop, run):
+    async def main():
+        async with run.recorder(step=None):
+            with suppress(IdleTimeoutError):
+                await guarded(hanging(Progress()), activity=Activity("a"))
+            await guarded(ending(Progress()), activity=Activity("b"))
+
+    loop.run(main)
+    assert decided(run) == [(0, "fail")]
+    assert recovered(run, "a") == ("fail", False)
+
+
+def test_a_scope_without_a_stream(loop, run):
+    """E0: a step that hangs in its own code, and is done again."""
+
+    async def main():
+        async with run.recorder(flow=None, step=None), scope("flow", "deploy"):
+            for delay in (600, 600, 1):
+                with suppress(DeadlineExceededError):
+                    async with scope("step", "migrate", timeout=60):
+                        await anyio.sleep(delay)
+
+    loop.run(main)
+    assert decided(run, "deploy") == [(0, "retry"), (1, "retry")]
+    assert recovered(run, "migrate", "deploy") == ("retry", True)
+
+
+def test_an_attempt_that_fails_otherwise_recovers_nothing(loop, run):
+    async def main():
+        async with run.recorder(step=None):
+            for delay in (600, 1):
+                with suppress(DeadlineExceededError, ValueError):
+                    async with scope("step", "migrate", timeout=60):
+                        await anyio.sleep(delay)
+                        raise ValueError
+
+    loop.run(main)
+    assert recovered(run, "migrate") == ("retry", False)
+
+
+def test_an_outer_scope_that_strikes_is_filed_as_itself(loop, run):
+    """Its own step, not the one that it was cut with."""
+
+    async def main():
+        async with run.recorder(flow=None, step=None):
+            with suppress(DeadlineExceededError):
+                async with scope("step", "build", timeout=60), scope("llm_call", "ask"):
+                    await anyio.sleep(600)
+
+    loop.run(main)
+    [line] = run.timeouts("flow")
+    assert (line["step_id"], line["scope"], line["final_action"]) == ("build", "step", "fail")
+
+
+def test_a_session_that_failed_and_is_begun_again_by_hand(loop, run):
+    """The session has said what follows; that the step came through in the end is known, too."""
+
+    async def main():
+        async with run.recorder():
+            for hangs in (2, 0):
+                guard = idle_guard(60, read=said) | reconnecting_resume(retries=1, backoff=(0,))
+                with suppress(IdleTimeoutError):
+                    async with session(opener(hangs, []), prompt="Fix it") | guard as chat:
+                        async for _ in chat:
+                            pass
+
+    loop.run(main)
+    assert decided(run) == [(0, "retry"), (1, "fail")]
+    assert recovered(run) == ("fail", True)
+
+
+def test_a_session_that_was_left_before_it_decided(loop, run):
+    """What it did not decide is open, as after a stream: begun again, it was a retry."""
+
+    async def main():
+        async with run.recorder():
+            for hangs in (1, 0):
+                policy = RetryPolicy()
+                guard = idle_guard(60, read=said, disconnect=lambda: anyio.sleep(20))
+                pipe = guard | reconnecting_resume(policy=policy)
+                with anyio.move_on_after(65):
+                    async with session(opener(hangs, []), prompt="Fix it") | pipe as chat:
+                        async for _ in chat:
+                            pass
+
+    loop.run(main)
+    assert decided(run) == [(0, "retry")]
+    assert recovered(run) == ("retry", True)
+
+
+def test_a_line_is_amended_where_it_is(tmp_path):
+    """E2: also in a file that was rotated since, and among many others; nothing else changes."""
+    folder = Folder(tmp_path)
+    lines = [as_line({"id": number, "text": "x" * 500, "a": "fail  "}) for number in range(2000)]
+    folder.append("log.jsonl", lines[:1000], cap=400_000)
+    folder.append("log.jsonl", lines[1000:], cap=400_000)
+    assert (tmp_path / "log.1.jsonl").exists()
+    wanted = [json.loads(line) for line in lines]
+    for number in (0, 3, 999, 1000, 1500, 1999):
+        folder.amend("log.jsonl", lines[number], lines[number].replace(b'"fail  "', b'"retry "'))
+        wanted[number]["a"] = "retry "
+    found = [
+        json.loads(line)
+        for name in ("log.1.jsonl", "log.jsonl")
+        for line in (tmp_path / name).read_bytes().splitlines()
+    ]
+    assert found == wanted
+    folder.amend("log.jsonl", b"nowhere", b"nowhera")
+    folder.amend("none.jsonl", b"nowhere", b"nowhera")
