@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -43,7 +43,7 @@ class FakeSDKClient:
         self.disconnect_called = False
         self.disconnect_delay: float = 0  # For testing timeout
 
-    async def __aenter__(self) -> FakeSDKClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *args: object) -> None:

@@ -95,7 +95,7 @@ def test_p3_five_sessions_whose_probes_fail_fast_survive_two_minutes_of_outage(l
 # -- S4-15: completed, aborted, cancelled, timeout, idle_watchdog -----------------------------------
 
 
-class Left(Exception):
+class OwnError(Exception):
     """The consumer's own."""
 
 
@@ -128,7 +128,7 @@ async def to_its_end(how, source, form="block"):
             if how == "break":
                 break
             if how == "own error":
-                raise Left
+                raise OwnError
 
     within = 10 if how == "cancelled" else float("inf")
     with anyio.move_on_after(within):
@@ -160,7 +160,7 @@ def test_s4_15_the_ends_of_a_stream_are_told_apart(loop, form, how):
             with pytest.raises(error):
                 await to_its_end(how, stream, form)
         elif how == "own error":
-            with pytest.raises(Left):
+            with pytest.raises(OwnError):
                 await to_its_end(how, stream, form)
         else:
             await to_its_end(how, stream, form)
@@ -193,7 +193,7 @@ def test_s4_15_the_ends_of_a_session_are_told_apart(loop, how):
         guard = idle_guard(50, observer=events, read=READER, **knobs_for(how))
         guard |= idle_guard(None, observer=metrics)
         chat = session(backend.open, prompt="x") | guard | reconnecting_resume(retries=0)
-        expected = error or (Left if how == "own error" else None)
+        expected = error or (OwnError if how == "own error" else None)
         if expected is None:
             await to_its_end(how, chat)
         else:
