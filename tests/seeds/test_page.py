@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from streamguard.events import StreamEnded
-
-from streamguard.presets import PRESETS
 from tests.seeds import daemon
 from tests.seeds.test_rows import ENDS
 
@@ -77,6 +75,8 @@ def test_every_table_is_whole():
 
 
 def test_the_presets_that_are_named_are_there():
+    from streamguard.presets import PRESETS
+
     offered = {row[2].strip('`"') for row in rows(TEXT.partition("\n## ")[0])[2:]}
     assert len(offered) == len(REQUIREMENTS)
     used = re.findall(r'(?:idle_guard\("|--preset |preset = "|_PRESET=)([\w-]+)', TEXT)
