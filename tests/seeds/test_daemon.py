@@ -166,6 +166,25 @@ def test_execute_and_drain_idle_watchdog_fires_after_tool_result_if_backend_stay
     assert loop.took(elapsed, 50 * MS)
 
 
+@dataclass
+class AnonymousToolBackend(ScriptedBackend):
+    """A backend without ids: two tools, one after the other, then silence."""
+
+    async def play(self, send: Any) -> None:
+        for _ in range(2):
+            await send.send(Message("tool_use", tool="Bash"))
+            await anyio.sleep(200 * MS)
+            await send.send(Message("tool_result", tool="Bash"))
+        await anyio.sleep_forever()
+
+
+def test_tools_without_ids_pause_the_watchdog_too(loop: Any) -> None:
+    """S4-06: the seed's gate needs no ids, and neither does this one."""
+    result, elapsed = drain(loop, of_window(50 * MS), AnonymousToolBackend)
+    assert result.status == "idle_watchdog"
+    assert loop.took(elapsed, 450 * MS)
+
+
 # -- the statuses (S4-15) ------------------------------------------------------------------------
 
 

@@ -45,6 +45,7 @@ from streamguard.testing import (
     silence,
     tool_end,
     tool_start,
+    usage,
 )
 from tests.resume.backend import Backend
 from tests.run.commands import ENDLESS, INIT, says, sh
@@ -391,14 +392,17 @@ def test_s4_13_s4_14_the_error_is_the_reason_and_the_disposition(loop, form):
 
     async def main():
         activity = Activity("task-7", issue="MUL-1")
-        source = Script(opened("sess-1"), say("a"), hang())
+        worked = (tool_start("t"), tool_end("t"), usage(output_tokens=12))
+        source = Script(opened("sess-1"), *worked, say("a"), hang())
         return (await take(source | idle_guard(300, activity=activity), form)).error
 
     error = loop.run(main)
     assert str(error).startswith(
-        "stream 'task-7' idle for 300 s (limit idle=300); 2 messages seen, the last (Progress) "
+        "stream 'task-7' idle for 300 s (limit idle=300); 5 messages seen, the last (Progress) "
     )
     assert str(error).startswith(error.verdict.reason)
     assert error.verdict.token == "sess-1"
     assert error.verdict.labels == {"issue": "MUL-1"}
     assert error.activity.name == "task-7"
+    assert (error.done.tools_run, error.done.usage) == (1, {"output_tokens": 12})
+    assert (error.done.attempts, error.done.work_dir) == (1, None)

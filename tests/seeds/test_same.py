@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import anyio
@@ -95,6 +97,58 @@ def test_s0_25_s0_26_each_attempt_has_a_client_of_its_own_entered_and_left(loop)
 
 def test_s0_34_the_hour_of_the_seed():
     assert derived_idle(3600) == 720
+
+
+# -- S1: the watchdog of a process ---------------------------------------------------------------
+
+
+def test_s1_12_one_error_comes_out_of_the_block_as_itself(loop):
+    """No group of one, though a task group hosts the monitor."""
+    taken = loop.run(lambda: take(Script(say("a"), hang()) | idle_guard(180), "hosted"))
+    assert type(taken.error) is IdleTimeoutError
+
+
+def test_s1_13_a_result_at_the_last_instant_is_no_timeout(loop, form):
+    client = FakeClient(Script(say("a"), silence(180), done()))
+
+    async def main():
+        await client.connect("x")
+        taken = await take(client.receive_response() | idle_guard(180, client=client), form)
+        assert not client.disconnect_called
+        await client.disconnect()
+        return taken
+
+    assert loop.run(main).error is None
+
+
+def test_s1_15_without_a_pid_the_client_is_disconnected_for_real(loop, form):
+    client = FakeClient(Script(say("a"), hang()))
+
+    async def main():
+        await client.connect("x")
+        return await take(client.receive_response() | idle_guard(180, client=client), form)
+
+    taken = loop.run(main)
+    assert client.disconnected
+    assert taken.error.teardown.disconnect == "returned"
+
+
+@pytest.mark.parametrize("off", ["0", "false", "no", "off"])
+def test_s1_17_s1_19_switched_off_by_the_environment_alone(loop, form, monkeypatch, off):
+    monkeypatch.setenv("STREAMGUARD_MODE", off)
+    script = Script(say("a"), silence(1000), done())
+    assert loop.run(lambda: take(script | idle_guard(180), form)).error is None
+
+
+def test_s1_25_the_watchdog_knows_no_sdk_and_no_command_line():
+    """In a process of its own, so that nothing is there already."""
+    code = (
+        "import sys; import streamguard.compat\n"
+        "heavy = ('claude_agent_sdk', 'openai', 'streamguard.cli', 'streamguard.runner', 'psutil')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    words = [sys.executable, "-c", code]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 # -- S2: the policy ------------------------------------------------------------------------------
