@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from streamguard import IdleTimeoutError
 from streamguard.events import StreamEnded
+from streamguard.testing import ClientFactory, FakeClient, Script, done, hang, opened, say
+from tests.resume.backend import Backend
 from tests.seeds import daemon
 from tests.seeds.test_rows import ENDS
 
@@ -109,6 +113,81 @@ def test_the_statuses_on_the_page_are_those_of_the_tests():
     for outcome, error, _ in ENDS.values():
         ended = StreamEnded(activity=None, at=0.0, error=error and error("x"), outcome=outcome)
         assert names["status_of"](ended) == daemon.status_of(ended)
+
+
+def run_block(defines):
+    """The names of the block that defines this function; any preset is 180 s of idle."""
+    (block,) = [block for block in blocks("python") if f"def {defines}(" in block]
+    names = {}
+    code = re.sub(r'idle_guard\("[\w-]+"', "idle_guard(180", block)
+    exec(compile(code, str(PAGE), "exec"), names)
+    return names
+
+
+def test_malas_session_on_the_page_survives_a_hang(loop):
+    pytest.importorskip("claude_agent_sdk")
+    names, handled, options = run_block("run_session"), [], []
+    clients = ClientFactory(
+        FakeClient(Script(opened("s-1"), say("a"), hang())),
+        FakeClient(Script(say("b"), done()), Script(say("c"), done())),
+    )
+    names["ClaudeAgentOptions"] = lambda **knobs: options.append(knobs)
+    names["ClaudeSDKClient"] = lambda _options: clients()
+    followups = ["The gate says no.", None]
+
+    async def gate():
+        return followups.pop(0)
+
+    loop.run(names["run_session"], "issue-7", "Fix it.", handled.append, gate)
+    assert [message.text for message in handled if hasattr(message, "text")] == ["a", "b", "c"]
+    assert options == [{"resume": None}, {"resume": "s-1"}]
+    asked = [prompt for client in clients.created for prompt in client.prompts]
+    assert asked == ["Fix it.", "Continue on issue issue-7.", "The gate says no."]
+
+
+def test_the_watchdogs_session_on_the_page_ends_a_hang(loop):
+    client, handled = FakeClient(Script(say("a"), hang())), []
+
+    async def main():
+        await client.connect("x")
+        with pytest.raises(IdleTimeoutError):
+            await run_block("talk")["talk"](client, handled.append)
+
+    loop.run(main)
+    assert (len(handled), client.disconnected) == (1, True)
+
+
+def test_the_flow_on_the_page_leaves_its_evidence(loop, tmp_path, monkeypatch):
+    names, handled = run_block("build"), []
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "build.yaml").write_text(*blocks("yaml"))
+    monkeypatch.chdir(tmp_path)
+    backend = Backend([Script(opened("s-1"), say("a"), hang()), Script(say("b"), done())])
+    loop.run(names["build"], tmp_path / "run", backend.open, handled.append)
+    assert [message.text for message in handled if hasattr(message, "text")] == ["a", "b"]
+    receipt = tmp_path / "run" / "build" / "receipts" / "build-step-3-timeout.json"
+    assert json.loads(receipt.read_bytes())["recovered"] is True
+
+
+def test_multicas_task_on_the_page_is_blocked_or_completed(loop):
+    class Task:
+        def __init__(self, *steps):
+            self.script, self.is_cancelled = Script(*steps), False
+
+        def messages(self, _prompt):
+            return self.script
+
+        def cancel(self):
+            self.is_cancelled = True
+
+    execute_and_drain = run_block("execute_and_drain")["execute_and_drain"]
+    hung, well = Task(opened("s-1"), hang()), Task(say("a"), done())
+    told = loop.run(execute_and_drain, "task-7", hung, "p", print)
+    assert (told["status"], told["failure_reason"]) == ("blocked", "idle_watchdog")
+    assert (told["session_id"], hung.is_cancelled) == ("s-1", True)
+    assert "'task-7' idle for 180 s" in told["comment"]
+    told = loop.run(execute_and_drain, "task-7", well, "p", print)
+    assert (told, well.is_cancelled) == ({"status": "completed"}, False)
 
 
 LINK = re.compile(r"\]\(([^)]+)\)")

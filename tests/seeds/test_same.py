@@ -249,7 +249,8 @@ def test_s3_13_the_command_may_clean_up_and_nothing_of_ours_is_left(commands, tm
     kept = tmp_path / "kept"
     kept.touch()
     script = f"trap 'rm {kept}; exit 0' TERM; echo ready; while :; do sleep .05; done"
-    done_ = commands.guarded("--total", "3", "--kill-after", LONG, "--", *sh(script))
+    words = ["--first", LONG, "--idle", SHORT, "--kill-after", LONG]
+    done_ = commands.guarded(*words, "--", *sh(script))
     assert done_.code == 124
     assert done_.out == b"ready\n"
     assert not kept.exists()
