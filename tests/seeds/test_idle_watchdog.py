@@ -1,4 +1,4 @@
-"""The cases of the watchdogs this library grew out of: what they had to detect, and did not."""
+"""The cases of the idle watchdog (S4), over three loops: what it had to detect, and what it could not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from streamguard import IdleTimeoutError, ToolTimeoutError, idle_guard
 from streamguard.events import TimedOut
 from streamguard.testing import (
-    ClientFactory,
     FakeClient,
     Script,
     done,
@@ -192,103 +191,7 @@ def test_a_result_that_came_in_time_wins(loop, form, guard):
     loop.run(main)
 
 
-# -- S0-31: detection and disconnect, as a session would write its retries by hand ---------------
-
-
-async def ask(factory, guard_of, attempts):
-    """What users wrote before there was `reconnecting_resume`: a client for each attempt."""
-    errors = []
-    for attempt in range(attempts):
-        client = factory()
-        async with client:
-            await client.query(f"attempt {attempt}")
-            try:
-                stream = client.receive_response() | guard_of(client)
-                return [message async for message in stream], errors
-            except IdleTimeoutError as error:
-                errors.append(error)
-    return None, errors
-
-
-def guarding(**knobs):
-    return lambda client: idle_guard(WINDOW, client=client, **knobs)
-
-
-def test_a_hang_is_detected_and_a_new_client_recovers(loop):
-    """S0-08, S0-31: the hanging one was disconnected first."""
-
-    async def main():
-        hanging = FakeClient(Script(opened("s"), say("a"), hang()))
-        well = FakeClient(Script(say("b"), done()))
-        factory = ClientFactory(hanging, well)
-        messages, errors = await ask(factory, guarding(), attempts=3)
-        assert len(messages) == 2
-        assert len(factory.create_calls) == 2
-        assert hanging.disconnected
-        [error] = errors
-        assert error.teardown.confirmed
-        assert error.verdict.token == "s"
-
-    loop.run(main)
-
-
-def test_every_attempt_is_disconnected_the_last_one_too(loop):
-    """S0-06, S0-31: before anybody looks at a retry limit."""
-
-    async def main():
-        clients = [FakeClient(Script(hang())) for _ in range(3)]
-        messages, errors = await ask(ClientFactory(*clients), guarding(), attempts=3)
-        assert messages is None
-        assert [client.calls.count("disconnect") for client in clients] == [1, 1, 1]
-        assert all(error.teardown.disconnect == "returned" for error in errors)
-
-    loop.run(main)
-
-
-def test_a_disconnect_that_raises_hides_nothing(loop):
-    """S0-10: the next attempt may follow, and knows that the end is not certain."""
-
-    async def main():
-        broken = FakeClient(Script(hang()), disconnect_error=OSError("already gone"))
-        well = FakeClient(Script(done()))
-        messages, errors = await ask(ClientFactory(broken, well), guarding(), attempts=2)
-        assert len(messages) == 1
-        assert errors[0].teardown.disconnect == "raised"
-        assert not errors[0].teardown.confirmed
-
-    loop.run(main)
-
-
-@pytest.mark.parametrize("shielded", [False, True])
-def test_a_disconnect_that_hangs_is_bounded(loop, shielded):
-    """S0-09, S0-33: abandoned at its bound, which is said, rather than waited for."""
-
-    async def main():
-        stuck = FakeClient(Script(hang()), disconnect_delay=500, disconnect_shielded=shielded)
-        guard = guarding(disconnect_timeout=20)(stuck)
-        await stuck.connect("go")
-        taken = await take(stuck.receive_response() | guard)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, WINDOW + 20)
-        assert taken.error.teardown.disconnect == "abandoned"
-        assert not taken.error.teardown.confirmed
-
-    loop.run(main)
-
-
-def test_a_slow_disconnect_is_waited_for(loop, form):
-    """K5: an SDK's own close may take 20 s to escalate."""
-
-    async def main():
-        slow = FakeClient(Script(hang()), disconnect_delay=20, disconnect_shielded=True)
-        await slow.connect("go")
-        guard = idle_guard(WINDOW, client=slow, disconnect_timeout=300)
-        taken = await take(slow.receive_response() | guard, form)
-        assert loop.took(taken.elapsed, WINDOW + 20)
-        assert slow.disconnected
-        assert taken.error.teardown.confirmed
-
-    loop.run(main)
+# -- S1: beside other sessions -------------------------------------------------------------------
 
 
 def test_a_stream_that_ends_because_we_disconnected_is_no_normal_end(loop, form):
