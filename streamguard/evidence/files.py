@@ -33,6 +33,7 @@ _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 # A pipe or a device in a file's place must not make us wait.
 _FILE: Final = _NO_LINK | os.O_NONBLOCK
 _STALE: Final = 60.0
+_A_WRITE: Final = 0.005
 # Far more than is ever written, but for the whole of a file, which is four times its cap.
 _LONGEST_LINE: Final = 16 << 20
 _LARGEST_DOCUMENT: Final = 16 << 20
@@ -217,8 +218,12 @@ def _rotate(fd: int, name: str, folder: int) -> bool:
 
 def _end_torn_line(fd: int) -> None:
     size = os.fstat(fd).st_size
-    if size and os.pread(fd, 1, size - 1) != b"\n":
-        _write(fd, b"\n")
+    while size and os.pread(fd, 1, size - 1) != b"\n":
+        time.sleep(_A_WRITE)  # another process may be in the midst of writing it
+        before, size = size, os.fstat(fd).st_size
+        if size == before:
+            _write(fd, b"\n")
+            return
 
 
 def _found(fd: int, line: bytes) -> int:
