@@ -529,6 +529,7 @@ class World:
                     "prompt": point.prompt,
                     "token": point.token,
                     "tools_run": point.tools_run,
+                    "done": chat.activity.done.tools_run,
                     "delivered": point.delivered,
                     "reason": type(point.reason).__name__ if point.reason is not None else None,
                 },

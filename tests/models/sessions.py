@@ -618,6 +618,8 @@ def _points(world: World) -> Iterator[str]:
         return
     for length, point in world.points:
         before = world.log[:length]
+        if point["done"] != point["tools_run"] and before and before[-1][1] == "got":
+            yield f"{point['done']} tools by the activity, {point['tools_run']} by the point"
         begin = max(
             (i for i, e in enumerate(before) if e[1] == "ask" or (e[1] == "session" and e[2])),
             default=0,
