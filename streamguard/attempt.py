@@ -35,6 +35,7 @@ from streamguard.errors import (
     Teardown,
     Verdict,
 )
+from streamguard.knobs import is_guess
 from streamguard.loops import Cut, Loop
 from streamguard.news import News
 from streamguard.reading import PROGRESS, Reading
@@ -308,7 +309,9 @@ class Attempt:
         plan = self.plan
         if plan.process is not None and self._supervision is None:
             assert self.loop is not None
-            self._supervision = Supervision(plan.process, plan.kill_grace, self, self.loop)
+            self._supervision = Supervision(
+                plan.process, plan.kill_grace, self, self.loop, is_guess=is_guess(plan.process)
+            )
             self._supervision.seek()
 
     def asked(self) -> None:

@@ -23,6 +23,7 @@ from streamguard.knobs import (
     Default,
     Derived,
     Disconnect,
+    is_guess,
 )
 from streamguard.quoting import quoted
 from streamguard.watch import Limits
@@ -194,9 +195,18 @@ def _written(handles: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _process(a: Any, b: Any) -> Any:
     """The one that was written, or the one that the client has."""
-    if a is None or b is None or _is_derived(a) is _is_derived(b):
-        return _only("client" if _is_derived(a) else "process", a, b)
-    return b if _is_derived(a) else a
+    if a is None or b is None:
+        return b if a is None else a
+    if _certainty_of(a) != _certainty_of(b):
+        return max(a, b, key=_certainty_of)
+    if is_guess(a):
+        return a if a == b else None  # of two clients, neither's process is all there is
+    return _only("client" if _is_derived(a) else "process", a, b)
+
+
+def _certainty_of(process: object) -> int:
+    """What is written goes before what a client is known to have, and that before a guess."""
+    return (not _is_derived(process)) + (not is_guess(process))
 
 
 def _only(knob: str, a: Any, b: Any) -> Any:
