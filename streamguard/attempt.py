@@ -314,10 +314,11 @@ class Attempt:
             )
             self._supervision.seek()
 
-    def asked(self) -> None:
-        """A pull waits, or is about to."""
+    def asked(self, *, since_prompt: bool = False) -> None:
+        """A pull waits, or is about to; or has waited since the prompt, which was marked before."""
         assert self.loop is not None
-        self.watch.asked(self.loop.clock())
+        now = self.loop.clock()
+        self.watch.asked(self.watch.prompted_before(now) if since_prompt else now)
         self.reconsider()
 
     def answered(self) -> None:
@@ -933,6 +934,7 @@ class Attempt:
             lateness,
             name=self.activity.name,
             labels=dict(self.activity.labels),
+            guard=self.plan.guard,
             token=self.activity.token,
             done=self.activity.done,
             scope=scopes_in_force(),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.backends import Backend
     from streamguard.config import Mode
+    from streamguard.errors import Guard
     from streamguard.events import Observer
     from streamguard.resume.settings import KeepAlive, Reconnecting
     from streamguard.supervision import Process
@@ -74,6 +75,8 @@ class Plan:
     # These want a task of their own for the stream: such a plan makes a session of its source.
     reconnecting: Reconnecting | None = None
     keep_alive: KeepAlive | None = None
+    # Whose verdicts they are.
+    guard: Guard = "idle_guard"
     # The contradictions that were warned of: each once, however often the plan is handed on.
     told: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -103,6 +106,7 @@ class Plan:
             mode=_weaker(self.mode, other.mode),
             reconnecting=_only("reconnecting_resume", self.reconnecting, other.reconnecting),
             keep_alive=_only("keep_alive", self.keep_alive, other.keep_alive),
+            guard=other.guard if self.guard == "idle_guard" else self.guard,
             told=self.told | other.told,
         )
 

@@ -102,10 +102,12 @@ class Link(Generic[T]):
         plan = self._connection.over(self.plan)
         if plan.process is not None:
             named = partial(self._named, plan.process)
-            # It stays a guess, if it is one.
-            is_derived = isinstance(plan.process, Derived)
-            process = replace(plan.process, handle=named) if is_derived else named
-            plan = replace(plan, process=process)
+            if isinstance(plan.process, Derived):
+                plan = replace(
+                    plan, process=replace(plan.process, handle=named)
+                )  # a guess stays one
+            else:
+                plan = replace(plan, process=named)
         self.plan = plan
         attempt.connected(plan)
         self._hosting.on_open(self._point)

@@ -67,6 +67,7 @@ def test_a_verdicts_fields():
         "at": 1.5,
         "enforced": True,
         "limit": "idle",
+        "guard": "idle_guard",
         "window": 60.0,
         "elapsed": 60.5,
         "lateness": 0.0,
