@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from streamguard.durations import said_twice
 from streamguard.errors import ConfigError
 from streamguard.knobs import (
     DEFAULT_DISCONNECT_TIMEOUT,
@@ -149,9 +150,12 @@ class Plan:
 
     def _contradictions(self) -> list[str]:
         said: list[str] = []
+        written = {k: v for k, v in self.limits.items() if not isinstance(v, Default)}
+        if (twice := said_twice(written.get("first"), written.get("idle"))) is not None:
+            said.append(twice)
         for inner, outer in CONTRADICTIONS:
-            a, b = self.limits.get(inner), self.limits.get(outer)
-            if a is None or b is None or isinstance(a, Default) or isinstance(b, Default):
+            a, b = written.get(inner), written.get(outer)
+            if a is None or b is None:
                 continue
             if a > b or (a == b and inner != "turn"):
                 said.append(f"{inner}={a:g} can never be reached: {outer}={b:g} comes first")
