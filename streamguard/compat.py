@@ -151,7 +151,7 @@ class SubprocessWatchdog:
         if logger.isEnabledFor(logging.DEBUG):
             loop = loops.current_or_none()
             now = time.monotonic() if loop is None else loop.clock()
-            _log(events.WatchdogActivity(activity=self.activity, at=now, pid=self.pid))
+            events.log(events.WatchdogActivity(activity=self.activity, at=now, pid=self.pid))
 
     def stop(self) -> None:
         """Watch no longer: `monitor` returns, and the process is left alone."""
@@ -250,7 +250,7 @@ class SubprocessWatchdog:
 
     def _tell(self, kind: Callable[..., Event], at: float, **facts: Any) -> None:
         event = kind(activity=self.activity, at=at, pid=self.pid, **facts)
-        events.tell((_log, *self._observers), event)
+        events.tell((events.log, *self._observers), event)
 
 
 def get_pid_from_client(client: Any) -> int | None:
@@ -260,12 +260,3 @@ def get_pid_from_client(client: Any) -> int | None:
     raises or gives None, the pid is where the SDK that is known keeps it in private.
     """
     return _processes.pid_of(client)
-
-
-def _log(event: Event) -> None:
-    """As any event, without the name of the stream before it: the line names the process."""
-    level, text = events.described(event)
-    if logger.isEnabledFor(level):
-        from streamguard.event_fields import fields_of
-
-        logger.log(level, "%s", text, extra={"streamguard": fields_of(event)})

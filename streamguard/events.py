@@ -460,6 +460,9 @@ def log(event: Event) -> None:
         from streamguard.event_fields import fields_of
 
         told = {"streamguard": fields_of(event)}
+        if isinstance(event, WatchdogEvent):  # it names the process itself
+            logger.log(level, "%s", text, extra=told)
+            return
         logger.log(
             level, "%s: %s", quoting.name(event.activity.name or "stream"), text, extra=told
         )

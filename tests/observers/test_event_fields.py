@@ -38,7 +38,11 @@ VALUES = {
 
 def every_kind():
     bases = events.Event, events.ScopeEvent, circuits.CircuitEvent
-    return [kind for base in bases for kind in base.__subclasses__()]
+    return [kind for base in bases for kind in below(base)]
+
+
+def below(base):
+    return [kind for child in base.__subclasses__() for kind in (child, *below(child))]
 
 
 def made(kind):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from streamguard import ConfigError, Connection, IdleTimeoutError, idle_guard, session
 from streamguard.backends._processes import live_process_of, pid_of, process_of
 from streamguard.events import ProcessAdopted, ProcessUnknown
+from streamguard.signals import Progress, TurnEnded
 from tests.process.backends import PATIENCE, is_dead
 from tests.support import Events
 
@@ -164,6 +167,38 @@ def test_a_session_ends_the_process_of_its_client_s1_14(loop, backends):
     assert error.teardown.confirmed
     assert error.teardown.tree == "terminated"
     assert [is_dead(process.pid) for process in started] == [True]
+
+
+def test_a_client_may_start_a_process_for_each_turn_s1_14(loop, backends):
+    """S1-14: one of an earlier turn, that is over, is not taken for this turn's."""
+    client, pids = Keeping(None), []
+
+    async def turn(prompt):
+        client._transport._process = process = backends.start("ready", "hang")
+        pids.append(process.pid)
+        yield Progress()
+        await anyio.lowlevel.checkpoint()
+        if prompt == "hang":
+            await anyio.sleep_forever()
+        yield TurnEnded()
+        process.kill()
+        process.wait()
+
+    @asynccontextmanager
+    async def opened(point):
+        yield Connection(turn, client=client)
+
+    async def main():
+        async with session(opened, prompt="one") | idle_guard(IDLE) as chat:
+            with anyio.fail_after(PATIENCE):
+                assert len([message async for message in chat]) == 2
+                assert len([message async for message in chat.ask("two")]) == 2
+                return await take(chat.ask("hang"))
+
+    error = loop.run(main)
+    assert len(set(pids)) == 3
+    assert error.teardown.tree == "terminated"
+    assert backends.living() == set()
 
 
 def test_a_client_without_a_process_works_as_ever_s1_14(loop):
