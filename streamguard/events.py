@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from traceback import walk_tb
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from streamguard import quoting
 from streamguard.errors import (
@@ -354,7 +354,7 @@ class WatchdogEvent(Event):
     Its types are told under the names that a watchdog's events have: `told_as`.
     """
 
-    told_as: ClassVar[str] = "watchdog"
+    told_as = "watchdog"
 
     pid: int | None
 
@@ -363,7 +363,7 @@ class WatchdogEvent(Event):
 class WatchdogStarted(WatchdogEvent):
     """It watches, with this configuration."""
 
-    told_as: ClassVar[str] = "watchdog.started"
+    told_as = "watchdog.started"
 
     timeout_seconds: float
     poll_interval_seconds: float
@@ -374,14 +374,14 @@ class WatchdogStarted(WatchdogEvent):
 class WatchdogActivity(WatchdogEvent):
     """It was told of activity. In the log only, at the level of debugging."""
 
-    told_as: ClassVar[str] = "watchdog.activity"
+    told_as = "watchdog.activity"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogTimeout(WatchdogEvent):
     """The process was idle for too long. `enforced` is False in mode `warn`: nothing is ended."""
 
-    told_as: ClassVar[str] = "watchdog.timeout"
+    told_as = "watchdog.timeout"
 
     idle_seconds: float
     timeout_seconds: float
@@ -392,7 +392,7 @@ class WatchdogTimeout(WatchdogEvent):
 class WatchdogKilled(WatchdogEvent):
     """The process is dead. `signals`: what was sent to it and to what it had started."""
 
-    told_as: ClassVar[str] = "watchdog.killed"
+    told_as = "watchdog.killed"
 
     signals: tuple[str, ...]
     exit: int | None
