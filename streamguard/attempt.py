@@ -35,6 +35,7 @@ from streamguard.errors import (
     Teardown,
     Verdict,
 )
+from streamguard.knobs import is_guess
 from streamguard.loops import Cut, Loop
 from streamguard.news import News
 from streamguard.reading import PROGRESS, Reading
@@ -308,13 +309,16 @@ class Attempt:
         plan = self.plan
         if plan.process is not None and self._supervision is None:
             assert self.loop is not None
-            self._supervision = Supervision(plan.process, plan.kill_grace, self, self.loop)
+            self._supervision = Supervision(
+                plan.process, plan.kill_grace, self, self.loop, is_guess=is_guess(plan.process)
+            )
             self._supervision.seek()
 
-    def asked(self) -> None:
-        """A pull waits, or is about to."""
+    def asked(self, *, since_prompt: bool = False) -> None:
+        """A pull waits, or is about to; or has waited since the prompt, which was marked before."""
         assert self.loop is not None
-        self.watch.asked(self.loop.clock())
+        now = self.loop.clock()
+        self.watch.asked(self.watch.prompted_before(now) if since_prompt else now)
         self.reconsider()
 
     def answered(self) -> None:
@@ -930,6 +934,7 @@ class Attempt:
             lateness,
             name=self.activity.name,
             labels=dict(self.activity.labels),
+            guard=self.plan.guard,
             token=self.activity.token,
             done=self.activity.done,
             scope=scopes_in_force(),

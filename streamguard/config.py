@@ -1,43 +1,64 @@
 """What the environment says: `STREAMGUARD_MODE` and `STREAMGUARD_IDLE`. Files: `configuration`.
 
-Read when first needed, so that a value is found wrong where it is used, with the variable's
-name in the error. Imports only errors.
+Read when first needed. A limit that cannot be used is an error there, with the variable's name. The
+kill switch never is: who reaches for it must not break what runs. Imports errors, durations, and
+quoting; events when there is something to log.
 """
 
 from __future__ import annotations
 
-import math
 import os
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, get_args
 
+from streamguard import durations
 from streamguard.errors import ConfigError
+from streamguard.quoting import quoted
 
 Mode: TypeAlias = Literal["enforce", "warn", "off"]
 _MODES: Final[tuple[Mode, ...]] = get_args(Mode)  # from strong to weak
 _OFF_TOO: Final = ("0", "false", "no")
+_ON_TOO: Final = ("", "1", "true", "yes", "on")
 
 MODE: Final = "STREAMGUARD_MODE"
 IDLE: Final = "STREAMGUARD_IDLE"
 
+_said: Final[set[str]] = set()
+
 
 def environment_mode() -> Mode:
-    """What the kill switch says: `enforce` if it is not set."""
-    value = os.environ.get(MODE)
-    if not value:
-        return "enforce"
-    word = value.strip().lower()
+    """What the kill switch says: `enforce` if it is not set. Any word but those for less is on."""
+    word = _mode_word()
     if word in _OFF_TOO:
         return "off"
     for mode in _MODES:
         if word == mode:
             return mode
-    raise ConfigError(
-        f"environment variable {MODE}={value!r}: use one of enforce, warn, off (or 0, false, no)"
+    return "enforce"
+
+
+def doubtful_mode() -> str | None:
+    """What to say of a kill switch that is on by a word which may have meant something else."""
+    word = _mode_word()
+    if word in (*_MODES, *_OFF_TOO, *_ON_TOO):
+        return None
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, (*_MODES, *_OFF_TOO), n=1)
+    guess = f" (did you mean {near[0]!r}?)" if near else ""
+    return quoted(
+        f"environment variable {MODE}={os.environ.get(MODE)!r} is read as enforce{guess}: the "
+        f"words for less are warn, and off (or {', '.join(_OFF_TOO)})"
     )
 
 
-def mode_in_force(written: Mode | None) -> Mode:
-    """Of what the code says and what the environment says, the weaker (T11)."""
+def mode_in_force(written: Mode | None, tell: Callable[[str], object] | None = None) -> Mode:
+    """Of what the code says and what the environment says, the weaker (T11).
+
+    `tell` hears of a doubtful word in the environment; by default the log does, once.
+    """
+    if (doubt := doubtful_mode()) is not None:
+        (tell or _log_once)(doubt)
     said: tuple[Mode, Mode] = (written or "enforce", environment_mode())
     return max(said, key=_MODES.index)
 
@@ -48,15 +69,28 @@ def environment_idle() -> float | None:
     if not value:
         raise ConfigError(
             f"idle_guard() was given no limit and nothing is configured: write idle_guard(180), "
-            f"set {IDLE} to a number of seconds (0 = off), or write `idle = 180` below [guard] in "
-            "streamguard.toml"
+            f"set {IDLE} to a duration such as 180 or 5m (0 = off), or write `idle = 180` below "
+            "[guard] in streamguard.toml"
         )
     try:
-        number = float(value)
+        number = durations.seconds_told(value)
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or number < 0:
+        number = float("inf")
+    if number == float("inf"):
         raise ConfigError(
-            f"environment variable {IDLE}={value!r}: use a number of seconds, such as 180 (0 = off)"
+            f"environment variable {IDLE}={value!r}: use a duration such as 180, 90s, 1.5m or 2h "
+            "(0 = off)"
         )
     return number or None
+
+
+def _mode_word() -> str:
+    return os.environ.get(MODE, "").strip().lower()
+
+
+def _log_once(doubt: str) -> None:
+    if doubt not in _said:
+        _said.add(doubt)
+        from streamguard.events import logger
+
+        logger.warning("%s", doubt)

@@ -54,6 +54,8 @@ Limit: TypeAlias = Literal[
     "cleanup",
     ScopeKind,
 ]
+# Whose verdict it is: an operator's, or that of a `SubprocessWatchdog`.
+Guard: TypeAlias = Literal["idle_guard", "watchdog"]
 DisconnectOutcome: TypeAlias = Literal["none", "returned", "raised", "abandoned"]
 Cause: TypeAlias = Literal["exited", "terminated", "killed", "survived", "unproven"]
 
@@ -94,6 +96,7 @@ class Verdict:
     `scope` is the path of time scopes in force, from the outermost inwards. Of a time scope's
     own verdict, `fired` is the scope whose time was up first (None: too little was left to
     begin), and `effective` the outermost whose time is up: what to do next follows from that one.
+    `guard` is who decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
     """
 
     limit: Limit
@@ -116,6 +119,7 @@ class Verdict:
     exit: int | None = None
     done: Done = NOTHING_DONE
     labels: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    guard: Guard = "idle_guard"
 
     @property
     def reason(self) -> str:

@@ -24,6 +24,7 @@ Field: TypeAlias = str | int | float | bool | tuple[str | int, ...]
 
 _VERDICT = (
     "limit",
+    "guard",
     "window",
     "elapsed",
     "lateness",
@@ -39,8 +40,9 @@ _TEARDOWN = ("confirmed", "disconnect", "signals", "elapsed", "exit", "survivors
 
 
 def name_of(event: AnyEvent) -> str:
-    """The event's name in snake case: `timed_out` for `TimedOut`."""
-    return _snake(type(event).__name__)
+    """The event's name in snake case: `timed_out` for `TimedOut`; or what its type is told as."""
+    kind = type(event)
+    return str(getattr(kind, "told_as", "")) or _snake(kind.__name__)
 
 
 def fields_of(event: AnyEvent) -> dict[str, Field]:

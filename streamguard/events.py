@@ -347,6 +347,58 @@ class RecordingFailed(Event):
     why: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class WatchdogEvent(Event):
+    """Base of what a `SubprocessWatchdog` tells; `pid` is None if it only has a disconnect.
+
+    Its types are told under the names that a watchdog's events have: `told_as`.
+    """
+
+    told_as = "watchdog"
+
+    pid: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogStarted(WatchdogEvent):
+    """It watches, with this configuration."""
+
+    told_as = "watchdog.started"
+
+    timeout_seconds: float
+    poll_interval_seconds: float
+    kill_grace_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogActivity(WatchdogEvent):
+    """It was told of activity. In the log only, at the level of debugging."""
+
+    told_as = "watchdog.activity"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogTimeout(WatchdogEvent):
+    """The process was idle for too long. `enforced` is False in mode `warn`: nothing is ended."""
+
+    told_as = "watchdog.timeout"
+
+    idle_seconds: float
+    timeout_seconds: float
+    enforced: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogKilled(WatchdogEvent):
+    """The process is dead. `signals`: what was sent to it and to what it had started."""
+
+    told_as = "watchdog.killed"
+
+    signals: tuple[str, ...]
+    exit: int | None
+    elapsed: float
+
+
 Observer: TypeAlias = Callable[[Event], None]
 
 
@@ -408,6 +460,9 @@ def log(event: Event) -> None:
         from streamguard.event_fields import fields_of
 
         told = {"streamguard": fields_of(event)}
+        if isinstance(event, WatchdogEvent):  # it names the process itself
+            logger.log(level, "%s", text, extra=told)
+            return
         logger.log(
             level, "%s: %s", quoting.name(event.activity.name or "stream"), text, extra=told
         )
@@ -420,6 +475,7 @@ def described(event: Event) -> tuple[int, str]:
         or _trouble_with_processes(event)
         or _trouble_with_sessions(event)
         or _trouble_with_evidence(event)
+        or _news_of_watchdogs(event)
         or _news_of_sessions(event)
         or _news_of_work(event)
         or _news(event)
@@ -510,6 +566,32 @@ def _trouble_with_evidence(event: Event) -> tuple[int, str] | None:
         return None
     where = f" ({event.path})" if event.path else ""
     return logging.ERROR, f"evidence is missing: {event.what}{where}: {event.why}"
+
+
+def _news_of_watchdogs(event: Event) -> tuple[int, str] | None:
+    if not isinstance(event, WatchdogEvent):
+        return None
+    who = "the backend" if event.pid is None else f"subprocess {event.pid}"
+    match event:
+        case WatchdogStarted():
+            whom = "a backend without a PID" if event.pid is None else f"PID {event.pid}"
+            return logging.INFO, f"Watchdog started for {whom}, timeout={event.timeout_seconds}s"
+        case WatchdogActivity():
+            return logging.DEBUG, f"Watchdog was told of activity of {who}"
+        case WatchdogTimeout():
+            verb = "disconnecting" if event.pid is None else "killing"
+            after = f"{who} after {event.timeout_seconds}s idle"
+            if not event.enforced:
+                return logging.WARNING, f"Watchdog would be {verb} {after} (mode warn)"
+            return logging.WARNING, f"Watchdog {verb} {after}"
+        case WatchdogKilled() if "KILL" in event.signals:
+            return logging.WARNING, f"Subprocess {event.pid} required SIGKILL"
+        case WatchdogKilled() if event.signals:
+            return logging.INFO, f"Subprocess {event.pid} terminated gracefully"
+        case WatchdogKilled():
+            return logging.INFO, f"Subprocess {event.pid} has ended without a signal"
+        case _:
+            return None
 
 
 def _news_of_sessions(event: Event) -> tuple[int, str] | None:

@@ -20,7 +20,7 @@ from streamguard.backends import adapted
 from streamguard.config import mode_in_force
 from streamguard.errors import StreamInterruptedError, Verdict
 from streamguard.events import logger
-from streamguard.knobs import Default
+from streamguard.knobs import Default, is_guess
 from streamguard.loops import Suspended, by_hand, stepped, suspend
 from streamguard.monitor import Block
 from streamguard.operators import Operator
@@ -124,7 +124,7 @@ class Guarded(Generic[T]):
             limits = self._operator.limits if mode != "off" else NO_LIMITS
             # A source that reads a process knows it: `lines`, `json_lines`.
             process = getattr(self._source, "guarded_process", None)
-            if plan.process is None and process is not None:
+            if process is not None and (plan.process is None or is_guess(plan.process)):
                 plan = replace(plan, process=process)
             attempt = Attempt(plan, limits, mode)
             attempt.comes_from(self._source)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from streamguard import backends
+from streamguard.backends import _processes
 from streamguard.config import Mode
 from streamguard.errors import ConfigError
 from streamguard.watch import TOOLS_ALLOWANCE
@@ -35,13 +37,15 @@ class Default(float):
 class Derived:
     """A knob that nobody wrote, and that a client has: it gives way to a written one (T12).
 
-    `spares`: as an interrupt, it leaves the client as good as it was.
+    `spares`: as an interrupt, it leaves the client as good as it was. `is_guess`: a process that is
+    there or not, as it turns out; it gives way to what is certain, and nobody is told of its lack.
     """
 
     client: object
     knob: str
     handle: Callable[[], Any] = dataclasses.field(compare=False, repr=False)
     spares: bool = False
+    is_guess: bool = False
 
     def __call__(self) -> Any:
         return self.handle()
@@ -159,7 +163,7 @@ def _client(client: Any) -> dict[str, Any]:
             f"client={client!r} has no disconnect() to call: pass a client object that has one, "
             "or disconnect= with the function that ends your backend"
         )
-    return {"disconnects": (disconnect,)}
+    return {"disconnects": (disconnect,), "process": _guessed_process(client)}
 
 
 def _known_client(
@@ -169,9 +173,22 @@ def _known_client(
     if known.interrupt is not None:
         spares = known.outlives_interrupt
         found["interrupts"] = (Derived(client, "interrupt", known.interrupt, spares),)
-    if known.process is not None:
+    if known.process is None:
+        found["process"] = _guessed_process(client)
+    else:
         found["process"] = Derived(client, "process", known.process)
     return found
+
+
+def _guessed_process(client: object) -> Derived:
+    """The process that a client may have, though nobody knows that of its kind."""
+    find = functools.partial(_processes.live_process_of, client)
+    return Derived(client, "process", find, is_guess=True)
+
+
+def is_guess(process: object) -> bool:
+    """Whether it is no process that somebody has written, or that is known to be there."""
+    return isinstance(process, Derived) and process.is_guess
 
 
 def _callable(name: str, field: str, *told: str) -> Callable[[Any], dict[str, Any]]:

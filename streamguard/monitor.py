@@ -254,10 +254,12 @@ class Monitor:
     Until `waiting` is first used, all time between two messages counts as waiting.
     """
 
-    def __init__(self, plan: Plan, limits: Limits) -> None:
+    def __init__(self, plan: Plan, limits: Limits, *, waits_since_prompt: bool = False) -> None:
         self._attempt = Attempt(plan, limits, mode_in_force(plan.mode))
         self._block = Block(self._attempt)
         self._marks_waits = False
+        # The activity's `mark_prompt` has said when the first wait began.
+        self._waits_since_prompt = waits_since_prompt
 
     @property
     def activity(self) -> Activity:
@@ -270,7 +272,7 @@ class Monitor:
         await self._block.enter()
         self._attempt.pull = self._block
         if self._is_on:
-            self._attempt.asked()
+            self._attempt.asked(since_prompt=self._waits_since_prompt)
         return self
 
     async def __aexit__(

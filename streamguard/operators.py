@@ -178,9 +178,10 @@ def idle_guard(
 
         total: Seconds for everything, never reset.
 
-        client: What has `async def disconnect()`; short for `disconnect=client.disconnect`. Of a
-            client of a known SDK, interrupt, process and reader are taken, too, where they are
-            not written here. See docs/backends.md.
+        client: What has `async def disconnect()`; short for `disconnect=client.disconnect`. Its
+            process is looked for: by `get_subprocess_pid()`, then where known SDKs keep theirs.
+            Of a client of a known SDK, interrupt and reader are taken, too. What is written here
+            goes before all of that. See docs/backends.md.
 
         disconnect: Called on a verdict, sync or async, in a task of its own.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from streamguard.durations import said_twice
 from streamguard.errors import ConfigError
 from streamguard.knobs import (
     DEFAULT_DISCONNECT_TIMEOUT,
@@ -23,6 +24,7 @@ from streamguard.knobs import (
     Default,
     Derived,
     Disconnect,
+    is_guess,
 )
 from streamguard.quoting import quoted
 from streamguard.watch import Limits
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.backends import Backend
     from streamguard.config import Mode
+    from streamguard.errors import Guard
     from streamguard.events import Observer
     from streamguard.resume.settings import KeepAlive, Reconnecting
     from streamguard.supervision import Process
@@ -73,6 +76,8 @@ class Plan:
     # These want a task of their own for the stream: such a plan makes a session of its source.
     reconnecting: Reconnecting | None = None
     keep_alive: KeepAlive | None = None
+    # Whose verdicts they are.
+    guard: Guard = "idle_guard"
     # The contradictions that were warned of: each once, however often the plan is handed on.
     told: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -102,6 +107,7 @@ class Plan:
             mode=_weaker(self.mode, other.mode),
             reconnecting=_only("reconnecting_resume", self.reconnecting, other.reconnecting),
             keep_alive=_only("keep_alive", self.keep_alive, other.keep_alive),
+            guard=other.guard if self.guard == "idle_guard" else self.guard,
             told=self.told | other.told,
         )
 
@@ -144,9 +150,12 @@ class Plan:
 
     def _contradictions(self) -> list[str]:
         said: list[str] = []
+        written = {k: v for k, v in self.limits.items() if not isinstance(v, Default)}
+        if (twice := said_twice(written.get("first"), written.get("idle"))) is not None:
+            said.append(twice)
         for inner, outer in CONTRADICTIONS:
-            a, b = self.limits.get(inner), self.limits.get(outer)
-            if a is None or b is None or isinstance(a, Default) or isinstance(b, Default):
+            a, b = written.get(inner), written.get(outer)
+            if a is None or b is None:
                 continue
             if a > b or (a == b and inner != "turn"):
                 said.append(f"{inner}={a:g} can never be reached: {outer}={b:g} comes first")
@@ -194,9 +203,18 @@ def _written(handles: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _process(a: Any, b: Any) -> Any:
     """The one that was written, or the one that the client has."""
-    if a is None or b is None or _is_derived(a) is _is_derived(b):
-        return _only("client" if _is_derived(a) else "process", a, b)
-    return b if _is_derived(a) else a
+    if a is None or b is None:
+        return b if a is None else a
+    if _certainty_of(a) != _certainty_of(b):
+        return max(a, b, key=_certainty_of)
+    if is_guess(a):
+        return a if a == b else None  # of two clients, neither's process is all there is
+    return _only("client" if _is_derived(a) else "process", a, b)
+
+
+def _certainty_of(process: object) -> int:
+    """What is written goes before what a client is known to have, and that before a guess."""
+    return (not _is_derived(process)) + (not is_guess(process))
 
 
 def _only(knob: str, a: Any, b: Any) -> Any:

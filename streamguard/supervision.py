@@ -47,6 +47,7 @@ class Supervision:
 
     __slots__ = (
         "__weakref__",
+        "_is_guess",
         "_is_told",
         "_kill_grace",
         "_let_go",
@@ -57,13 +58,20 @@ class Supervision:
     )
 
     def __init__(
-        self, process: Process, kill_grace: float, reporter: Reporter, loop: Loop
+        self,
+        process: Process,
+        kill_grace: float,
+        reporter: Reporter,
+        loop: Loop,
+        *,
+        is_guess: bool = False,
     ) -> None:
         self.tree: ProcessTree | None = None
         self._process = process
         self._kill_grace = kill_grace
         self._reporter = weakref.ref(reporter)
         self._loop = loop
+        self._is_guess = is_guess  # nobody has asked for it, so its lack is no news
         self._is_told = False
         self._let_go: weakref.finalize[..., Supervision] | None = None
 
@@ -71,9 +79,15 @@ class Supervision:
         """Adopt the process, unless it was or cannot be named yet.
 
         ConfigError for what must not, or cannot, be ended, and for a function whose result wants
-        to be awaited; RuntimeError for a tree that is closed.
+        to be awaited; RuntimeError for a tree that is closed. Of a guess, neither.
         A callable that raises is reported.
         """
+        if self._is_guess:
+            self.seek_again()
+        else:
+            self._adopt()
+
+    def _adopt(self) -> None:
         if self.tree is not None or (target := self._named()) is None:
             return
         from streamguard.process import ProcessTree
@@ -96,7 +110,7 @@ class Supervision:
     def seek_again(self) -> None:
         """As `seek`, in the middle of a stream or teardown, which nothing may disturb."""
         try:
-            self.seek()
+            self._adopt()
         except Exception as error:  # noqa: BLE001 - it is reported
             self._report_unknown(error)
 
@@ -144,7 +158,9 @@ class Supervision:
         return target
 
     def _report_unknown(self, error: Exception | None) -> None:
-        if not self._is_told and (reporter := self._reporter()) is not None:
+        if self._is_guess or self._is_told:
+            return
+        if (reporter := self._reporter()) is not None:
             self._is_told = True
             reporter.process_unknown(error)
 

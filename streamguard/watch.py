@@ -194,6 +194,12 @@ class Watch:
         if self._turn_started is None:
             self._turn_started = now
 
+    def prompted_before(self, now: float) -> float:
+        """When the turn began, or as long before `now` as may pass in silence: no limit is past."""
+        began = now if self._turn_started is None else min(self._turn_started, now)
+        windows = (self.limits.idle, self.limits.first)
+        return max(began, *(now - window for window in windows if window is not None))
+
     def answered(self, now: float) -> None:
         """The pull that waited is over."""
         self._settle(now)

@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamguard.backends import Client
+from streamguard.backends import Client, _processes
 
 if TYPE_CHECKING:
     from streamguard.resume.points import Connection, Opener, ResumePoint
@@ -34,15 +34,9 @@ def of_client(client: Any) -> Client | None:
     return Client(
         disconnect=close,
         interrupt=interrupt if callable(interrupt) else None,
-        process=partial(_process_of, codex),
+        process=partial(_processes.process_of, client),
         outlives_interrupt=True,
     )
-
-
-def _process_of(codex: Any) -> Any:
-    """The app-server's process, kept in private by both clients; None while there is none."""
-    client = getattr(codex, "_client", codex)
-    return getattr(getattr(client, "_sync", client), "_proc", None)
 
 
 def client_session(

@@ -24,7 +24,8 @@ _VARIABLES = ("STREAMGUARD_IDLE", "STREAMGUARD_MODE", files_of_ours.CONFIG)
 def configured() -> dict[str, Any]:
     """Values by the names of `runner.settings`, and `mode` and `warnings`.
 
-    `warnings`: what to say of files that are not used. ConfiguredWrongError if they are no good.
+    `warnings`: what to say of files that are not used, and of a doubtful word in the environment.
+    ConfiguredWrongError if something that is written is no good.
     """
     is_named = files_of_ours.CONFIG in os.environ
     found = [] if is_named else _candidates()
@@ -40,7 +41,7 @@ def configured() -> dict[str, Any]:
         source = files.named() if is_named else files.choose(found, warnings.append)
         configuration = Configuration(source)
         values = dict(configuration.run)
-        values["mode"] = mode_in_force(configuration.mode)
+        values["mode"] = mode_in_force(configuration.mode, warnings.append)
         values["warnings"] = warnings
         for name, check in _checks().items():
             if name in values:

@@ -213,6 +213,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _configuration(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Finding]:
     from streamguard.backends.facts import FACTS, codex_config, collisions
+    from streamguard.config import MODE, doubtful_mode
     from streamguard.configuration import from_config
     from streamguard.errors import ConfigError
 
@@ -225,6 +226,8 @@ def _configuration(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[
         except ConfigError as error:
             wrong = str(error)
     yield from (Finding(where, "", "note", str(warning.message)) for warning in told)
+    if (doubt := doubtful_mode()) is not None:
+        yield Finding(where, MODE, "wrong", doubt)
     if config is None:
         yield Finding(where, "", "wrong", wrong)
         return

@@ -13,7 +13,7 @@ from streamguard.cli.arguments import (
     WrongValueError,
     parse,
 )
-from streamguard.cli.durations import seconds, written
+from streamguard.durations import said_twice, seconds, written
 from streamguard.quoting import quoted
 from streamguard.runner.outcome import OUR_FAILURE
 from streamguard.runner.settings import EXIT_GRACE, Settings
@@ -272,6 +272,8 @@ def _warnings(settings: Settings) -> Iterator[str]:
             "no limit is on, so nothing ends the command if it hangs: say --idle 15m, or write it "
             "below [run] in streamguard.toml"
         )
+    if (twice := said_twice(settings.first, settings.idle)) is not None:
+        yield twice
     if settings.idle is not None and (advice := agents.silent_by_design(settings.command)):
         yield (
             f"{quoting.name(os.path.basename(settings.command[0]))} writes nothing until it is done, so --idle "

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamguard.cli.durations import written
 from streamguard.cli.parsers import Parser
+from streamguard.durations import written
 from streamguard.published import read_all
 from streamguard.quoting import quoted
 

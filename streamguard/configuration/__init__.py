@@ -225,8 +225,9 @@ class Configuration:
             "mode": _Setting("enforce", _DEFAULT),
         }
         guard |= self._guard_settings("")
-        if os.environ.get(MODE) and environment_mode() == mode_in_force(guard["mode"].value):
-            guard["mode"] = _Setting(environment_mode(), f"environment variable {MODE}")
+        mode = mode_in_force(guard["mode"].value, tell=_pass_over)
+        if os.environ.get(MODE) and environment_mode() == mode:
+            guard["mode"] = _Setting(mode, f"environment variable {MODE}")
         shown = [("guard", guard)]
         shown += [(f"guards.{name}", settings) for name, settings in self._guards.items()]
         policy = self.retry_policy
@@ -318,6 +319,10 @@ def _from_environment() -> dict[str, _Setting]:
     if os.environ.get(IDLE):
         said["idle"] = _Setting(environment_idle(), f"environment variable {IDLE}")
     return said
+
+
+def _pass_over(_doubt: str) -> None:
+    """What is in force is told, and nothing of what was meant."""
 
 
 def _paced(value: Any) -> float | None:

@@ -1,22 +1,21 @@
 """What may be written in a configuration: for each key a converter, with a clear error for the rest.
 
 A converter takes a value as TOML has it and gives the knob's; it raises ValueError with what to write
-instead, to which the caller adds file, line and key. Knows the names of knobs, nothing of files.
+instead, to which the caller adds file, line and key. Knows the names of knobs and how durations are written,
+nothing of files.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, get_args
 
+from streamguard import durations
 from streamguard.config import Mode
 
 Converter: TypeAlias = Callable[[Any], Any]
 
-_UNITS: Final = MappingProxyType({"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0})
-_WITH_UNIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _A_DAY: Final = 86400.0
 _PACES: Final = ("tokens", "messages", "command")
 _SUCH_AS: Final = 'write seconds, or a text with a unit, such as "90s", "3m" or "1.5h"'
@@ -24,22 +23,31 @@ _SUCH_AS: Final = 'write seconds, or a text with a unit, such as "90s", "3m" or 
 
 def duration(value: Any) -> float:
     """Seconds. A number so large that it must be milliseconds needs a unit."""
+    number = _seconds(value)
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{_SUCH_AS}, and more than 0")
+    return number
+
+
+def _seconds(value: Any) -> float:
+    """As `duration`, with 0."""
     number: float
+    has_unit = False
     if isinstance(value, str):
-        if (written := _WITH_UNIT.fullmatch(value.strip())) is None:
-            raise ValueError(_SUCH_AS)
-        number = float(written[1]) * _UNITS[written[2]]
+        try:
+            number = durations.seconds_told(value)
+        except ValueError:
+            raise ValueError(_SUCH_AS) from None
+        has_unit = durations.is_with_unit(value)
     elif not _is_number(value):
         raise ValueError(_SUCH_AS)
     else:
         number = _as_float(value)
-        if _A_DAY < number < float("inf"):
-            raise ValueError(
-                f"that is {number / 3600:,.0f} hours; if milliseconds are meant, write "
-                f'{number / 1000:g}, else say it with a unit: "{number / 3600:g}h"'
-            )
-    if not 0 < number < float("inf"):
-        raise ValueError(f"{_SUCH_AS}, and more than 0")
+    if not has_unit and _A_DAY < number < float("inf"):
+        raise ValueError(
+            f"that is {number / 3600:,.0f} hours; if milliseconds are meant, write "
+            f'{number / 1000:g}, else say it with a unit: "{number / 3600:g}h"'
+        )
     return number
 
 
@@ -54,9 +62,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_zero(value: Any) -> bool:
+    try:
+        return _seconds(value) == 0
+    except ValueError:
+        return False
+
+
 def limit(value: Any) -> float | None:
     """As `duration`, with 0, false and "off" for no limit."""
-    if value is False or value == "off" or (_is_number(value) and value == 0):
+    if value is False or value == "off" or _is_zero(value):
         return None
     try:
         return duration(value)
@@ -66,7 +81,7 @@ def limit(value: Any) -> float | None:
 
 def grace(value: Any) -> float:
     """As `duration`; 0 is at once."""
-    return 0.0 if _is_number(value) and value == 0 else duration(value)
+    return 0.0 if _is_zero(value) else duration(value)
 
 
 def idle(value: Any) -> float | str | None:

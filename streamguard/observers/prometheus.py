@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, finalize
 from streamguard import events
 from streamguard.breaker import circuit
 from streamguard.breaker import events as circuits
-from streamguard.errors import ConfigError, DisconnectOutcome, Limit, StreamTimeoutError
+from streamguard.errors import ConfigError, DisconnectOutcome, Guard, Limit, StreamTimeoutError
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.decision import GaveUp
 from streamguard.signals import WaitReason
@@ -34,6 +34,7 @@ __all__ = ["PrometheusObserver"]
 
 OTHER: Final = "other"
 _LIMITS: Final = frozenset(get_args(Limit))
+_GUARDS: Final = frozenset(get_args(Guard))
 _CLASSES: Final = frozenset(kind.value for kind in ErrorClass)
 _HOLDS: Final = frozenset((*get_args(WaitReason), "held"))
 _GAVE_UP: Final = frozenset(get_args(GaveUp))
@@ -111,7 +112,13 @@ class PrometheusObserver:
             counter, "streams_ended", "Guarded streams that ended.", "stream", "outcome"
         )
         self._timeouts = metric(
-            counter, "timeouts", "Verdicts: a limit ended a stream.", "stream", "limit", "enforced"
+            counter,
+            "timeouts",
+            "Verdicts: a limit ended a stream.",
+            "stream",
+            "limit",
+            "enforced",
+            "guard",
         )
         self._withdrawn = metric(
             counter, "timeouts_withdrawn", "Messages that came at the last instant.", "stream"
@@ -203,7 +210,8 @@ class PrometheusObserver:
     @_on.register
     def _(self, event: events.TimedOut) -> None:
         limit, enforced = _known(event.verdict.limit, _LIMITS), _yes(event.enforced)
-        self._timeouts.labels(self._stream(event), limit, enforced).inc()
+        guard = _known(event.verdict.guard, _GUARDS)
+        self._timeouts.labels(self._stream(event), limit, enforced, guard).inc()
         self._lateness.observe(event.verdict.lateness)
 
     @_on.register

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from streamguard import events, loops
 from streamguard.backends import adapted
 from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
+from streamguard.knobs import Derived, is_guess
 from streamguard.resume.points import Connection
 from streamguard.sources import Source
 from streamguard.supervision import wants_await
@@ -100,13 +101,22 @@ class Link(Generic[T]):
         self._connection = cast("Connection[T]", opened) if is_packed else Connection(opened)
         plan = self._connection.over(self.plan)
         if plan.process is not None:
-            plan = replace(plan, process=partial(self._named, plan.process))
+            named = partial(self._named, plan.process)
+            if isinstance(plan.process, Derived):
+                plan = replace(
+                    plan, process=replace(plan.process, handle=named)
+                )  # a guess stays one
+            else:
+                plan = replace(plan, process=named)
         self.plan = plan
         attempt.connected(plan)
         self._hosting.on_open(self._point)
 
     def _named(self, process: Any) -> Any:
         """The tree of the connection's process: adopted once, for all of its turns."""
+        if self._tree is not None and self._tree.is_dead and is_guess(process):
+            self._tree.close()  # such a client may start a process for each turn
+            self._tree = None
         if self._tree is None:
             from streamguard.process import ProcessTree
 

@@ -82,6 +82,7 @@ TO_TRY_AGAIN = (
 )
 TO_RECORD = (
     "activity",
+    "backends._processes",
     "config",
     "events",
     "evidence",

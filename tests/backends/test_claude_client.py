@@ -95,7 +95,7 @@ def test_a_client_of_nobody_known_is_disconnected_as_ever():
     client = FakeClient()
     plan = of(client)
     assert plan.disconnects == (client.disconnect,)
-    assert (plan.interrupts, plan.process, plan.expected) == ((), None, None)
+    assert (plan.interrupts, plan.process(), plan.expected) == ((), None, None)
 
 
 def test_what_is_no_client_though_of_that_package():

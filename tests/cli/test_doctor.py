@@ -47,6 +47,25 @@ def test_a_machine_like_this_has_nothing_to_mend(diagnosis, capsys):
     assert capsys.readouterr().out.endswith("Nothing to mend.\n")
 
 
+def test_a_kill_switch_that_may_be_a_slip_is_wrong_s1_18(diagnosis, monkeypatch, caplog):
+    """S1-18: it is on, and whoever looks is told what it is read as."""
+    monkeypatch.setenv("STREAMGUARD_MODE", "wran")
+    code, found = diagnosis()
+    assert code == 1
+    assert "did you mean 'warn'?" in found["STREAMGUARD_MODE"]["text"]
+    assert caplog.text == ""  # it is said here, once
+    monkeypatch.setenv("STREAMGUARD_MODE", "true")
+    assert diagnosis()[0] == 0
+
+
+def test_a_duration_in_the_environment_s4_01(diagnosis, monkeypatch):
+    monkeypatch.setenv("STREAMGUARD_IDLE", "5m")
+    _, found = diagnosis()
+    assert "guard.idle = 300 s environment variable STREAMGUARD_IDLE" in {
+        " ".join(name.split()) for name in found
+    }
+
+
 def test_what_is_not_there_is_no_fault(diagnosis, monkeypatch):
     monkeypatch.delattr(doctor.os, "pidfd_open")
     monkeypatch.delattr(doctor.os, "openpty")

@@ -1,4 +1,8 @@
-"""`streamguard.compat`: what a program with a watchdog of its own would test, and what it gains."""
+"""`streamguard.compat`: what a program with a watchdog of its own would test, and what it gains.
+
+What such a program does test, word for word, is in `test_seed_001`; the clock, in virtual time, in
+`tests/core/test_watchdog_clock`.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,22 @@ import anyio.to_thread
 import pytest
 
 import streamguard
-from streamguard import ConfigError, IdleTimeoutError
+from streamguard import ConfigError, IdleTimeoutError, idle_guard
 from streamguard.compat import (
     SubprocessWatchdog,
     SubprocessWatchdogTimeout,
     WatchdogConfig,
     get_pid_from_client,
 )
-from streamguard.events import ProcessAdopted, ProcessKilled, TimedOut
+from streamguard.events import (
+    ProcessKilled,
+    TimedOut,
+    WatchdogEvent,
+    WatchdogKilled,
+    WatchdogStarted,
+    WatchdogTimeout,
+)
+from streamguard.process.identity import PidfdHandle
 from tests.process.backends import PATIENCE
 from tests.support import Events
 
@@ -53,27 +65,11 @@ def sleeper(backends):
 
 def test_watchdog_kills_idle_subprocess(run, sleeper):
     watchdog = SubprocessWatchdog(sleeper.pid, SHORT)
-    with pytest.raises(SubprocessWatchdogTimeout, match=f"process {sleeper.pid} was idle for"):
+    with pytest.raises(
+        SubprocessWatchdogTimeout, match=f"^Subprocess {sleeper.pid} idle for [01]s, killed\\. T"
+    ):
         run(watchdog.monitor)
     assert sleeper.poll() is not None
-
-
-def test_watchdog_resets_on_activity(run, sleeper):
-    watchdog = SubprocessWatchdog(sleeper.pid, SHORT)
-
-    async def keep_alive():
-        for _ in range(10):
-            await anyio.sleep(0.1)
-            watchdog.notify_activity()
-        watchdog.stop()
-
-    async def main():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watchdog.monitor)
-            tasks.start_soon(keep_alive)
-
-    run(main)
-    assert sleeper.poll() is None
 
 
 def test_watchdog_handles_already_dead_process(run, backends):
@@ -120,19 +116,122 @@ def test_what_the_process_had_started_ends_with_it(run, backends):
     assert backends.living() == set()
 
 
-def test_what_is_told(run, sleeper):
-    """`watchdog.started`, `.timeout` and `.killed`, by our names."""
-    events = Events()
-    with pytest.raises(SubprocessWatchdogTimeout) as raised:
-        run(SubprocessWatchdog(sleeper.pid, SHORT, observer=events).monitor)
-    kinds = [
-        kind for kind in map(type, events) if kind in (ProcessAdopted, TimedOut, ProcessKilled)
+def lines_of(caplog, *events):
+    """What the log has of these events: level, words and fields."""
+    return [
+        (record.levelname, record.getMessage(), record.streamguard)
+        for record in caplog.records
+        if getattr(record, "streamguard", {}).get("event") in events
     ]
-    assert kinds == [ProcessAdopted, TimedOut, ProcessKilled]
-    assert events.of(ProcessAdopted)[0].pid == sleeper.pid
-    assert events.of(TimedOut)[0].verdict.elapsed >= 0.5
+
+
+def test_what_is_told(run, sleeper, caplog):
+    """S1-09, S1-10: the lines as the seed words them, and the same as flat dicts."""
+    caplog.set_level("DEBUG", "streamguard")
+    pid, events = sleeper.pid, Events()
+    watchdog = SubprocessWatchdog(pid, SHORT, observer=events)
+    watchdog.notify_activity()
+    with pytest.raises(SubprocessWatchdogTimeout) as raised:
+        run(watchdog.monitor)
+    activity, started, timeout, killed = lines_of(
+        caplog, "watchdog.started", "watchdog.activity", "watchdog.timeout", "watchdog.killed"
+    )
+    assert started[:2] == ("INFO", f"Watchdog started for PID {pid}, timeout=0.5s")
+    assert activity[0] == "DEBUG"
+    assert timeout[:2] == ("WARNING", f"Watchdog killing subprocess {pid} after 0.5s idle")
+    assert killed[:2] == ("INFO", f"Subprocess {pid} terminated gracefully")
+    config = {"timeout_seconds": 0.5, "poll_interval_seconds": 0.1, "kill_grace_seconds": 5.0}
+    assert {"event": "watchdog.started", "pid": pid, **config}.items() <= started[2].items()
+    assert timeout[2]["pid"] == pid
+    assert timeout[2]["idle_seconds"] >= 0.5
+    assert killed[2]["signals"][0] == "TERM"
+    kinds = [type(event) for event in events if isinstance(event, WatchdogEvent)]
+    assert kinds == [WatchdogStarted, WatchdogTimeout, WatchdogKilled]
     assert isinstance(raised.value, IdleTimeoutError)
     assert raised.value.verdict is events.of(TimedOut)[0].verdict
+
+
+def test_what_is_told_of_one_that_had_to_be_killed(run, backends, caplog):
+    """S1-09, S1-10: TERM is told from KILL."""
+    caplog.set_level("INFO", "streamguard")
+    backend = backends.start("ignore", "ready", "hang")
+    config = WatchdogConfig(timeout_seconds=0.2, kill_grace_seconds=0.2)
+    with pytest.raises(SubprocessWatchdogTimeout):
+        run(SubprocessWatchdog(backend.pid, config).monitor)
+    ((level, text, fields),) = lines_of(caplog, "watchdog.killed")
+    assert (level, text) == ("WARNING", f"Subprocess {backend.pid} required SIGKILL")
+    assert "KILL" in fields["signals"]
+
+
+def test_one_that_cannot_be_killed_is_not_called_killed(run, sleeper, caplog, monkeypatch):
+    """S1-02, D5: neither the error nor the log says what is not so."""
+    caplog.set_level("INFO", "streamguard")
+    monkeypatch.setattr(PidfdHandle, "send", lambda self, number: True)
+    monkeypatch.setattr(PidfdHandle, "send_to_group", lambda self, number: True)
+    monkeypatch.setattr(os, "kill", lambda pid, number: None)
+    config = WatchdogConfig(timeout_seconds=0.2, kill_grace_seconds=0.05)
+    with pytest.raises(SubprocessWatchdogTimeout) as raised:
+        run(SubprocessWatchdog(sleeper.pid, config).monitor)
+    monkeypatch.undo()
+    assert sleeper.poll() is None
+    assert str(raised.value).startswith(f"Subprocess {sleeper.pid} idle for 0s, NOT killed")
+    assert not raised.value.teardown.confirmed
+    assert lines_of(caplog, "watchdog.killed") == []
+
+
+class Span:
+    """A tracer's span, as the seed's program has it."""
+
+    def __init__(self, error=None):
+        self.told = []
+        self.error = error
+
+    def log_event(self, name, fields):
+        self.told.append((name, fields))
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [None, ValueError("the tracer's own")])
+def test_a_tracer_is_told_in_one_event(run, sleeper, error):
+    """S1-11: pid and idle time together; E6: what it raises disturbs nobody."""
+    span = Span(error)
+    client = HangingSDKClient(sleeper)
+    with pytest.raises(SubprocessWatchdogTimeout):
+        run(SubprocessWatchdog.for_client(client, SHORT, tracer=span).monitor)
+    ((name, fields),) = span.told
+    assert name == "watchdog_timeout"
+    assert fields.keys() == {"pid", "idle_seconds"}
+    assert fields["pid"] == sleeper.pid
+    assert fields["idle_seconds"] >= 0.5
+
+
+def test_its_verdicts_are_told_from_those_of_an_idle_limit(run, sleeper, caplog):
+    """S1-28: both are `limit="idle"`; `guard` says whose."""
+    prometheus = pytest.importorskip("prometheus_client")
+    from streamguard.observers import PrometheusObserver
+
+    registry = prometheus.CollectorRegistry()
+    observer = PrometheusObserver(registry)
+
+    async def silence():
+        await anyio.sleep_forever()
+        yield
+
+    async def main():
+        async for _ in silence() | idle_guard(0.1, observer=observer):
+            pass
+
+    with pytest.raises(SubprocessWatchdogTimeout) as raised:
+        run(SubprocessWatchdog(sleeper.pid, SHORT, observer=observer).monitor)
+    with pytest.raises(IdleTimeoutError) as fired:
+        run(main)
+    assert (raised.value.verdict.guard, fired.value.verdict.guard) == ("watchdog", "idle_guard")
+    for guard in ("watchdog", "idle_guard"):
+        labels = {"stream": "other", "limit": "idle", "enforced": "yes", "guard": guard}
+        assert registry.get_sample_value("streamguard_timeouts_total", labels) == 1
+    told = [fields["guard"] for _, _, fields in lines_of(caplog, "timed_out")]
+    assert told == ["watchdog", "idle_guard"]
 
 
 # -- stopping ------------------------------------------------------------------------------------
@@ -193,21 +292,6 @@ def test_the_kill_switch(run, sleeper, monkeypatch):
 
 
 # -- the pid of a client -------------------------------------------------------------------------
-
-
-def test_get_pid_from_client_with_fake():
-    class FakeClient:
-        def get_subprocess_pid(self) -> int | None:
-            return 12345
-
-    assert get_pid_from_client(FakeClient()) == 12345
-
-
-def test_get_pid_from_client_returns_none_when_unavailable():
-    class FakeClient:
-        pass
-
-    assert get_pid_from_client(FakeClient()) is None
 
 
 @pytest.mark.parametrize("what", [None, "12345", 0, -1, NotImplementedError()])
@@ -324,10 +408,14 @@ def test_a_client_without_a_pid_is_disconnected(run, run_session, sleeper, caplo
     async def main():
         await run_session(HangingSDKClient(sleeper, tells_pid=False), SHORT, seen)
 
-    with pytest.raises(SubprocessWatchdogTimeout, match="backend was idle for") as raised:
+    with pytest.raises(
+        SubprocessWatchdogTimeout, match=r"^Backend idle for \d+s, disconnected\. T"
+    ) as raised:
         run(main)
     assert raised.value.teardown.disconnect == "returned"
-    assert "no pid of HangingSDKClient is known" in caplog.text
+    assert (
+        "Could not access subprocess PID of HangingSDKClient: the watchdog can only" in caplog.text
+    )
     sleeper.wait(PATIENCE)
 
 

@@ -149,7 +149,39 @@ def test_tools_by_name(written):
     assert limits.tools is None
 
 
-@pytest.mark.parametrize("off", ["0", "false", '"off"'])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *[("90", 90), ('"90"', 90), ('"90s"', 90), ('"5m"', 300), ('"1.5h"', 5400)],
+        *[('" 5 m "', 300), ('"250 ms"', 0.25), ('"1d"', 86400), ('"1e2"', 100)],
+    ],
+)
+def test_a_file_takes_the_durations_of_the_command_line_s4_01(written, text, seconds):
+    """S4-01: one parser for all of them."""
+    written(f"[guard]\nidle = {text}\n[run]\ntotal = {text}\n")
+    assert limits_of(from_config().guard())["idle"] == seconds
+    assert from_config().run["total"] == seconds
+
+
+@pytest.mark.parametrize("text", ['"180000"', "180000"])
+def test_milliseconds_are_no_seconds_in_quotes_either(written, text):
+    written(f"[guard]\nidle = {text}\n")
+    with pytest.raises(
+        ConfigError, match="that is 50 hours; if milliseconds are meant, write 180"
+    ):
+        from_config()
+
+
+def test_the_environment_takes_the_same_durations_s4_01(written, monkeypatch):
+    written("[guard]\nidle = 100\n")
+    monkeypatch.setenv("STREAMGUARD_IDLE", "5m")
+    assert limits_of(idle_guard())["idle"] == 300
+    assert from_config().run["idle"] == 300
+    monkeypatch.setenv("STREAMGUARD_IDLE", "0s")
+    assert limits_of(idle_guard())["idle"] is None
+
+
+@pytest.mark.parametrize("off", ["0", "false", '"off"', '"0"', '"0s"'])
 def test_a_limit_may_be_off(written, off):
     written(f"[guard]\nidle = {off}\n")
     assert limits_of(from_config().guard())["idle"] is None

@@ -107,8 +107,9 @@ def test_a_timedelta_must_be_positive_too(value):
 def test_a_timedelta_is_its_seconds():
     """T12: seconds or `timedelta`, for every knob."""
     minute = timedelta(minutes=1)
-    operator = idle_guard(minute, first=minute, tools={"Bash": minute}, turn=timedelta(hours=1))
-    assert limits_of(operator) == {"idle": 60, "first": 60, "turn": 3600}
+    two = timedelta(minutes=2)
+    operator = idle_guard(minute, first=two, tools={"Bash": minute}, turn=timedelta(hours=1))
+    assert limits_of(operator) == {"idle": 60, "first": 120, "turn": 3600}
     assert operator.limits.allowance("Bash") == 60
 
 
@@ -459,6 +460,7 @@ def test_a_contradiction_is_told_once():
         lambda: idle_guard(60, turn=60.5, total=61),
         lambda: idle_guard(60, turn=300, total=300),
         lambda: idle_guard(60, first=300),
+        lambda: idle_guard("tokens"),
         lambda: idle_guard("tokens", turn=200),
         lambda: idle_guard(10, total=20, turn=15) | inflight_tool_gate(),
         lambda: idle_guard(180, tools=60),
@@ -472,25 +474,54 @@ def test_no_warning_where_both_may_matter(write):
         write()
 
 
+SAME = "first=60 changes nothing: idle=60 is as long. Leave it out, or give a first message longer"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: idle_guard(60, first=60),
+        lambda: idle_guard(timedelta(minutes=1), first=60.0),
+        lambda: idle_guard(60) | idle_guard(None, first=60),
+        lambda: idle_guard(60, first=300).replace(first=60),
+    ],
+)
+def test_a_first_that_is_as_long_as_idle_changes_nothing_k21(write):
+    """K21: a longer one is what it is for; see below."""
+    with pytest.warns(StreamGuardWarning) as warned:
+        write()
+    assert [str(warning.message) for warning in warned] == [SAME]
+
+
 # -- the environment -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("value", "idle"), [("180", 180), (" 0.5 ", 0.5), ("1e3", 1000)])
+@pytest.mark.parametrize(
+    ("value", "idle"),
+    [
+        *[("180", 180), (" 0.5 ", 0.5), ("1e3", 1000)],
+        *[("5m", 300), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), (" 5 m ", 300)],
+        *[("250ms", 0.25), ("0x10", 16)],
+    ],
+)
 def test_the_environment_says_the_limit(monkeypatch, value, idle):
-    """O9: `idle_guard()` is what configuration says."""
+    """O9, S4-01: `idle_guard()` is what configuration says; a duration as on the command line."""
     monkeypatch.setenv("STREAMGUARD_IDLE", value)
     assert limits_of(idle_guard()) == {"idle": idle}
     assert limits_of(idle_guard(60)) == {"idle": 60}
 
 
-@pytest.mark.parametrize("value", ["0", "0.0", "-0"])
+@pytest.mark.parametrize("value", ["0", "0.0", "-0", "0s", "0m", " 0 ms "])
 def test_zero_in_the_environment_is_off(monkeypatch, value):
     """T12: the documented exception."""
     monkeypatch.setenv("STREAMGUARD_IDLE", value)
     assert limits_of(idle_guard()) == {}
 
 
-@pytest.mark.parametrize("value", ["-1", "nan", "inf", "3m", "tokens", "1,5"])
+@pytest.mark.parametrize(
+    "value",
+    ["-1", "nan", "inf", "-3m", "tokens", "1,5", "m", "3 parsecs", "5mms", "1h30m", "1e999d", " "],
+)
 def test_the_environment_is_validated_too(monkeypatch, value):
     """T12: where it is first needed, by the variable's name."""
     monkeypatch.setenv("STREAMGUARD_IDLE", value)
@@ -498,7 +529,7 @@ def test_the_environment_is_validated_too(monkeypatch, value):
         idle_guard()
     assert str(refused.value) == (
         f"environment variable STREAMGUARD_IDLE={value!r}: "
-        "use a number of seconds, such as 180 (0 = off)"
+        "use a duration such as 180, 90s, 1.5m or 2h (0 = off)"
     )
 
 
@@ -512,8 +543,8 @@ def test_no_limit_said_anywhere(monkeypatch, value):
         idle_guard()
     assert str(refused.value) == (
         "idle_guard() was given no limit and nothing is configured: write idle_guard(180), set "
-        "STREAMGUARD_IDLE to a number of seconds (0 = off), or write `idle = 180` below [guard] in "
-        "streamguard.toml"
+        "STREAMGUARD_IDLE to a duration such as 180 or 5m (0 = off), or write `idle = 180` below "
+        "[guard] in streamguard.toml"
     )
 
 

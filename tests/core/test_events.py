@@ -48,6 +48,10 @@ from streamguard.events import (
     TornDown,
     TurnOver,
     UnknownMessage,
+    WatchdogActivity,
+    WatchdogKilled,
+    WatchdogStarted,
+    WatchdogTimeout,
     WindowCollides,
     WorkBegan,
     WorkOver,
@@ -565,6 +569,59 @@ def raised(error):
             "ERROR",
             "a: evidence is missing: receipt (run/x): No space left on device",
         ),
+        (
+            WatchdogStarted,
+            {
+                "pid": 7,
+                "timeout_seconds": 180.0,
+                "poll_interval_seconds": 10.0,
+                "kill_grace_seconds": 5.0,
+            },
+            "INFO",
+            "Watchdog started for PID 7, timeout=180.0s",
+        ),
+        (
+            WatchdogStarted,
+            {
+                "pid": None,
+                "timeout_seconds": 180.0,
+                "poll_interval_seconds": 10.0,
+                "kill_grace_seconds": 5.0,
+            },
+            "INFO",
+            "Watchdog started for a backend without a PID, timeout=180.0s",
+        ),
+        (WatchdogActivity, {"pid": 7}, "DEBUG", "Watchdog was told of activity of subprocess 7"),
+        (
+            WatchdogTimeout,
+            {"pid": 7, "idle_seconds": 181.2, "timeout_seconds": 180.0, "enforced": True},
+            "WARNING",
+            "Watchdog killing subprocess 7 after 180.0s idle",
+        ),
+        (
+            WatchdogTimeout,
+            {"pid": None, "idle_seconds": 181.2, "timeout_seconds": 180.0, "enforced": False},
+            "WARNING",
+            "Watchdog would be disconnecting the backend after 180.0s idle (mode warn)",
+        ),
+        (
+            WatchdogKilled,
+            {"pid": 7, "signals": ("TERM",), "exit": -15, "elapsed": 0.1},
+            "INFO",
+            "Subprocess 7 terminated gracefully",
+        ),
+        (
+            WatchdogKilled,
+            {"pid": 7, "signals": ("TERM", "KILL"), "exit": -9, "elapsed": 5.1},
+            "WARNING",
+            "Subprocess 7 required SIGKILL",
+        ),
+        (
+            WatchdogKilled,
+            {"pid": 7, "signals": (), "exit": 0, "elapsed": 0.1},
+            "INFO",
+            "Subprocess 7 has ended without a signal",
+        ),
     ],
 )
 def test_each_event_as_a_log_line(caplog, kind, fields, level, text):
@@ -604,7 +661,12 @@ def test_a_reader_that_returns_something_else_is_told_what_it_may_return(caplog)
 def test_every_event_has_a_line(caplog):
     """E6: none is forgotten in the table above."""
     covered = {case[0] for case in test_each_event_as_a_log_line.pytestmark[0].args[1]}
-    assert covered == set(Event.__subclasses__())
+    assert covered == {kind for kind in below(Event) if not kind.__subclasses__()}
+
+
+def below(kind):
+    """All that is derived from it."""
+    return {kind for child in kind.__subclasses__() for kind in (child, *below(child))}
 
 
 def test_nothing_of_a_message_is_ever_logged(loop, form, caplog):

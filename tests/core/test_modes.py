@@ -7,14 +7,15 @@ import pytest
 
 from streamguard import (
     Activity,
-    ConfigError,
     DeadlineExceededError,
     IdleTimeoutError,
     StreamTruncatedError,
     ToolTimeoutError,
+    config,
     idle_guard,
     live,
 )
+from streamguard.config import mode_in_force
 from streamguard.events import (
     CutWithdrawn,
     HalfTime,
@@ -377,13 +378,54 @@ def test_the_kill_switch_is_read_when_a_stream_begins(monkeypatch):
     assert aiter(source | guard) is not source
 
 
-@pytest.mark.parametrize("value", ["1", "true", "yes", "on", "disabled", "enforced", "-"])
-def test_a_kill_switch_that_says_nothing_is_an_error(monkeypatch, value):
-    """T12: by the variable's name, with what may be written."""
+OFF = ["0", "false", "no", "off", " OFF ", "False", "nO\n"]
+ON = ["", "1", "true", "yes", "on", " On ", "TRUE", "enforce", "Enforce "]
+
+
+@pytest.mark.parametrize(
+    ("value", "mode"),
+    [
+        *[(value, "off") for value in OFF],
+        *[(value, "enforce") for value in ON],
+        *[("warn", "warn"), (" WARN ", "warn")],
+    ],
+)
+def test_the_words_of_the_kill_switch_s1_18(monkeypatch, caplog, value, mode):
+    """S1-18: off is off, any other word is on; and nothing is said of a plain one."""
     monkeypatch.setenv(SWITCH, value)
-    with pytest.raises(ConfigError) as refused:
-        aiter(Lines() | idle_guard(60))
-    assert str(refused.value) == (
-        f"environment variable STREAMGUARD_MODE={value!r}: "
-        "use one of enforce, warn, off (or 0, false, no)"
+    assert mode_in_force(None) == mode
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        *[("wran", "warn"), ("of", "off"), ("warning", "warn"), ("enforced", "enforce")],
+        *[("fasle", "false"), ("offf", "off"), ("disabled", None), ("2", None), ("-", None)],
+    ],
+)
+def test_a_word_that_may_be_a_slip_is_on_and_told_once_s1_18(
+    loop, monkeypatch, caplog, value, meant
+):
+    """S1-18: never an error in the stream, never silent, and never more than once."""
+    monkeypatch.setattr(config, "_said", set())
+    monkeypatch.setenv(SWITCH, value)
+
+    async def main():
+        for _ in range(3):
+            taken = await take(Script(hang()) | idle_guard(60))
+            assert type(taken.error) is IdleTimeoutError
+
+    loop.run(main)
+    guess = f" (did you mean {meant!r}?)" if meant else ""
+    told = [record.getMessage() for record in caplog.records if SWITCH in record.getMessage()]
+    (line,) = told
+    assert line == (
+        f"environment variable STREAMGUARD_MODE={value!r} is read as enforce{guess}: "
+        "the words for less are warn, and off (or 0, false, no)"
     )
+
+
+def test_a_slip_commands_no_terminal_s1_18(monkeypatch):
+    monkeypatch.setenv(SWITCH, "wr\x1b[2Jan")
+    assert "\x1b" not in config.doubtful_mode()

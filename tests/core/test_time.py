@@ -690,7 +690,7 @@ def test_between_turns_nobody_is_kept_waiting(virtual, form):
     """T14: after the turn's end `idle`, `first`, `liveness` and `turn` do not run."""
 
     async def main():
-        guard = idle_guard(60, first=60, liveness=30, turn=100)
+        guard = idle_guard(60, first=70, liveness=30, turn=100)
         source = Script(ping(), say("a"), done(), silence(5000), say("b"), hang())
         taken = await take(source | guard, form)
         # A message after the turn's end opens the next one.

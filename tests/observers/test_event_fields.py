@@ -38,7 +38,11 @@ VALUES = {
 
 def every_kind():
     bases = events.Event, events.ScopeEvent, circuits.CircuitEvent
-    return [kind for base in bases for kind in base.__subclasses__()]
+    return [kind for base in bases for kind in below(base)]
+
+
+def below(base):
+    return [kind for child in base.__subclasses__() for kind in (child, *below(child))]
 
 
 def made(kind):
@@ -67,6 +71,7 @@ def test_a_verdicts_fields():
         "at": 1.5,
         "enforced": True,
         "limit": "idle",
+        "guard": "idle_guard",
         "window": 60.0,
         "elapsed": 60.5,
         "lateness": 0.0,

@@ -22,6 +22,7 @@ from streamguard import (
     scope,
     session,
 )
+from streamguard.compat import SubprocessWatchdog, SubprocessWatchdogTimeout, WatchdogConfig
 from streamguard.errors import DeadlineExceededError
 from streamguard.events import observing_scopes
 from streamguard.observers import OpenTelemetryObserver
@@ -37,6 +38,7 @@ from streamguard.testing import (
     tool_start,
 )
 from tests.resume.backend import Backend
+from tests.support import Disconnect
 
 SECRET = "sk-not-for-logs"
 
@@ -119,6 +121,23 @@ def test_a_verdict_is_an_event_of_a_span_that_failed(loop, traces):
     told = {event.name: event.attributes for event in span.events}
     assert told["streamguard.timed_out"]["streamguard.limit"] == "idle"
     assert told["streamguard.torn_down"]["streamguard.teardown.confirmed"] is True
+
+
+def test_a_watchdogs_events_have_its_names_s1_28(loop, traces):
+    """S1-10, S1-28: and its verdict says whose it is."""
+
+    async def main():
+        config = WatchdogConfig(timeout_seconds=180)
+        observer = traces.observer
+        watchdog = SubprocessWatchdog(None, config, disconnect=Disconnect(), observer=observer)
+        with pytest.raises(SubprocessWatchdogTimeout):
+            await watchdog.monitor()
+
+    loop.run(main)
+    told = {event.name: event.attributes for event in traces.spans["invoke_agent backend"].events}
+    assert told["streamguard.watchdog.started"]["streamguard.timeout_seconds"] == 180
+    assert told["streamguard.watchdog.timeout"]["streamguard.idle_seconds"] >= 180
+    assert told["streamguard.timed_out"]["streamguard.guard"] == "watchdog"
 
 
 def test_a_session_is_a_span_with_one_for_each_attempt(loop, traces):

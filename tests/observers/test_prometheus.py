@@ -55,7 +55,10 @@ def test_a_verdict_and_its_teardown(loop, registry, sample):
 
     loop.run(main)
     assert sample("streams", stream="coder") == 0
-    assert sample("timeouts_total", stream="coder", limit="idle", enforced="yes") == 1
+    assert (
+        sample("timeouts_total", stream="coder", limit="idle", enforced="yes", guard="idle_guard")
+        == 1
+    )
     assert sample("streams_ended_total", stream="coder", outcome="timeout") == 1
     assert sample("timeout_lateness_seconds_count") == 1
     assert sample("teardowns_total", confirmed="yes", disconnect="returned") == 1

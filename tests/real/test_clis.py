@@ -135,7 +135,7 @@ def test_a_teardown_takes_the_tools_along(cli, server, backends):
                 await anyio.sleep(0.05)
 
     async def main():
-        stream = guarded(cli, guard(idle=2 * PATIENCE, tools=WINDOW))
+        stream = guarded(cli, guard(idle=3 * PATIENCE, tools=WINDOW))
         return await take(stream, on_message=until_it_runs)
 
     taken = run(main)

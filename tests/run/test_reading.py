@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamguard.cli import durations
+from streamguard import durations
 from streamguard.cli.arguments import UsageError, parse
 from streamguard.cli.run import OPTIONS, settings_of
 from streamguard.runner.judge import Judge

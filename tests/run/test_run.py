@@ -344,7 +344,29 @@ def test_limits_come_from_the_environment_as_in_the_library(commands):
     assert (done.code, told["limit"], told["window"]) == (124, "idle", 0.3)
     assert commands.guarded("--idle", "0", "--", "sleep", "0.8", env=env).code == 0
     env = {**os.environ, "STREAMGUARD_IDLE": "soon"}
-    assert commands.guarded("--", "true", env=env).code == 125
+    done = commands.guarded("--", "true", env=env)
+    assert done.code == 125
+    assert done.err.startswith(
+        "streamguard run: environment variable STREAMGUARD_IDLE='soon': use "
+    )
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_duration_in_the_environment_is_one_of_the_command_line_s4_01(commands):
+    env = {**os.environ, "STREAMGUARD_IDLE": "0.005m"}
+    done, told = commands.status("--", *ENDLESS, env=env)
+    assert (done.code, told["limit"], told["window"]) == (124, "idle", 0.3)
+
+
+def test_a_first_that_is_as_long_as_idle_is_told_k21(commands):
+    """K21: in the words of the library; one that is longer is what it is for."""
+    done = commands.guarded("--first", "2m", "--idle", "120", "--", "true")
+    assert (done.code, done.out) == (0, b"")
+    assert done.err == (
+        "streamguard run: warning: first=120 changes nothing: idle=120 is as long. Leave it out, or "
+        "give a first message longer\n"
+    )
+    assert commands.guarded("--first", "3m", "--idle", "2m", "--", "true").err == ""
 
 
 def test_the_kill_switch_makes_verdicts_warnings_or_nothing(commands):
@@ -356,6 +378,17 @@ def test_the_kill_switch_makes_verdicts_warnings_or_nothing(commands):
     assert len(done.err.splitlines()) == 1
     env = {**os.environ, "STREAMGUARD_MODE": "off"}
     assert commands.guarded("--idle", "0.2", "--", "sleep", "0.8", env=env) == (0, b"", "")
+
+
+@pytest.mark.parametrize(("word", "is_told"), [("true", False), ("on", False), ("wran", True)])
+def test_any_other_word_of_the_kill_switch_is_on_s1_18(commands, word, is_told):
+    """S1-18: as in the library; what may be a slip is told on standard error, once."""
+    env = {**os.environ, "STREAMGUARD_MODE": word}
+    done = commands.guarded("--idle", SHORT, "--", "sleep", LONG, env=env)
+    assert done.code == 124
+    warnings = [line for line in done.err.splitlines() if "STREAMGUARD_MODE" in line]
+    assert len(warnings) == is_told
+    assert all("did you mean 'warn'?" in warning for warning in warnings)
 
 
 @pytest.mark.parametrize(

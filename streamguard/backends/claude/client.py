@@ -1,8 +1,8 @@
 """What a client of claude-agent-sdk can be ended with, and which versions of the SDK will do.
 
 The client itself is asked, by duck typing: nothing here imports the SDK. Its pid is taken from what
-the CLI said when it was greeted, which is public, and from the SDK's transport where that does not
-do. What cannot be found out is None, never an error: a guard must not fail for it.
+the CLI said when it was greeted, which is public, and found as any client's where that does not do.
+What cannot be found out is None, never an error: a guard must not fail for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from functools import cache, partial
 from typing import Any, Final, cast
 
-from streamguard.backends import Client
+from streamguard.backends import Client, _processes
 from streamguard.errors import ConfigError
 
 # The first whose close is shielded. Before it a cancellation may leave the CLI alive, and before
@@ -43,10 +43,9 @@ def process_of(client: Any) -> Any:
     What the CLI calls its pid may be a number of another machine or container, where the CLI is
     started by a wrapper. So it counts only if that process is one that we, or ours, have started.
     """
-    process = getattr(getattr(client, "_transport", None), "_process", None)
-    process = process if isinstance(getattr(process, "pid", None), int) else None
+    process = _processes.process_of(client)
     pid = _said_pid(client)
-    if pid is None or (process is not None and process.pid == pid):
+    if pid is None or isinstance(process, int) or _processes.number_of(process) == pid:
         return process
     from streamguard.process.table import descends_from_us
 
@@ -55,24 +54,9 @@ def process_of(client: Any) -> Any:
 
 def _said_pid(client: Any) -> int | None:
     """The pid that the CLI gave when it was greeted."""
-    info = _at_once(getattr(client, "get_server_info", None))
+    info = _processes.given_at_once(getattr(client, "get_server_info", None))
     pid = cast("dict[str, Any]", info).get("pid") if isinstance(info, dict) else None
     return pid if isinstance(pid, int) and not isinstance(pid, bool) and pid > 1 else None
-
-
-def _at_once(function: Any) -> object:
-    """What an async function gives that has nothing to wait for; None if it has, or raises."""
-    try:
-        coroutine = function()
-        try:
-            coroutine.send(None)
-        finally:
-            coroutine.close()
-    except StopIteration as done:
-        return cast("object", done.value)
-    except Exception:  # noqa: BLE001 - there is no client, or not yet: then there is no pid
-        return None
-    return None
 
 
 def check_version(what: str) -> None:

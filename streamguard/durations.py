@@ -1,5 +1,7 @@
-"""A duration as GNU `timeout` takes it: `90`, `1.5m`, `2h`, `0x1p3`, `1e-3d`; 0 is off.
+"""A duration as it is written: on the command line, in the environment, in a file.
 
+`seconds` takes what GNU `timeout` takes: `90`, `1.5m`, `2h`, `0x1p3`, `1e-3d`; 0 is off. `seconds_told`
+takes the same for variables and files, where people also write blanks, and milliseconds (`250 ms`).
 Imports nothing: the command's start pays for it.
 """
 
@@ -12,15 +14,31 @@ _SHORTEST = 1e-9
 
 def seconds(text: str) -> float:
     """How many seconds `text` says, `inf` for more than a float holds; ValueError if it says none."""
-    number, unit = _split(text)
+    return _seconds(*_split(text))
+
+
+def _seconds(number: str, unit: float) -> float:
     value = _number(number) * unit
     if value < 0 or value != value:  # noqa: PLR0124 - a NaN
-        raise ValueError(text)
+        raise ValueError(number)
     if value == 0 and not _is_zero(number):
         if number.lstrip().startswith("-"):
-            raise ValueError(text)
+            raise ValueError(number)
         return _SHORTEST
     return value
+
+
+def seconds_told(text: str) -> float:
+    """As `seconds`, with blanks around the number, and with `ms` for milliseconds."""
+    text = text.strip()
+    if text.endswith("ms"):
+        return _seconds(text[:-2].rstrip(), 0.001)
+    return seconds(f"{text[:-1].rstrip()}{text[-1]}" if is_with_unit(text) else text)
+
+
+def is_with_unit(text: str) -> bool:
+    """Whether a duration says what it counts in."""
+    return _split(text.strip())[1] != 1.0 or text.rstrip().endswith("s")
 
 
 def _split(text: str) -> tuple[str, float]:
@@ -53,6 +71,16 @@ def _is_zero(number: str) -> bool:
     digits = number.lower().lstrip().lstrip("+-")
     digits = digits[2:].partition("p")[0] if digits.startswith("0x") else digits.partition("e")[0]
     return set(digits) <= {"0", "."}
+
+
+def said_twice(first: float | None, idle: float | None) -> str | None:
+    """What to say of a `first` that changes nothing; None if it may."""
+    if first is None or first != idle:
+        return None
+    return (
+        f"first={first:g} changes nothing: idle={idle:g} is as long. Leave it out, or give a first "
+        "message longer"
+    )
 
 
 def written(value: float) -> str:
