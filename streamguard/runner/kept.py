@@ -93,6 +93,7 @@ TO_RECORD = (
     "evidence.receipts",
     "evidence.scribe",
     "evidence.secrets",
+    "evidence.sequels",
     "evidence.stream",
     "evidence.streams",
     "evidence.surroundings",
