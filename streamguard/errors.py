@@ -44,6 +44,7 @@ ScopeKind: TypeAlias = Literal["flow", "step", "llm_call", "tool"]
 Limit: TypeAlias = Literal[
     "idle",
     "first",
+    "first_json",
     "liveness",
     "tools",
     "turn",
@@ -130,15 +131,19 @@ class Verdict:
         where = f" ({spelled(self.scope)})" if self.scope else ""
         return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
 
-    def _what_happened(self) -> str:
+    def _what_happened(self) -> str:  # noqa: C901 - a table
         spent = seconds(self.elapsed)
         match self.limit:
             case "idle":
                 return f"idle for {spent}{self._knob()}"
             case "first":
                 return f"gave no first message in {spent}{self._knob()}"
+            case "first_json":
+                return f"gave no JSON line in {spent}{self._knob()}"
             case "liveness":
                 return f"showed no sign of life for {spent}, not even a ping{self._knob()}"
+            case "tools" if self.work is None:
+                return f"idle for {spent}, and does not say which tools it runs{self._knob()}"
             case "tools":
                 return f"waited {spent} for {quoting.name(self.work)} to finish{self._knob()}"
             case "turn":
@@ -402,6 +407,7 @@ class CircuitEscalatedError(CircuitOpenError):
 ERRORS: dict[Limit, type[StreamGuardError]] = {
     "idle": IdleTimeoutError,
     "first": FirstMessageTimeoutError,
+    "first_json": FirstMessageTimeoutError,
     "liveness": LivenessTimeoutError,
     "tools": ToolTimeoutError,
     "turn": TurnTimeoutError,

@@ -36,11 +36,13 @@ unchanged. A DURATION is a number of seconds, or of minutes, hours or days with 
 Limits (none is on unless you ask for it, or the configuration does):
   --idle DURATION        no output for so long, with no tool in flight
   --first DURATION       in its place until the first output (of an agent: until it does something)
-  --first-json DURATION  no JSON line for so long from the start; only if COMMAND speaks JSON
+  --first-json DURATION  no JSON line (an object) for so long from the start, whatever else comes
   --tools DURATION       a tool may be in flight for so long (2h), and pauses --idle
   --turn DURATION        an agent's turn may take so long
   --exit-grace DURATION  COMMAND may stay for so long after an agent's result (30)
   --total DURATION       the whole run, retries and all
+  --transcript FILE      what COMMAND writes there counts as output, too, for --idle and --first;
+                         and a JSON line in it for --first-json
 
 How it is ended:
   --kill-after DURATION  from the first signal to KILL (5)
@@ -179,6 +181,12 @@ def status_file(text: str) -> str:
     return text
 
 
+def _path(text: str) -> str:
+    if not text:
+        raise WrongValueError("name a file")
+    return text
+
+
 def _template(text: str) -> str:
     if "{session_id}" not in text:
         raise WrongValueError("it does not say where the session's id goes: write {session_id}")
@@ -205,6 +213,7 @@ OPTIONS = (
         "resume-cmd": Option("resume_command", _template),
         "status-file": Option("status_file", status_file),
         "record": Option("record", str),
+        "transcript": Option("transcript", _path),
         "errors": Option("errors", _one_of("text", "json")),
         "verbose": Option("verbose"),
         "help": Option("help"),
@@ -251,7 +260,10 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
     settings.only_warn, settings.is_off = mode == "warn", mode == "off"
     for name, value in values.items():
         setattr(settings, name, value)
-    settings.watches_tools = values.get("tools") is not None
+    if "tools" in said:
+        settings.tools_by_name = None
+    settings.watches_tools = bool(values.get("tools") is not None or settings.tools_by_name)
+    settings.wants_exit_grace = settings.exit_grace is not None
     settings.speaks_json = agents.speaks_json(command)
     if settings.watches_output and "exit_grace" not in values and not agents.stays_open(command):
         settings.exit_grace = EXIT_GRACE
@@ -262,8 +274,33 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
             "--pty gives the command a terminal of its own, --foreground ours: use one"
         )
     if not settings.is_off:
+        if _is_closed(1):
+            _refuse_what_is_not_seen(settings)
         settings.warnings = (*_doubts, *warnings, *_warnings(settings))
     return settings
+
+
+def _is_closed(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return True
+    return False
+
+
+def _refuse_what_is_not_seen(settings: Settings) -> None:
+    """UsageError for a limit on what the command says, where it has no standard output to say it."""
+    for option, is_asked in (
+        ("--first-json", settings.first_json is not None and settings.transcript is None),
+        ("--tools", settings.watches_tools),
+        ("--exit-grace", settings.wants_exit_grace),
+    ):
+        if is_asked:
+            instead = ", or name a --transcript" if option == "--first-json" else ""
+            raise UsageError(
+                f"{option} looks at standard output, which is closed: open it, for instance "
+                f"with >/dev/null{instead}"
+            )
 
 
 def _warnings(settings: Settings) -> Iterator[str]:
@@ -274,13 +311,16 @@ def _warnings(settings: Settings) -> Iterator[str]:
         )
     if (twice := said_twice(settings.first, settings.idle)) is not None:
         yield twice
-    if settings.idle is not None and (advice := agents.silent_by_design(settings.command)):
+    advice = agents.silent_by_design(settings.command)
+    silences = (("--idle", settings.idle), ("--first-json", settings.first_json))
+    option, limit = next((each for each in silences if each[1] is not None), ("", None))
+    if advice and limit is not None and settings.transcript is None:
         yield (
-            f"{quoting.name(os.path.basename(settings.command[0]))} writes nothing until it is done, so --idle "
-            f"{written(settings.idle)} measures all of its work; add {advice}"
+            f"{quoting.name(os.path.basename(settings.command[0]))} writes nothing until it is done, so {option} "
+            f"{written(limit)} measures all of its work; add {advice}"
         )
-    if settings.first_json is not None and not settings.speaks_json:
+    if settings.transcript is not None and not settings.measures_silence:
         yield (
-            "--first-json is off, because the command does not say that it speaks JSON "
-            "(stream-json, --json)"
+            "--transcript changes nothing: it is looked at for --idle, --first and --first-json, "
+            "and none of them is on"
         )

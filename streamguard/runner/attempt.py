@@ -78,6 +78,7 @@ class Attempt:
         self._early: list[tuple[float, bytes | int]] = []
         self._early_bytes = 0
         self._dead_at = _NEVER
+        self._ended_at = _NEVER  # when the command closed its output
         self._last_came = 0.0
         self._owed = 0
         self.outcome = Outcome()
@@ -104,6 +105,7 @@ class Attempt:
 
     def _start(self, command: Sequence[str]) -> None:
         run, settings = self._run, self._settings
+        self._transcript = run.transcript_from_now()
         source, theirs, terminal = run.open_output()
         stdin = run.stdin.for_child(is_resumed=run.is_resumed)
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
@@ -178,6 +180,7 @@ class Attempt:
             if came := self._output.handle(fd, events):
                 self._came(came, now)
             if not self._output.is_open and not self._output.has_pending:
+                self._output_ended(self._output, now)
                 self._output.finish()
                 self._run.output_has_ended()
         elif self._run.evidence is None or not self._run.evidence.handle(fd):
@@ -196,6 +199,13 @@ class Attempt:
         else:
             self._judge.activity(now)
 
+    def _output_ended(self, output: Output, now: float) -> None:
+        if output.failure is not None or self._ended_at != _NEVER:  # our reader has gone
+            return
+        self._ended_at = now
+        if self._judge is not None:
+            self._judge.output_ended(now)
+
     def _remember(self, came: bytes | int, now: float) -> None:
         """What came before there was anybody to tell."""
         if isinstance(came, int) and self._early and isinstance(self._early[-1][1], int):
@@ -206,7 +216,9 @@ class Attempt:
         self._early_bytes += len(came)
         if self._early_bytes <= _EARLY_BYTES:
             return
-        if self._settings.record is not None or self._may_be_json():
+        settings = self._settings
+        is_read = settings.record is not None or settings.first_json is not None
+        if is_read or settings.depends_on_lines or self._may_be_json():
             self._load_by = now
         else:
             self._output.read_along = False
@@ -267,7 +279,13 @@ class Attempt:
 
         run = self._run
         judge = Judge(
-            self._settings, run.began, self.began, run.chat, run.evidence, deeds=run.deeds
+            self._settings,
+            run.began,
+            self.began,
+            run.chat,
+            run.evidence,
+            deeds=run.deeds,
+            transcript=self._transcript,
         )
         run.deeds = judge.deeds
         for now, came in self._early:
@@ -277,6 +295,8 @@ class Attempt:
                 judge.activity(now)
             judge.waits(now)
         self._early.clear()
+        if self._ended_at != _NEVER:
+            judge.output_ended(self._ended_at)
         return judge
 
     def _limits(self, now: float) -> None:

@@ -41,6 +41,14 @@ class CannotRunError(Exception):
         self.code = _NOT_FOUND if number == errno.ENOENT else _CANNOT_RUN
 
 
+class NotBegunError(CannotRunError):
+    """It was not even tried, because something else is wrong; the text says what."""
+
+    def __init__(self, why: str, code: int) -> None:
+        Exception.__init__(self, why)
+        self.code = code
+
+
 class Ends:
     """The descriptors that become the child's 0, 1 and 2; None: it shares ours."""
 

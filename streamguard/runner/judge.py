@@ -2,8 +2,11 @@
 
 The same `watch` as the library's decides. Loaded once the command runs, because this is most of
 what `streamguard run` imports. Lines are read only as long as they may say something: the output
-of a command that writes no JSON a backend is known by is not looked at any more after a while.
-Knows watch, reading and backends; no descriptors.
+of a command that writes no JSON a backend is known by is not looked at any more after a while, unless
+a limit was asked for that depends on lines.
+
+Of a command that says nothing of its tools or results, limits on these are measured in what it
+writes: see `Measured`. Knows watch, reading and backends; no descriptors.
 """
 
 from __future__ import annotations
@@ -23,14 +26,33 @@ from streamguard.splitter import Splitter
 from streamguard.watch import Due, Half, Limits, Stalled, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from streamguard.errors import Limit
     from streamguard.runner.evidence import Evidence
     from streamguard.runner.settings import Settings
+    from streamguard.runner.transcript import Transcript
     from streamguard.signals import Outcome
 
 # A banner may come before the first JSON line; after this much of anything else none will.
 _SNIFFED: Final = 64 * 1024
+
+
+class Measured:
+    """A limit with a watch of its own, because its clock is not that of the messages.
+
+    | limit | its clock |
+    |---|---|
+    | `first_json` | what `first` is, for a narrower idea of a message |
+    | `tools` | silence of a command that says nothing of its tools, where `idle` is off |
+    | `exit_grace` | from the end of its output, of a command that has said no result |
+    """
+
+    def __init__(self, limit: Limit, windows: Limits, began: float) -> None:
+        self.limit: Limit = limit
+        self.watch = Watch(windows)
+        self.watch.begin(began)
+        self.watch.asked(began)
 
 
 class Judge:
@@ -48,23 +70,32 @@ class Judge:
         evidence: Evidence | None = None,
         *,
         deeds: Deeds | None = None,
+        transcript: Transcript | None = None,
     ) -> None:
         self._evidence = evidence
+        self._transcript = transcript
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
         half_time = settings.verbose or evidence is not None
         self.watch = _watch_of(settings, first=settings.first, half_time=half_time)
         self.deeds = self.watch.deeds = deeds or _deeds_here()
-        # `first_json` is what `first` is, for a narrower idea of a message.
-        self._for_json: Watch | None = None
-        if settings.first_json is not None and settings.speaks_json:
-            self._for_json = Watch(Limits(first=settings.first_json, half_time=False))
-        for watch in self._watches():
-            watch.begin(run_began)
-            watch.asked(began)
+        self.watch.begin(run_began)
+        self.watch.asked(began)
+        self._struck = self.watch  # whose limit was reached last
+        self._for_json: Measured | None = None
+        self._for_tools: Measured | None = None
+        self._for_end: Measured | None = None
+        if settings.first_json is not None:
+            windows = Limits(first=settings.first_json, half_time=False)
+            self._for_json = Measured("first_json", windows, began)
+        if settings.tools_are_silence and not settings.speaks_json:
+            windows = Limits(idle=settings.tools, half_time=False)
+            self._for_tools = Measured("tools", windows, began)
+        self._exit_grace = settings.exit_grace if settings.wants_exit_grace else None
         self._reading = Reading(None)
         self._lines = Splitter(MAX_LINE)
         self._is_certain = settings.speaks_json
+        self._depends_on_lines = settings.depends_on_lines
         self._is_text = False  # and will be: only its recorder wants to see it
         self._only_warns = settings.only_warn
         self._sniffed = 0
@@ -81,6 +112,8 @@ class Judge:
             return
         for watch in self._watches():
             watch.answered(now)
+        if self._for_tools is not None:
+            self._for_tools.watch.touch(now)
         self._lines.feed(chunk)
         ready = self._lines.ready
         count = len(ready)
@@ -99,10 +132,20 @@ class Judge:
         while self._lines.ready:
             self._line(self._lines.ready.popleft(), now)
 
+    def output_ended(self, now: float) -> None:
+        """The command has closed its output: if it has said no result, its work ends here."""
+        self.end(now)
+        if self._exit_grace is not None and self._for_end is None and self.watch.turn_open:
+            windows = Limits(exit_grace=self._exit_grace, half_time=False)
+            self._for_end = Measured("exit_grace", windows, now)
+            self._for_end.watch.see((TurnEnded("incomplete"),), now)
+
     def activity(self, now: float) -> None:
         """Bytes came that nobody read."""
         self.watch.answered(now)
         self.watch.see(PROGRESS, now)
+        if self._for_tools is not None:
+            self._for_tools.watch.touch(now)
 
     def waits(self, now: float) -> None:
         """It is the command that keeps us waiting."""
@@ -119,6 +162,10 @@ class Judge:
     def resumed(self, now: float) -> None:
         """We, and with us the command, were stopped and go on: that was no silence."""
         self.watch.touch(now)
+        if self._for_json is not None:
+            self._for_json.watch.mark_prompt(now)
+        if self._for_tools is not None:
+            self._for_tools.watch.touch(now)
 
     def deadline(self) -> float:
         """When `verdict` has something to say; inf if never."""
@@ -128,12 +175,13 @@ class Judge:
     def verdict(self, now: float) -> Fired | None:
         """What has been reached. It may move a limit, or say that half of one is gone."""
         if (total := self.watch.overdue_total(now)) is not None:
-            return self._fired(total, total.limit, now)
+            return self._fired(total, self.watch, total.limit, now)
+        self._look(now)
+        limits: dict[int, Limit] = {id(each.watch): each.limit for each in self._measured()}
         for watch in self._watches():
             match watch.judge(now):
                 case Due() as due:
-                    limit = "first_json" if watch is self._for_json else due.limit
-                    return self._fired(due, limit, now)
+                    return self._fired(due, watch, limits.get(id(watch), due.limit), now)
                 case Half(limit, window):
                     self._say(f"half of {limit}={window:g} is gone in silence")
                     self._tell("HalfTime", now, limit=limit, window=window)
@@ -150,13 +198,30 @@ class Judge:
 
     def mute(self, fired: Fired) -> None:
         """Only warn: once for each silence."""
-        if fired.limit == "first_json":
-            self._for_json = None
-        elif fired.due is not None:
-            self.watch.mute(fired.due)
+        if fired.due is not None:
+            self._struck.mute(fired.due)
+
+    def _measured(self) -> Iterator[Measured]:
+        for each in (self._for_json, self._for_tools, self._for_end):
+            if each is not None:
+                yield each
 
     def _watches(self) -> list[Watch]:
-        return [self.watch] if self._for_json is None else [self.watch, self._for_json]
+        return [self.watch, *(each.watch for each in self._measured())]
+
+    def _look(self, now: float) -> None:
+        """Look at the transcript, if what is about to be judged is a silence."""
+        if self._transcript is None or not any(_is_silent(each, now) for each in self._watches()):
+            return
+        by = None if self._for_json is None else self._for_json.watch.deadline()
+        seen = self._transcript.look(by)
+        if seen.has_json:
+            self._for_json = None
+        if seen.last is None:
+            return
+        for watch in (self.watch, *(() if self._for_tools is None else (self._for_tools.watch,))):
+            if watch.last_progress is None or seen.last > watch.last_progress:
+                watch.touch(min(max(seen.last, watch.mark), now))
 
     def _line(self, line: bytes | None, now: float) -> None:
         message = None if line is None else object_in(line)
@@ -181,6 +246,7 @@ class Judge:
             self._evidence.message(line or b"", said, now, is_object=True)
         if self._reading.backend is not None:
             self._is_certain = True
+            self._for_tools = None  # it says which tools it runs
 
     def _part_of_a_line(self, now: float) -> None:
         """Of a backend that is known only whole lines count; else it may be no line at all."""
@@ -195,6 +261,8 @@ class Judge:
         self._sniffed += count
         if self._sniffed <= _SNIFFED or self._is_certain:
             return
+        if self._depends_on_lines or self._for_json is not None:
+            return
         if self._evidence is None:
             self.wants_lines = False
         else:
@@ -207,19 +275,16 @@ class Judge:
             self._evidence.event(kind, now, **facts)
             self._evidence.flush()
 
-    def _fired(self, due: Due, limit: str, now: float) -> Fired:
-        verdict = self.watch.verdict(due, now, name=self._name)
+    def _fired(self, due: Due, watch: Watch, limit: Limit, now: float) -> Fired:
+        self._struck = watch
+        named = due._replace(limit=limit)
+        verdict = self.watch.verdict(named, now, watch.lateness(due, now), name=self._name)
         if not self._only_warns:
             self.end(now)  # what it hangs on may be a question without a newline
         if self._evidence is not None:
             self._evidence.verdict(verdict, enforced=not self._only_warns)
         reason = verdict.reason
-        if limit == "first_json":
-            reason = (
-                f"stream {self._name!r} gave no JSON line in {now - due.since:.3g} s "
-                f"(limit first_json={due.window:g})"
-            )
-        elif not self._sees_output:  # so nothing can be said of it
+        if not self._sees_output:  # so nothing can be said of it
             reason = reason.rpartition("; ")[0]
         return Fired(
             limit=limit,
@@ -255,9 +320,16 @@ def _watch_of(settings: Settings, *, first: float | None, half_time: bool) -> Wa
             first=first,
             gate=True,
             tools=settings.tools,
+            tools_by_name=settings.tools_by_name or {},
             turn=settings.turn,
             exit_grace=settings.exit_grace,
             total=None if settings.total == math.inf else settings.total,
             half_time=half_time,
         )
     )
+
+
+def _is_silent(watch: Watch, now: float) -> bool:
+    """Whether a silence is about to be judged, or half of one."""
+    due = watch.due(now)
+    return now >= watch.deadline() if due is None else due.limit in ("idle", "first")

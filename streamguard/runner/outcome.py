@@ -107,7 +107,7 @@ def _code_of(outcome: Outcome, settings: Settings) -> int:
         return KILLED if outcome.was_killed else TIMED_OUT
     own = os.waitstatus_to_exitcode(outcome.status)
     if outcome.fired is not None:
-        if outcome.fired.limit == "exit_grace":
+        if outcome.fired.limit == "exit_grace" and outcome.result is not None:
             return 0 if outcome.result == "success" else 1
         if outcome.was_killed and settings.group_only and not settings.foreground:
             return -int(signal.SIGKILL)  # GNU's is in the group that it kills

@@ -13,7 +13,7 @@ import time
 from streamguard.runner import keeper, kept, kernel, status
 from streamguard.runner._signal import signal
 from streamguard.runner.attempt import LONGEST_POLL, Attempt
-from streamguard.runner.child import CannotRunError, become, reserve_standard
+from streamguard.runner.child import CannotRunError, NotBegunError, become, reserve_standard
 from streamguard.runner.outcome import (
     OUR_FAILURE,
     Outcome,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from streamguard.runner.judge import Judge
     from streamguard.runner.settings import Settings
     from streamguard.runner.terminal import Terminal
+    from streamguard.runner.transcript import Transcript
 
 # What may be taken by who writes the status file, in seconds.
 _STATUS = 2.0
@@ -76,6 +77,7 @@ class Run:
         self._attempts: Attempts | None = None
         self._not_again: str | None = None
         self._status_file = _absolute(settings.status_file)
+        self._transcript = _absolute(settings.transcript)
         self._terminal: Terminal | None = None
         self._published: Published | None = None
         if not settings.group_only and any(map(os.isatty, (0, 1, 2))):
@@ -94,7 +96,8 @@ class Run:
             try:
                 outcome = self._attempt(command)
             except CannotRunError as error:
-                of_what = "--resume-cmd: " if self.is_resumed else ""
+                is_its_own = isinstance(error, NotBegunError)
+                of_what = "--resume-cmd: " if self.is_resumed and not is_its_own else ""
                 return self._could_not_begin(outcome, f"{of_what}{error}", error.code)
             except OSError as error:  # no more processes or descriptors, for one
                 self.attempt -= 1
@@ -146,6 +149,18 @@ class Run:
             return None, None, None
         self.sink.open()
         return (*os.pipe(), None)
+
+    def transcript_from_now(self) -> Transcript | None:
+        """What comes to the transcript from now on. NotBegunError if it cannot be looked at."""
+        path = self._transcript
+        if path is None:
+            return None
+        from streamguard.runner.transcript import Transcript, TranscriptError
+
+        try:
+            return Transcript(path, self.complain)
+        except TranscriptError as error:
+            raise NotBegunError(f"--transcript {path}: {error}", OUR_FAILURE) from None
 
     def stderr_for(self, terminal: int | None) -> int | None:
         """The command's terminal, if ours goes to one: a file gets its errors as before."""

@@ -5,6 +5,11 @@ A plain class: the command's start pays for this module. Imports nothing.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 KILL_AFTER = 5.0
 EXIT_GRACE = 30.0
 TOOLS = 7200.0
@@ -22,10 +27,13 @@ class Settings:
     first: float | None = None
     first_json: float | None = None
     tools: float | None = TOOLS
+    tools_by_name: Mapping[str, float | None] | None = None
     watches_tools: bool = False  # `tools` was asked for: enough to look at the output
     turn: float | None = None
     exit_grace: float | None = None
+    wants_exit_grace: bool = False  # it was asked for, and is no default
     total: float | None = None
+    transcript: str | None = None  # what is written there counts, too
 
     kill_after: float | None = KILL_AFTER
     signal: int = TERM
@@ -58,9 +66,25 @@ class Settings:
         return is_limited or self.record is not None
 
     @property
+    def measures_silence(self) -> bool:
+        """Whether there is a limit that a transcript can put off."""
+        silences = (self.idle, self.first, self.first_json)
+        return self.tools_are_silence or any(limit is not None for limit in silences)
+
+    @property
+    def depends_on_lines(self) -> bool:
+        """Whether a limit was asked for that depends on what lines say, however late they come."""
+        return self.watches_tools or self.turn is not None or self.wants_exit_grace
+
+    @property
+    def tools_are_silence(self) -> bool:
+        """Whether silence counts as a tool, of a command that says nothing of its tools."""
+        return self.watches_tools and self.idle is None and self.tools is not None
+
+    @property
     def shortest_limit(self) -> float:
         """The soonest that anything could have to be decided."""
         limits = [self.idle, self.first, self.first_json, self.turn, self.exit_grace, self.total]
         if self.watches_tools:
-            limits.append(self.tools)
+            limits += [self.tools, *(self.tools_by_name or {}).values()]
         return min((limit for limit in limits if limit is not None), default=float("inf"))

@@ -46,6 +46,7 @@ from tests.support import Disconnect, take
 TIMEOUTS = {
     "idle": IdleTimeoutError,
     "first": FirstMessageTimeoutError,
+    "first_json": FirstMessageTimeoutError,
     "liveness": LivenessTimeoutError,
     "tools": ToolTimeoutError,
     "turn": TurnTimeoutError,

@@ -48,10 +48,11 @@ SILENT = ["--first", "600", "--idle", "0.3", "--tools", "0.3"]
         ],
         [*SILENT, "--retries", "1", "--resume-cmd", "echo {session_id}", *HANGS],
         ["--total", "0.3", "--pty", "--verbose", *sh("echo out; trap '' TERM; sleep 600")],
+        ["--first-json", "0.4", "--transcript", "words", *sh("echo text >words; exec sleep 600")],
         ["--exit-grace", "0.2", *sh(f"{says(INIT, TEXT, RESULT)}; exec sleep 600")],
         ["--idle", "600", "--reap", *sh("sleep 600 >/dev/null & echo out")],
     ],
-    ids=["silence", "evidence", "again", "a terminal", "after the result", "reap"],
+    ids=["silence", "evidence", "again", "a terminal", "a transcript", "after the result", "reap"],
 )
 def test_every_module_that_is_wanted_later_is_kept(commands, words):
     told = commands.folder / "told"

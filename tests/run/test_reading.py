@@ -126,6 +126,44 @@ def test_a_banner_is_a_first_output_and_ends_no_wait_for_json():
     assert judge.deadline() == math.inf
 
 
+def test_first_json_has_lines_read_until_it_is_over_and_no_longer():
+    """S3-02: for as long as it waits there is no end to looking."""
+    judge = judge_of(idle=None, exit_grace=None, first_json=100.0)
+    for second in range(20):
+        judge.output(b"some text, line after line, four KB of it\n" * 100, float(second))
+    assert judge.wants_lines
+    judge.output(b'{"any": "object"}\n', 30.0)
+    assert not judge.wants_lines
+    judge.waits(30.0)
+    assert judge.deadline() == math.inf
+
+
+def test_time_in_which_we_were_stopped_is_no_wait_for_json():
+    """S3-02."""
+    judge = judge_of(idle=None, exit_grace=None, first_json=10.0)
+    judge.resumed(500.0)
+    judge.waits(500.0)
+    assert judge.deadline() == 510.0
+
+
+def test_of_an_agent_that_says_its_tools_silence_is_none():
+    judge = judge_of(idle=None, exit_grace=None, tools=10.0, watches_tools=True)
+    assert judge.deadline() == 10.0
+    judge.output(b"text\n", 5.0)
+    judge.waits(5.0)
+    assert judge.deadline() == 15.0
+    judge.output(json.dumps(INIT).encode() + b"\n", 6.0)
+    judge.waits(6.0)
+    assert judge.deadline() == math.inf
+
+
+def test_a_tool_has_the_allowance_of_its_name():
+    judge = judge_of(idle=None, exit_grace=None, watches_tools=True, tools_by_name={"Bash": 5.0})
+    judge.output(json.dumps(INIT).encode() + b"\n" + json.dumps(TOOL).encode() + b"\n", 1.0)
+    judge.waits(1.0)
+    assert judge.deadline() == 6.0
+
+
 def test_time_in_which_we_were_stopped_is_no_silence():
     judge = judge_of()
     judge.output(b"text\n", 1.0)

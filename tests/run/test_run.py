@@ -215,10 +215,129 @@ def test_half_a_json_line_is_none(commands):
         assert done.out == b'{"type":"system","subt'
 
 
-def test_first_json_is_off_for_a_command_that_speaks_none(commands):
-    done = commands.guarded("--first-json", "0.2", "--idle", LONG, "--", "sleep", "0.6")
-    assert done.code == 0
-    assert "--first-json is off" in done.err
+FLOOD = "yes | head -c 300000"
+
+
+@pytest.mark.parametrize("alias", ["--first-json", "--stream-json-timeout"])
+@pytest.mark.parametrize(
+    "script",
+    ["exec sleep 600", "while :; do echo text; sleep .05; done", f"{FLOOD}; exec sleep 600"],
+    ids=["silence", "text", "a flood"],
+)
+def test_first_json_is_in_force_for_a_command_that_speaks_none(commands, script, alias):
+    """S3-02: a limit that was asked for never fails open, also where lines are read no more."""
+    done, told = commands.status(alias, SHORT, "--", *sh(script))
+    assert (done.code, told["limit"]) == (124, "first_json")
+    assert "'sh' gave no JSON line in " in done.err
+    assert "warning" not in done.err
+
+
+@pytest.mark.parametrize("more", [["--foreground"], ["--pty"], ["--record", "evidence"]])
+def test_first_json_is_in_force_however_the_command_is_run(commands, more):
+    """S3-02."""
+    talks = sh("while :; do echo text; sleep .05; done")
+    words = ["--first-json", SHORT, *more, "--", *talks]
+    done, told = commands.status(*words, cwd=commands.folder)
+    assert (done.code, told["limit"]) == (124, "first_json")
+
+
+def test_a_json_line_may_come_after_much_that_is_none(commands):
+    """S3-02."""
+    script = f"{FLOOD}; {says({'any': 'object'})}; sleep 4; exit 3"
+    assert commands.guarded("--first-json", "3", "--", *sh(script)).code == 3
+
+
+def test_first_json_is_for_each_attempt(commands):
+    """S3-02: the second one says nothing of JSON, either."""
+    words = ["--first-json", SHORT, "--retries", "1", "--backoff", "0", "--", *ENDLESS]
+    done, told = commands.status(*words)
+    assert (done.code, told["limit"], told["attempts"]) == (124, "first_json", 2)
+
+
+def test_first_json_of_evidence_is_its_own_limit(commands):
+    """S3-02: the record says it as the status file does."""
+    words = ["--first-json", SHORT, "--record", "evidence", "--", *sh("echo text; sleep 600")]
+    commands.guarded(*words, cwd=commands.folder)
+    receipts = list((commands.folder / "evidence").glob("*/receipts/*.json"))
+    assert "gave no JSON line" in receipts[0].read_text()
+
+
+@pytest.mark.parametrize(
+    "words", [["--first-json", "5"], ["--tools", "5"], ["--exit-grace", "5"]], ids=lambda w: w[0]
+)
+def test_what_cannot_be_seen_is_refused(commands, words):
+    """S3-02: with no standard output to look at, a limit on what is said there is an error."""
+    line = shlex.join([*OURS, "run", *words, "--", "true"])
+    done = commands.run(*sh(f"exec {line} >&-"))
+    assert done.code == 125
+    assert f"{words[0]} looks at standard output, which is closed: open it" in done.err
+
+
+@pytest.mark.parametrize("more", [[], ["--pty"], ["--foreground"]])
+@pytest.mark.parametrize(
+    "out", ["", "echo text; ", f"{FLOOD}; "], ids=["silent", "a line", "flood"]
+)
+def test_turn_is_in_force_for_a_command_that_speaks_no_json(commands, out, more):
+    """Its turn begins with it, and ends with it (S3-04)."""
+    words = ["--stop-hook-timeout", SHORT, *more, "--", *sh(f"{out}exec sleep 600")]
+    done, told = commands.status(*words)
+    assert (done.code, told["limit"]) == (124, "turn")
+
+
+@pytest.mark.parametrize("out", ["", "echo text; "], ids=["silent", "a line"])
+def test_tools_alone_is_a_limit_on_silence_where_nothing_is_said_of_tools(commands, out):
+    """A limit that was asked for never fails open."""
+    done, told = commands.status("--tools", SHORT, "--", *sh(f"{out}exec sleep 600"))
+    assert (done.code, told["limit"]) == (124, "tools")
+    assert "and does not say which tools it runs (limit tools=0.3)" in done.err
+
+
+def test_a_command_that_has_closed_its_output_has_said_all_that_it_will(commands):
+    """Without a result, and with a grace that was asked for: 124, because nobody knows how it went."""
+    script = "echo out; exec >&-; exec sleep 600"
+    done, told = commands.status("--exit-grace", SHORT, "--", *sh(script))
+    assert (done.code, done.out, told["limit"]) == (124, b"out\n", "exit_grace")
+    by_default = f"exec >&-; {says()}sleep 1; exit 3"
+    assert commands.guarded("--idle", LONG, "--", *sh(by_default)).code == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "lines"),
+    [("--exit-grace", [INIT, TEXT, RESULT]), ("--tools", [INIT, TOOL])],
+    ids=["the result", "a tool"],
+)
+def test_what_was_asked_for_is_looked_for_behind_any_banner(commands, option, lines):
+    """A limit that was asked for never fails open: lines are read however late they come."""
+    script = f"{FLOOD}; {says(*lines)}; exec sleep 600"
+    done, told = commands.status("--idle", LONG, option, SHORT, "--", *sh(script))
+    assert told["limit"] == option.removeprefix("--").replace("-", "_")
+    assert done.code == (0 if option == "--exit-grace" else 124)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [option, SHORT]
+        for option in (
+            "--idle",
+            "--first",
+            "--first-json",
+            "--turn",
+            "--total",
+            "--tools",
+            "--exit-grace",
+        )
+    ],
+    ids=lambda words: words[0],
+)
+def test_each_limit_warns_once_where_it_only_warns(commands, words):
+    """T11."""
+    env = {**os.environ, "STREAMGUARD_MODE": "warn"}
+    script = "exec >&-; sleep 1; exit 3" if words[0] == "--exit-grace" else "sleep 1; exit 3"
+    done = commands.guarded(*words, "--", *sh(script), env=env)
+    assert done.code == 3
+    name = words[0].removeprefix("--").replace("-", "_")
+    assert done.err.count(f"(limit {name}=0.3)") == 1, done.err
 
 
 def test_a_tool_in_flight_pauses_idle_and_has_an_allowance_of_its_own(commands):

@@ -2,6 +2,7 @@
 
     ["out", n]     n lines to standard output, each with its writer and number     ["err", n]
     ["raw", n]     n bytes without a newline       ["say", text]      that line, as an agent writes it
+    ["log", text]  that line to the transcript, which lies beside the journal
     ["sleep", ms]  ["hang"]    ["stop"]            by SIGSTOP: until somebody sends CONT
     ["fork", name, steps]      a child that follows those, and then ends; nobody waits for it
     ["daemon", name, steps]    the same in a session of its own, its parent dead
@@ -68,6 +69,15 @@ class Child:
         except OSError as error:
             self.note("failed", fd, error.errno)
             self.do_exit(74)
+
+    def do_log(self, text):
+        path = JOURNAL.rpartition("/")[0] + "/transcript"
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
+            os.write(fd, (text + "\n").encode())
+            os.close(fd)
+        except OSError:
+            pass  # it is none, or may not grow
 
     def do_sleep(self, milliseconds):
         signal.sigtimedwait((), milliseconds / 1000)

@@ -3,7 +3,8 @@
 A scenario is a plain JSON value, drawn from a `Random` alone:
 
     steps     the command's (see `child`)
-    options   words of `run`, by name: a value, or True for a flag
+    options   words of `run`, by name: a value, or True for a flag; `transcript` is a file that the
+              command writes ("log"), or what may be in its place (`TRANSCRIPTS`)
     out, err  what standard output and error are (`READERS`, `LISTENERS`)
     signals   [milliseconds since the start, name] that `run` is sent
     status    where the status file goes, or None
@@ -39,6 +40,8 @@ READERS = {
 }
 LISTENERS = {"read": 40, "file": 20, "never": 25, "closed": 8, "same": 7}
 STATUS = {None: 20, "plain": 50, "fifo": 10, "descriptor": 8, "nowhere": 6, "link": 6}
+# What is at its place at the start: nothing, what an earlier session wrote, or no file at all.
+TRANSCRIPTS = {"new": 60, "begun": 25, "fifo": 8, "folder": 7}
 # A reader like this takes everything at once, so the command waits for nobody.
 TAKES_ALL = ("eager", "file", "append", "full", "socket", "closed")
 
@@ -89,6 +92,17 @@ def draw(source: Random) -> Scenario:
         if source.random() < 0.5:
             scenario["steps"].insert(0, ["tty"])
     return bounded(scenario)
+
+
+def is_refused(scenario: Scenario) -> bool:
+    """Whether a limit is asked for that cannot be measured, or a file that cannot be looked at."""
+    options = scenario["options"]
+    if options.get("transcript") in ("fifo", "folder"):
+        return True
+    on_output = {"tools", "exit-grace"} & set(options)
+    if "first-json" in options and "transcript" not in options:
+        on_output.add("first-json")
+    return scenario["out"] == "closed" and bool(on_output)
 
 
 def bounded(scenario: Scenario) -> Scenario:
@@ -169,9 +183,11 @@ def _step(source: Random, names: Any, depth: int) -> list[Any]:
         return ["sleep", source.choice([2, 20, 60, 120, 250, 400])]
     if kind < 0.64:
         return ["deaf"]
-    if kind < 0.67:
+    if kind < 0.65:
+        return ["log", source.choice(['{"a": 1}', "no JSON", ""])]
+    if kind < 0.68:
         return ["close"] if depth == 0 else ["setsid"]
-    if kind < 0.7:
+    if kind < 0.71:
         return ["setsid"]
     if depth >= 2 or (name := next(names, None)) is None:
         return ["sleep", 20]
@@ -195,6 +211,10 @@ def _options(source: Random) -> dict[str, Any]:
         options["exit-grace"] = source.choice([0.1, 0.3])
     if source.random() < 0.08:
         options["turn"] = source.choice([0.3, 0.5])
+    if source.random() < 0.12:
+        options["first-json"] = source.choice([0.2, 0.4])
+    if source.random() < 0.12:
+        options["transcript"] = _weighted(source, TRANSCRIPTS)
     options["kill-after"] = source.choice([0.1, 0.2, 0.4])
     for name, chance in (
         ("reap", 0.3),

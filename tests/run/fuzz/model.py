@@ -12,10 +12,10 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from tests.run.fuzz.child_lines import line_of
-from tests.run.fuzz.draws import Scenario, every_step
+from tests.run.fuzz.draws import Scenario, every_step, is_refused
 from tests.run.fuzz.world import Seen
 
-LIMITS = ("idle", "first", "total", "tools", "turn", "exit-grace")
+LIMITS = ("idle", "first", "first-json", "total", "tools", "turn", "exit-grace")
 ASKING = ("TERM", "INT", "HUP", "QUIT")
 # What they are to somebody who does not handle them.
 _DEADLY = (*ASKING, "USR1")
@@ -49,7 +49,17 @@ class Facts:
         self.has_limit = any(name in self.options for name in LIMITS)
         told = seen.told
         self.limit = None if told is None else told.get("limit")
-        watches = {"idle", "first", "tools", "turn", "exit-grace", "record", "pty", "retries"}
+        watches = {
+            "idle",
+            "first",
+            "first-json",
+            "tools",
+            "turn",
+            "exit-grace",
+            "record",
+            "pty",
+            "retries",
+        }
         # Otherwise the command has our own standard output, and nobody counts.
         self.is_piped = bool(watches & set(self.options)) and scenario["out"] != "closed"
 
@@ -67,6 +77,11 @@ class Facts:
     def possible(self) -> set[int]:
         """Every exit code that can be explained."""
         codes: set[int] = set()
+        if is_refused(self.scenario):
+            codes.add(125)
+            if self.attempts:
+                codes.clear()  # it must not even begin
+                return codes
         if self.own is not None:
             codes.add(self.own)
         if self.scenario["out"] in LOSING:
@@ -242,6 +257,8 @@ def _status(facts: Facts) -> Generator[Complaint, None, None]:
     if scenario["status"] not in ("plain", "link"):
         return
     if told is None:
+        if is_refused(scenario):
+            return  # what is wrong with its words is all that is said of it
         if not facts.was_killed and (facts.attempts or not seen.sent):
             yield Complaint("status", "there is none")
         return

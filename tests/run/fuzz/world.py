@@ -108,6 +108,7 @@ class _Run:
         out_theirs, self._reads_out = self._open_out()
         err_theirs, self._reads_err = self._open_err(out_theirs)
         status, kept = self._status()
+        self._put_transcript()
         words = [*program, *status, *_option_words(self._scenario["options"]), "--"]
         words += [sys.executable, "-I", "-S", str(_CHILD), self._token, str(self._journal)]
         words += ["root", json.dumps(self._scenario["steps"])]
@@ -204,6 +205,18 @@ class _Run:
             _fill(writing)
             return ["--status-file", f"/dev/fd/{writing}"], [writing]
         return ["--status-file", str(path)], []
+
+    def _put_transcript(self) -> None:
+        path = self._folder / "transcript"
+        match self._scenario["options"].get("transcript"):
+            case "begun":
+                path.write_text('{"earlier": 1}\n{"torn": ')
+            case "fifo":
+                os.mkfifo(path)
+            case "folder":
+                path.mkdir()
+            case _:
+                pass
 
     # -- while it runs -------------------------------------------------------------------
 
@@ -350,7 +363,8 @@ def _fill(writing: int) -> None:
 def _option_words(options: dict[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in options.items():
-        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        said = "transcript" if name == "transcript" else str(value)
+        words += [f"--{name}"] if value is True else [f"--{name}", said]
     return words
 
 
