@@ -80,6 +80,7 @@ TO_TRY_AGAIN = (
     "retry.pushback",
     "runner.again",
 )
+TO_LOOK = ("runner.transcript",)
 TO_RECORD = (
     "activity",
     "backends._processes",

@@ -60,6 +60,7 @@ class Run:
                 kept.TO_END,
                 kept.TO_JUDGE,
                 kept.TO_TRY_AGAIN if settings.retries else (),
+                kept.TO_LOOK if settings.transcript is not None else (),
                 kept.TO_RECORD if settings.record is not None else (),
             )
         self.began = time.monotonic()

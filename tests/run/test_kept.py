@@ -66,7 +66,7 @@ def test_every_module_that_is_wanted_later_is_kept(commands, words):
 
 
 @pytest.mark.parametrize(
-    "name", [*kept.TO_JUDGE, *kept.TO_END, *kept.TO_TRY_AGAIN, *kept.TO_RECORD]
+    "name", [*kept.TO_JUDGE, *kept.TO_END, *kept.TO_TRY_AGAIN, *kept.TO_LOOK, *kept.TO_RECORD]
 )
 def test_every_module_that_is_kept_exists(name):
     place = Path(ROOT, "streamguard", *name.split("."))
