@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from streamguard.activity import Activity, live
     from streamguard.breaker.breaker import CircuitBreaker
-    from streamguard.configuration import Configuration, from_config
+    from streamguard.configuration import Configuration, from_config, from_env
     from streamguard.done import Done
     from streamguard.errors import (
         CircuitEscalatedError,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "activity": ("Activity", "live"),
     "breaker.breaker": ("CircuitBreaker",),
-    "configuration": ("Configuration", "from_config"),
+    "configuration": ("Configuration", "from_config", "from_env"),
     "done": ("Done",),
     "errors": (
         "CircuitEscalatedError",
@@ -179,6 +179,7 @@ __all__ = [
     "derived_idle",
     "exit_code_for",
     "from_config",
+    "from_env",
     "idle_guard",
     "idle_timeout",
     "inflight_tool_gate",

@@ -26,9 +26,9 @@ IDLE: Final = "STREAMGUARD_IDLE"
 _said: Final[set[str]] = set()
 
 
-def environment_mode() -> Mode:
+def environment_mode(variable: str = MODE) -> Mode:
     """What the kill switch says: `enforce` if it is not set. Any word but those for less is on."""
-    word = _mode_word()
+    word = _mode_word(variable)
     if word in _OFF_TOO:
         return "off"
     for mode in _MODES:
@@ -37,9 +37,9 @@ def environment_mode() -> Mode:
     return "enforce"
 
 
-def doubtful_mode() -> str | None:
+def doubtful_mode(variable: str = MODE) -> str | None:
     """What to say of a kill switch that is on by a word which may have meant something else."""
-    word = _mode_word()
+    word = _mode_word(variable)
     if word in (*_MODES, *_OFF_TOO, *_ON_TOO):
         return None
     from difflib import get_close_matches
@@ -47,7 +47,7 @@ def doubtful_mode() -> str | None:
     near = get_close_matches(word, (*_MODES, *_OFF_TOO), n=1)
     guess = f" (did you mean {near[0]!r}?)" if near else ""
     return quoted(
-        f"environment variable {MODE}={os.environ.get(MODE)!r} is read as enforce{guess}: the "
+        f"environment variable {variable}={os.environ.get(variable)!r} is read as enforce{guess}: the "
         f"words for less are warn, and off (or {', '.join(_OFF_TOO)})"
     )
 
@@ -58,9 +58,13 @@ def mode_in_force(written: Mode | None, tell: Callable[[str], object] | None = N
     `tell` hears of a doubtful word in the environment; by default the log does, once.
     """
     if (doubt := doubtful_mode()) is not None:
-        (tell or _log_once)(doubt)
-    said: tuple[Mode, Mode] = (written or "enforce", environment_mode())
-    return max(said, key=_MODES.index)
+        (tell or log_once)(doubt)
+    return weaker(written or "enforce", environment_mode())
+
+
+def weaker(*modes: Mode) -> Mode:
+    """Of several modes, the one that does least."""
+    return max(modes, key=_MODES.index)
 
 
 def environment_idle() -> float | None:
@@ -84,11 +88,12 @@ def environment_idle() -> float | None:
     return number or None
 
 
-def _mode_word() -> str:
-    return os.environ.get(MODE, "").strip().lower()
+def _mode_word(variable: str) -> str:
+    return os.environ.get(variable, "").strip().lower()
 
 
-def _log_once(doubt: str) -> None:
+def log_once(doubt: str) -> None:
+    """Tell the log of something doubtful, if it was not told of it yet."""
     if doubt not in _said:
         _said.add(doubt)
         from streamguard.events import logger

@@ -1,5 +1,7 @@
 """Files that configure us: where they may lie, and what is in them, without a meaning yet.
 
+And which environment variables do.
+
 The part of `configuration` that `streamguard run` needs at its start, to know whether all the rest
 is worth importing, which takes longer than the start itself; and that `specs` has in common with it.
 Imports the standard library, and errors where there is one to raise.
@@ -18,12 +20,30 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
 CONFIG: Final = "STREAMGUARD_CONFIG"
+# What environment variables may say, each by its name in capitals behind a prefix; and ours.
+PREFIX: Final = "STREAMGUARD"
+IN_ENVIRONMENT: Final = (
+    "preset",
+    "mode",
+    "idle",
+    "first",
+    "liveness",
+    "tools",
+    "turn",
+    "exit_grace",
+    "total",
+)
 OWN: Final = "streamguard.toml"
 SHARED: Final = "pyproject.toml"
 MOST: Final = 1 << 20
 
 # Small letters, as keys may be spelt: "\u0074ool" is the key `tool`.
 _SPELT: Final = (b"\\u006", b"\\u007", b"\\U0000006", b"\\U0000007", b"\\x6", b"\\x7")
+
+
+def variable(prefix: str, knob: str) -> str:
+    """The name of the environment variable for `knob`."""
+    return f"{prefix}_{knob.upper()}"
 
 
 def candidates(folder: str) -> Iterator[trusted.Found]:

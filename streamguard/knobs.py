@@ -1,7 +1,7 @@
 """What may be written for a knob: names, defaults, presets, and one clear error for the rest (T12).
 
 `fields_of` turns knobs as users write them into the fields of a `Plan`. Imports errors, config
-and the watch's defaults; callers validate nothing themselves.
+presets and the watch's defaults; callers validate nothing themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import difflib
 import functools
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
@@ -20,10 +20,20 @@ from streamguard import backends
 from streamguard.backends import _processes
 from streamguard.config import Mode
 from streamguard.errors import ConfigError
+from streamguard.presets import PRESETS, named
 from streamguard.watch import TOOLS_ALLOWANCE
 
 Seconds: TypeAlias = float | timedelta
-Pace: TypeAlias = Literal["tokens", "messages", "command"]
+PresetName: TypeAlias = Literal[
+    "tokens",
+    "messages",
+    "command",
+    "mala-retry",
+    "mala-watchdog",
+    "flow",
+    "claude-print",
+    "multica",
+]
 Disconnect: TypeAlias = Callable[[], Awaitable[object] | object]
 
 
@@ -64,25 +74,19 @@ DEFAULT_DISCONNECT_TIMEOUT: Final = Default(30.0)
 DEFAULT_KILL_GRACE: Final = Default(5.0)
 
 LIMITS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total")
-# By how finely a backend talks: tokens, whole messages, or only a command's end.
-PACES: Final[Mapping[str, Mapping[str, float | None]]] = MappingProxyType(
-    {
-        "tokens": {"idle": 120.0, "first": Default(300.0)},
-        "messages": {"idle": 900.0},
-        "command": {"idle": 1800.0},
-    }
-)
 
 
-def fields_of(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """`knobs` as fields of a `Plan`; a ConfigError for a name or value that cannot be used."""
+def fields_of(knobs: Mapping[str, Any], *, before: Collection[str] = ()) -> dict[str, Any]:
+    """`knobs` as fields of a `Plan`; a ConfigError for a name or value that cannot be used.
+
+    `before`: what was written already, which a preset leaves as it is.
+    """
+    knobs = _with_preset(knobs, before)
     fields: dict[str, Any] = {}
     limits: dict[str, float | None] = {}
     # What a client has comes first, for what is written to go over it.
     for name, value in sorted(knobs.items(), key=lambda knob: knob[0] != "client"):
-        if name == "idle":
-            limits = {**_idle(value), **limits}
-        elif name in LIMITS:
+        if name in LIMITS:
             limits[name] = optional_seconds(value, name)
         elif name in _OTHERS:
             for field, setting in _off_or(name, value).items():
@@ -91,6 +95,27 @@ def fields_of(knobs: Mapping[str, Any]) -> dict[str, Any]:
         else:
             raise _unknown(name)
     return {**fields, "limits": limits} if limits else fields
+
+
+def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[str, Any]:
+    """`knobs` with those of the preset that is written for `idle`: all but `idle` give way."""
+    name = knobs.get("idle")
+    if not isinstance(name, str):
+        return knobs
+    if name not in PRESETS:
+        names = ", ".join(map(repr, PRESETS))
+        raise ConfigError(
+            f"idle={name!r}: use seconds (a number, such as idle=180, and no text), or one of the "
+            f"presets {names}"
+        )
+    written = {k: v for k, v in knobs.items() if k != "idle" and not isinstance(v, Default)}
+    said = named(name).knobs(optional_seconds(written.get("total"), "total"))
+    given = {
+        knob: Default(value) if knob != "idle" and value is not None else value
+        for knob, value in said.items()
+        if knob == "idle" or knob not in before
+    }
+    return {**knobs, **given, **written}
 
 
 def _off_or(name: str, value: Any) -> Mapping[str, Any]:
@@ -125,18 +150,6 @@ def optional_seconds(value: Seconds | None, name: str) -> float | None:
 def seconds_or_default(value: Seconds | None, name: str) -> float | None:
     """As `seconds`, with None for what was not written."""
     return None if value is None else seconds(value, name, none="the default")
-
-
-def _idle(value: Seconds | str | None) -> Mapping[str, float | None]:
-    if not isinstance(value, str):
-        return {"idle": optional_seconds(value, "idle")}
-    if value not in PACES:
-        names = ", ".join(map(repr, PACES))
-        raise ConfigError(
-            f"idle={value!r}: use seconds (a number, such as idle=180, and no text), or one of the "
-            f"presets {names}"
-        )
-    return PACES[value]
 
 
 def _tools(tools: Seconds | Mapping[str, Seconds | None] | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from streamguard.errors import ConfigError, ScopeKind, ScopeName
 from streamguard.knobs import seconds_or_default
+from streamguard.presets import PRESETS
 from streamguard.scopes import (
     CLEANUP,
     MIN_ATTEMPT,
@@ -56,12 +57,7 @@ class Spec(Protocol):
 
 
 BUDGETS: Final[Mapping[ScopeKind, Budget]] = MappingProxyType(
-    {
-        "flow": Budget(30 * 60.0, 45 * 60.0),
-        "step": Budget(10 * 60.0, 15 * 60.0),
-        "llm_call": Budget(2 * 60.0, 3 * 60.0),
-        "tool": Budget(5 * 60.0, 10 * 60.0),
-    }
+    {kind: Budget(*limits) for kind, limits in PRESETS["flow"].scopes.items()}
 )
 
 

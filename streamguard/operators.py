@@ -25,13 +25,14 @@ from streamguard.knobs import (
     Configured,
     Default,
     Disconnect,
-    Pace,
+    PresetName,
     Seconds,
     check_callable,
     fields_of,
     seconds,
 )
 from streamguard.plan import Plan
+from streamguard.presets import idle_for
 
 if TYPE_CHECKING:
     from streamguard.backends import Readable
@@ -123,7 +124,7 @@ class Operator:
 
     def replace(self, **knobs: Any) -> Operator:
         """This operator with `knobs` set anew, whatever was written for them before."""
-        fields = fields_of(knobs)
+        fields = fields_of(knobs, before=self._plan.written)
         if "limits" in fields:
             fields["limits"] = {**self._plan.limits, **fields["limits"]}
         written = ", ".join(f"{name}={value!r}" for name, value in knobs.items())
@@ -138,7 +139,7 @@ class Operator:
 
 
 def idle_guard(
-    idle: Seconds | Pace | Configured | None = CONFIGURED,
+    idle: Seconds | PresetName | Configured | None = CONFIGURED,
     *,
     first: Seconds | None = None,
     liveness: Seconds | None = None,
@@ -160,9 +161,10 @@ def idle_guard(
     """The one operator most people need: stamp, gate and idle limit, with teardown (O9).
 
     Args:
-        idle: Seconds of silence that end the stream; or how finely the backend talks, "tokens"
-            (120 s, first 300), "messages" (900 s) or "command" (1800 s); None for no idle limit.
-            Left out, the configuration says it, and all else that is not written here: see
+        idle: Seconds of silence that end the stream; or a preset: how finely the backend talks,
+            "tokens" (120 s, first 300), "messages" (900 s) or "command" (1800 s), or whose
+            limits they are, such as "claude-print" (see docs/presets.md); what is written beside
+            it goes over it. None for no idle limit. Left out, the configuration says it, and all else that is not written here: see
             `from_config`.
 
         first: Seconds until a turn's first progress, in place of `idle` until then.
@@ -265,7 +267,7 @@ def activity_stamp(
 
 def derived_idle(total: Seconds) -> float:
     """An idle limit for a job of `total` seconds: a fifth of it, between 300 and 900."""
-    return min(max(seconds(total, "total") / 5, 300.0), 900.0)
+    return idle_for(seconds(total, "total"))
 
 
 def _operator(name: str, written: dict[str, Any]) -> Operator:

@@ -126,6 +126,18 @@ class Plan:
         return replace(self, **{**kept, **set_anew})
 
     @property
+    def written(self) -> frozenset[str]:
+        """The knobs that a preset says nothing of any more, because somebody wrote them."""
+        numbers: dict[str, float | None] = {
+            "kill_grace": self.kill_grace,
+            "disconnect_timeout": self.disconnect_timeout,
+            **self.limits,
+        }
+        if self.gate:
+            numbers |= {"tools": None if len(self.tools) > 1 else self.tools["*"]}
+        return frozenset(name for name, value in numbers.items() if not isinstance(value, Default))
+
+    @property
     def wants_owner(self) -> bool:
         """Whether the stream needs a task of its own, and so an `async with`."""
         return self.reconnecting is not None or self.keep_alive is not None

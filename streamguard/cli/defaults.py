@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from streamguard.trusted import Found
 
-_VARIABLES = ("STREAMGUARD_IDLE", "STREAMGUARD_MODE", files_of_ours.CONFIG)
+_VARIABLES = (
+    *(files_of_ours.variable(files_of_ours.PREFIX, knob) for knob in files_of_ours.IN_ENVIRONMENT),
+    files_of_ours.CONFIG,
+)
 
 
 def configured() -> dict[str, Any]:

@@ -41,6 +41,8 @@ Limits (none is on unless you ask for it, or the configuration does):
   --turn DURATION        an agent's turn may take so long
   --exit-grace DURATION  COMMAND may stay for so long after an agent's result (30)
   --total DURATION       the whole run, retries and all
+  --preset NAME          limits by name, for instance claude-print or multica; what you say beside
+                         it goes over it (docs/presets.md)
   --transcript FILE      what COMMAND writes there counts as output, too, for --idle and --first;
                          and a JSON line in it for --first-json
 
@@ -187,6 +189,16 @@ def _path(text: str) -> str:
     return text
 
 
+def _preset(text: str) -> str:
+    from streamguard.presets import named
+
+    try:
+        named(text)
+    except ValueError as error:
+        raise WrongValueError(str(error)) from None
+    return text
+
+
 def _template(text: str) -> str:
     if "{session_id}" not in text:
         raise WrongValueError("it does not say where the session's id goes: write {session_id}")
@@ -214,6 +226,7 @@ OPTIONS = (
         "status-file": Option("status_file", status_file),
         "record": Option("record", str),
         "transcript": Option("transcript", _path),
+        "preset": Option("preset", _preset),
         "errors": Option("errors", _one_of("text", "json")),
         "verbose": Option("verbose"),
         "help": Option("help"),
@@ -253,6 +266,7 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
         raise UsageError("which command? Put it at the end: streamguard run --idle 15m -- ...")
     settings = Settings()
     settings.command = tuple(command)
+    said = _with_preset(said)
     values = configured() | said
     settings.errors_as_json = values.pop("errors", "text") == "json"
     mode = values.pop("mode", "enforce")
@@ -278,6 +292,17 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
             _refuse_what_is_not_seen(settings)
         settings.warnings = (*_doubts, *warnings, *_warnings(settings))
     return settings
+
+
+def _with_preset(said: dict[str, Any]) -> dict[str, Any]:
+    """What was said, over what a preset says that was said, too."""
+    if (name := said.get("preset")) is None:
+        return said
+    from streamguard.presets import named
+
+    preset = named(name).for_run(said.get("total"))
+    given = {attribute: value for attribute, value in preset.items() if value is not None}
+    return {**given, **{key: value for key, value in said.items() if key != "preset"}}
 
 
 def _is_closed(fd: int) -> bool:

@@ -1,14 +1,16 @@
 """`from_config()`: what `streamguard.toml` or `pyproject.toml` says, as the objects that code makes.
 
-    config = from_config()
+    config = from_config()  # or from_env("MYAPP"): MYAPP_IDLE=5m
     stream | config.guard()                          # idle_guard with what [guard] says
     session(open) | config.guard("coder") | config.reconnect()
     breaker = config.breaker("api")
     async with config.flow.scope(name="deploy"): ...
     print(config.explain())
 
-values   what may be written for each key
-files    where it is written: found, read, shown in errors
+values       what may be written for each key
+files        where it is written: found, read, shown in errors
+environment  what variables say
+settings     a value and its origin; what a preset says
 
 All of it is checked when it is read, so that a mistake shows when a program starts and not when a
 backend hangs. Imports the parts that it makes when they are asked for.
@@ -20,11 +22,14 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from streamguard.config import IDLE, MODE, environment_idle, environment_mode, mode_in_force
-from streamguard.configuration import files, values
+from streamguard.config import MODE, environment_idle, environment_mode, mode_in_force, weaker
+from streamguard.configuration import environment, files, values
+from streamguard.configuration.settings import Setting, with_preset
+from streamguard.configured import PREFIX, variable
 from streamguard.errors import ConfigError
+from streamguard.presets import PRESETS, named
 from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
@@ -39,15 +44,10 @@ if TYPE_CHECKING:
     from streamguard.retry.policy import RetryPolicy
     from streamguard.specs import FlowSpec
 
-__all__ = ["Configuration", "from_config"]
+__all__ = ["Configuration", "from_config", "from_env"]
 
 _SECTIONS: Final = ("guard", "guards", "retry", "resume", "breaker", "breakers", "run", "flow")
 _DEFAULT: Final = "default"
-
-
-class _Setting(NamedTuple):
-    value: Any
-    origin: str
 
 
 def from_config(file: str | PathLike[str] | None = None) -> Configuration:
@@ -55,7 +55,8 @@ def from_config(file: str | PathLike[str] | None = None) -> Configuration:
 
     That is the nearest `streamguard.toml`, or `pyproject.toml` with `[tool.streamguard]`, from here
     upwards, unless the environment variable STREAMGUARD_CONFIG names a file (or says "off").
-    STREAMGUARD_IDLE and STREAMGUARD_MODE go before both. Nothing written is a configuration, too.
+    The variables STREAMGUARD_IDLE, STREAMGUARD_PRESET and so on go before both (`from_env` has the
+    list). Nothing written is a configuration, too.
 
     Raises:
         ConfigError: something that is written cannot be used, with its file, line and key.
@@ -65,11 +66,32 @@ def from_config(file: str | PathLike[str] | None = None) -> Configuration:
     return found
 
 
+def from_env(prefix: str = PREFIX) -> Configuration:
+    """What environment variables say that begin with `prefix`, such as "MYAPP".
+
+    MYAPP_IDLE, MYAPP_FIRST, MYAPP_LIVENESS, MYAPP_TOOLS, MYAPP_TURN, MYAPP_EXIT_GRACE and
+    MYAPP_TOTAL are limits: seconds, or with a unit (`90s`, `5m`, `2h`); 0 or `off` for none.
+    MYAPP_PRESET names a preset, MYAPP_MODE is `enforce`, `warn` or `off`. What is off there is off
+    whatever the code says: `from_env("MYAPP").guard(idle=300)` gives way to MYAPP_IDLE=0. No file is
+    read, and STREAMGUARD_MODE stays in force.
+
+    Raises:
+        ConfigError: variables cannot be used; all of them are named.
+    """
+    return Configuration(None, environment.prefix_of(prefix), is_alone=True)
+
+
 class Configuration:
     """What is configured. Each value is checked when it is read; `check` makes the whole of it."""
 
-    def __init__(self, source: Source | None) -> None:
+    def __init__(
+        self, source: Source | None, prefix: str = PREFIX, *, is_alone: bool = False
+    ) -> None:
         self._source = source
+        self._prefix = prefix
+        self._is_alone = is_alone  # there are only variables
+        if is_alone:
+            environment.read(prefix)
         self._guard = self._section(values.GUARD, "guard")
         self._guards = self._named(values.GUARD, "guards")
         self._retry = self._section(values.RETRY, "retry", others=values.RETRY_CLASSES)
@@ -87,7 +109,8 @@ class Configuration:
             self._check_guard(f"guards.{name}", {**self._guard, **settings})
 
     def __repr__(self) -> str:
-        return f"<Configuration {quoted(self.path or 'without a file')}>"
+        where = f"from {self._prefix}_*" if self._is_alone else self.path or "without a file"
+        return f"<Configuration {quoted(where)}>"
 
     @property
     def path(self) -> Path | None:
@@ -104,11 +127,33 @@ class Configuration:
         """
         from streamguard.operators import idle_guard
 
-        said = {key: setting.value for key, setting in self._guard_settings(name).items()}
-        said |= knobs
+        settings = self._guard_settings(name)
+        chosen = settings.pop("preset", None)
+        said = {key: setting.value for key, setting in settings.items()} | knobs
+        said |= self._switched_off(said)
         if "idle" not in said:
-            said["idle"] = environment_idle()  # raises, with what to do
+            said["idle"] = None if chosen is not None else self._idle_of_environment()
         return idle_guard(said.pop("idle"), **said)
+
+    def _switched_off(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """What the environment says is off, whatever the code says."""
+        variables = self._environment()
+        off: dict[str, Any] = {
+            k: None for k, setting in variables.items() if setting.value is None
+        }
+        if "mode" in variables:
+            off["mode"] = weaker(variables["mode"].value, said.get("mode") or "enforce")
+        return off
+
+    def _idle_of_environment(self) -> float | None:
+        """What must be there where nothing else says a limit; the ConfigError says what to do."""
+        if not self._is_alone:
+            return environment_idle()
+        names = " or ".join(variable(self._prefix, knob) for knob in ("idle", "preset"))
+        raise ConfigError(
+            f"no idle limit is said: set {names}, or write it, "
+            f"from_env({self._prefix!r}).guard(idle=180)"
+        )
 
     def reconnect(
         self,
@@ -133,6 +178,10 @@ class Configuration:
 
         plain = RetryPolicy()
         changed: dict[str, Any] = {key: setting.value for key, setting in self._retry.items()}
+        chosen = self._preset
+        if chosen is not None and (retry := named(chosen.value).retry) is not None:
+            plain = replace(plain, idle=replace(plain.idle, retries=retry[0], delays=retry[1]))
+            changed["idle"] = plain.idle
         for kind, backoff in self._backoffs.items():
             if backoff:
                 said = {key: setting.value for key, setting in backoff.items()}
@@ -183,17 +232,22 @@ class Configuration:
     @property
     def run(self) -> Mapping[str, Any]:
         """What `streamguard run` takes from here: `[run]`, and what `[guard]` says of limits."""
-        shared = {k: s for k, s in self._guard_settings("").items() if k in values.RUN}
-        if isinstance(shared.get("idle", _Setting(None, "")).value, str):
-            shared["idle"] = _Setting(_paced(shared["idle"].value), "")
-        if isinstance(shared.get("tools", _Setting(None, "")).value, Mapping):
-            del shared["tools"]  # the command has one allowance for all
+        shared = {k: s for k, s in self._guard.items() if k in values.RUN}
         if "kill_grace" in self._guard:
             shared["kill_after"] = self._guard["kill_grace"]
-        said = {**shared, **self._run}
-        if (environment := _from_environment().get("idle")) is not None:
-            said["idle"] = environment
-        return {key: setting.value for key, setting in said.items()}
+        if "preset" in shared and (limit := named(shared["preset"].value).first_json) is not None:
+            shared["first_json"] = Setting(limit, shared["preset"].origin, shared["preset"].value)
+        variables = {k: s for k, s in self._environment(for_run=True).items() if k in values.RUN}
+        said = {k: s.value for k, s in {**shared, **self._run, **variables}.items()}
+        said.pop("preset", None)
+        if isinstance(said.get("idle"), str):
+            said["idle"] = _paced(said["idle"])
+        if isinstance(said.get("tools"), Mapping):
+            by_name: dict[str, float | None] = dict(said.pop("tools"))
+            if "*" in by_name:
+                said["tools"] = by_name.pop("*")
+            said["tools_by_name"] = by_name
+        return said
 
     # --- what is in force, and why ------------------------------------------------------------
 
@@ -210,41 +264,45 @@ class Configuration:
             for name, value, origin in rows
         ]
         head = quoted(self.path) if self.path else "no streamguard.toml, no [tool.streamguard]"
+        if self._is_alone:
+            head = f"environment variables {self._prefix}_*"
         return "\n".join((f"# {head}", *lines))
 
-    def _in_force(self) -> list[tuple[str, Mapping[str, _Setting]]]:
+    def _in_force(self) -> list[tuple[str, Mapping[str, Setting]]]:
         from dataclasses import fields
 
         from streamguard.breaker.breaker import CircuitBreaker
         from streamguard.knobs import DEFAULT_DISCONNECT_TIMEOUT, DEFAULT_KILL_GRACE, DEFAULT_TOOLS
 
-        guard = dict.fromkeys(values.GUARD, _Setting(None, _DEFAULT)) | {
-            "tools": _Setting(float(DEFAULT_TOOLS), _DEFAULT),
-            "disconnect_timeout": _Setting(float(DEFAULT_DISCONNECT_TIMEOUT), _DEFAULT),
-            "kill_grace": _Setting(float(DEFAULT_KILL_GRACE), _DEFAULT),
-            "mode": _Setting("enforce", _DEFAULT),
+        guard = dict.fromkeys(values.GUARD, Setting(None, _DEFAULT)) | {
+            "tools": Setting(float(DEFAULT_TOOLS), _DEFAULT),
+            "disconnect_timeout": Setting(float(DEFAULT_DISCONNECT_TIMEOUT), _DEFAULT),
+            "kill_grace": Setting(float(DEFAULT_KILL_GRACE), _DEFAULT),
+            "mode": Setting("enforce", _DEFAULT),
         }
         guard |= self._guard_settings("")
+        if guard["preset"].value is None:
+            del guard["preset"]
         mode = mode_in_force(guard["mode"].value, tell=_pass_over)
         if os.environ.get(MODE) and environment_mode() == mode:
-            guard["mode"] = _Setting(mode, f"environment variable {MODE}")
+            guard["mode"] = Setting(mode, f"environment variable {MODE}")
         shown = [("guard", guard)]
         shown += [(f"guards.{name}", settings) for name, settings in self._guards.items()]
         policy = self.retry_policy
-        retry = {key: _Setting(getattr(policy, key), _DEFAULT) for key in values.RETRY}
+        retry = {key: Setting(getattr(policy, key), _DEFAULT) for key in values.RETRY}
         shown.append(("retry", {**retry, **self._retry}))
         for kind in values.RETRY_CLASSES:
             backoff = getattr(policy, kind)
             keys = (f.name for f in fields(backoff))
-            plain = {key: _Setting(getattr(backoff, key), _DEFAULT) for key in keys}
+            plain = {key: Setting(getattr(backoff, key), _DEFAULT) for key in keys}
             shown.append((f"retry.{kind}", {**plain, **self._backoffs[kind]}))
         options = CircuitBreaker.__init__.__kwdefaults__ or {}
-        breaker = {key: _Setting(options[key], _DEFAULT) for key in values.BREAKER}
+        breaker = {key: Setting(options[key], _DEFAULT) for key in values.BREAKER}
         shown.append(("breaker", {**breaker, **self._breaker}))
         shown += [(f"breakers.{key}", settings) for key, settings in self._breakers.items()]
         shown += [("resume", self._resume), ("run", self._run)]
         flow = {
-            f"{what}.{kind}": _Setting(value, self._flow_origin())
+            f"{what}.{kind}": Setting(value, self._flow_origin())
             for kind, override in self.flow.kinds.items()
             for what, value in (("timeouts", override.timeout), ("hard_limits", override.hard))
             if value is not None
@@ -257,38 +315,48 @@ class Configuration:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def _guard_settings(self, name: str) -> dict[str, _Setting]:
+    def _guard_settings(self, name: str) -> dict[str, Setting]:
         if name and name not in self._guards:
             known = ", ".join(self._guards) or "none"
             where = f"{self.path}: " if self.path else ""
             raise ConfigError(f"{where}there is no [guards.{name}]; there are: {known}")
-        return {**self._guard, **self._guards.get(name, {}), **_from_environment()}
+        return {**self._guard, **self._guards.get(name, {}), **self._environment()}
 
-    def _named(self, section: values.Section, key: str) -> dict[str, dict[str, _Setting]]:
+    @property
+    def _preset(self) -> Setting | None:
+        """The preset of all guards."""
+        variables = environment.read(self._prefix, ("preset",))
+        return variables.get("preset", self._guard.get("preset"))
+
+    def _environment(self, *, for_run: bool = False) -> dict[str, Setting]:
+        return with_preset(environment.read(self._prefix), for_run=for_run)
+
+    def _named(self, section: values.Section, key: str) -> dict[str, dict[str, Setting]]:
         if self._source is None:
             return {}
         return {name: self._section(section, key, name) for name in self._source.section(key)}
 
     def _section(
         self, section: values.Section, *keys: str, others: tuple[str, ...] = ()
-    ) -> dict[str, _Setting]:
+    ) -> dict[str, Setting]:
         source = self._source
         if source is None:
             return {}
         source.check_keys((*section, *others), *keys)
-        settings: dict[str, _Setting] = {}
+        settings: dict[str, Setting] = {}
         for key, value in source.section(*keys).items():
             if key in others:
                 continue
             where = source.where(*keys, key)
             try:
-                settings[key] = _Setting(section[key](value), where.rpartition(": ")[0])
+                settings[key] = Setting(section[key](value), where.rpartition(": ")[0])
             except ValueError as error:
                 raise ConfigError(f"{where} = {value!r}: {error}") from None
-        return settings
+        return with_preset(settings, for_run=section is values.RUN)
 
     def check(self) -> None:
         """Make all that can be made of it, so that a value which nothing takes shows now. ConfigError."""
+        _ = self._preset
         try:
             _ = self.retry_policy
             for key in ("", *self._breakers):
@@ -297,12 +365,12 @@ class Configuration:
             raise ConfigError(f"{self.path}: {error}") from error
         _ = self.flow
 
-    def _check_guard(self, section: str, settings: Mapping[str, _Setting]) -> None:
+    def _check_guard(self, section: str, settings: Mapping[str, Setting]) -> None:
         from streamguard.plan import CONTRADICTIONS
 
         for inner, outer in CONTRADICTIONS:
             small, large = settings.get(inner), settings.get(outer)
-            if small is None or large is None:
+            if small is None or large is None or small.preset or large.preset:
                 continue
             within = _paced(small.value)
             if within is None or large.value is None:
@@ -314,13 +382,6 @@ class Configuration:
                 )
 
 
-def _from_environment() -> dict[str, _Setting]:
-    said: dict[str, _Setting] = {}
-    if os.environ.get(IDLE):
-        said["idle"] = _Setting(environment_idle(), f"environment variable {IDLE}")
-    return said
-
-
 def _pass_over(_doubt: str) -> None:
     """What is in force is told, and nothing of what was meant."""
 
@@ -328,9 +389,7 @@ def _pass_over(_doubt: str) -> None:
 def _paced(value: Any) -> float | None:
     """The seconds of an idle limit, a pace's included."""
     if isinstance(value, str):
-        from streamguard.knobs import PACES
-
-        return PACES[value]["idle"]
+        return PRESETS[value].guard["idle"]
     number: float | None = value
     return number
 

@@ -13,11 +13,12 @@ from typing import Any, Final, TypeAlias, cast, get_args
 
 from streamguard import durations
 from streamguard.config import Mode
+from streamguard.presets import named
 
 Converter: TypeAlias = Callable[[Any], Any]
 
 _A_DAY: Final = 86400.0
-_PACES: Final = ("tokens", "messages", "command")
+_PACES: Final = ("tokens", "messages", "command")  # presets that are an idle limit, too
 _SUCH_AS: Final = 'write seconds, or a text with a unit, such as "90s", "3m" or "1.5h"'
 
 
@@ -92,6 +93,12 @@ def idle(value: Any) -> float | str | None:
         return limit(value)
     except ValueError as error:
         raise ValueError(f"{error}, or one of {', '.join(_PACES)}") from None
+
+
+def preset(value: Any) -> str:
+    """The name of a preset."""
+    named(value)
+    return str(value)
 
 
 def tools(value: Any) -> float | dict[str, float | None] | None:
@@ -180,6 +187,7 @@ GUARD: Final[Section] = MappingProxyType(
         "disconnect_timeout": duration,
         "kill_grace": grace,
         "mode": one_of(*get_args(Mode)),
+        "preset": preset,
     }
 )
 BACKOFF: Final[Section] = MappingProxyType(
@@ -225,6 +233,7 @@ BREAKER: Final[Section] = MappingProxyType(
 RUN: Final[Section] = MappingProxyType(
     {
         **{name: GUARD[name] for name in ("first", "turn", "exit_grace", "total")},
+        "preset": preset,
         "idle": limit,
         "first_json": limit,
         "tools": limit,
@@ -235,6 +244,7 @@ RUN: Final[Section] = MappingProxyType(
         "reap": switch,
         "retries": count,
         "backoff": delays,
+        "transcript": file_name,
         "record": file_name,
         "status_file": file_name,
         "errors": one_of("text", "json"),

@@ -240,6 +240,7 @@ def test_what_the_command_takes(written, monkeypatch):
         "idle": 900,
         "first": 30,
         "kill_after": 2,
+        "tools_by_name": {"Bash": 60},
         "errors": "json",
         "backoff": (0, 1),
     }

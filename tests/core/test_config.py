@@ -168,7 +168,8 @@ def test_a_preset_that_there_is_not():
         idle_guard("token")
     assert str(refused.value) == (
         "idle='token': use seconds (a number, such as idle=180, and no text), or one of the presets "
-        "'tokens', 'messages', 'command'"
+        "'tokens', 'messages', 'command', 'mala-retry', 'mala-watchdog', 'flow', 'claude-print', "
+        "'multica'"
     )
 
 

@@ -133,6 +133,7 @@ def every_knob(client: Client, activity: Activity) -> None:
     idle_guard()
     idle_guard(None, first=None, tools=None)
     idle_guard("tokens")
+    idle_guard("claude-print", first=30)
     idle_guard(idle=180) | idle_timeout(idle=60)
     idle_guard(180, disconnect=lambda: None)
 
