@@ -67,8 +67,7 @@ class Preset:
         values: dict[str, Any] = self.knobs(total)
         if "kill_grace" in values:
             values["kill_after"] = values.pop("kill_grace")
-        for name in ("liveness", "disconnect_timeout"):
-            values.pop(name, None)  # a command has neither
+        values.pop("disconnect_timeout", None)  # a command has none
         if self.first_json is not None:
             values["first_json"] = self.first_json
         if self.retry is not None:

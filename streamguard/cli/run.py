@@ -37,6 +37,7 @@ Limits (none is on unless you ask for it, or the configuration does):
   --idle DURATION        no output for so long, with no tool in flight
   --first DURATION       in its place until the first output (of an agent: until it does something)
   --first-json DURATION  no JSON line (an object) for so long from the start, whatever else comes
+  --liveness DURATION    nothing at all, not even a ping, from an agent that sends pings
   --tools DURATION       a tool may be in flight for so long (2h), and pauses --idle
   --turn DURATION        an agent's turn may take so long
   --exit-grace DURATION  COMMAND may stay for so long after an agent's result (30)
@@ -211,7 +212,17 @@ def _template(text: str) -> str:
     return text
 
 
-_LIMITS = ("idle", "first", "first-json", "tools", "turn", "exit-grace", "total", "kill-after")
+_LIMITS = (
+    "idle",
+    "first",
+    "first-json",
+    "liveness",
+    "tools",
+    "turn",
+    "exit-grace",
+    "total",
+    "kill-after",
+)
 OPTIONS = (
     {name: Option(name.replace("-", "_"), _duration) for name in _LIMITS}
     | {
@@ -317,6 +328,7 @@ def _refuse_what_is_not_seen(settings: Settings) -> None:
     """UsageError for a limit on what the command says, where it has no standard output to say it."""
     for option, is_asked in (
         ("--first-json", settings.first_json is not None and settings.transcript is None),
+        ("--liveness", settings.liveness is not None),
         ("--tools", settings.watches_tools),
         ("--exit-grace", settings.wants_exit_grace),
     ):

@@ -232,7 +232,7 @@ BREAKER: Final[Section] = MappingProxyType(
 # The command's own; what it shares with a guard is taken from there if it is not written here.
 RUN: Final[Section] = MappingProxyType(
     {
-        **{name: GUARD[name] for name in ("first", "turn", "exit_grace", "total")},
+        **{name: GUARD[name] for name in ("first", "liveness", "turn", "exit_grace", "total")},
         "preset": preset,
         "idle": limit,
         "first_json": limit,

@@ -318,6 +318,7 @@ def _watch_of(settings: Settings, *, first: float | None, half_time: bool) -> Wa
         Limits(
             idle=settings.idle,
             first=first,
+            liveness=settings.liveness,
             gate=True,
             tools=settings.tools,
             tools_by_name=settings.tools_by_name or {},

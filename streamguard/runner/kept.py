@@ -106,6 +106,7 @@ TO_RECORD = (
     "loops.steps",
     "loops.timekeeper",
     "news",
+    "presets",
     "runner.clerk",
     "runner.evidence",
 )

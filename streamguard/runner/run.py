@@ -414,5 +414,5 @@ def _trying(attempt: int, retries: int, delay: float) -> str:
 
 
 def _limits_in_force(settings: Settings) -> dict[str, float]:
-    names = ("idle", "first", "first_json", "tools", "turn", "exit_grace", "total")
+    names = ("idle", "first", "first_json", "liveness", "tools", "turn", "exit_grace", "total")
     return {name: value for name in names if (value := getattr(settings, name)) is not None}

@@ -26,6 +26,7 @@ class Settings:
     idle: float | None = None
     first: float | None = None
     first_json: float | None = None
+    liveness: float | None = None
     tools: float | None = TOOLS
     tools_by_name: Mapping[str, float | None] | None = None
     watches_tools: bool = False  # `tools` was asked for: enough to look at the output
@@ -61,7 +62,14 @@ class Settings:
     @property
     def watches_output(self) -> bool:
         """Whether anything depends on what the command writes."""
-        limits = (self.idle, self.first, self.first_json, self.turn, self.exit_grace)
+        limits = (
+            self.idle,
+            self.first,
+            self.first_json,
+            self.liveness,
+            self.turn,
+            self.exit_grace,
+        )
         is_limited = self.watches_tools or any(limit is not None for limit in limits)
         return is_limited or self.record is not None
 
@@ -74,7 +82,8 @@ class Settings:
     @property
     def depends_on_lines(self) -> bool:
         """Whether a limit was asked for that depends on what lines say, however late they come."""
-        return self.watches_tools or self.turn is not None or self.wants_exit_grace
+        is_limited = self.liveness is not None or self.turn is not None
+        return is_limited or self.watches_tools or self.wants_exit_grace
 
     @property
     def tools_are_silence(self) -> bool:
@@ -84,7 +93,15 @@ class Settings:
     @property
     def shortest_limit(self) -> float:
         """The soonest that anything could have to be decided."""
-        limits = [self.idle, self.first, self.first_json, self.turn, self.exit_grace, self.total]
+        limits = [
+            self.idle,
+            self.first,
+            self.first_json,
+            self.liveness,
+            self.turn,
+            self.exit_grace,
+            self.total,
+        ]
         if self.watches_tools:
             limits += [self.tools, *(self.tools_by_name or {}).values()]
         return min((limit for limit in limits if limit is not None), default=float("inf"))

@@ -100,6 +100,14 @@ def test_a_window_that_forestalls_a_backends_own_recovery_is_told(
     assert any(text.startswith("guard.idle = 180 s  /") for text in found)
 
 
+def test_a_presets_values_are_told_with_their_origin(diagnosis, tmp_path):
+    """S3-01 to 04: which limit is whose."""
+    (tmp_path / "streamguard.toml").write_text('[run]\npreset = "claude-print"\n')
+    _, found = diagnosis()
+    (told,) = (text for text in found if text.startswith("run.first_json = 90 s"))
+    assert told.endswith("streamguard.toml:2, preset claude-print")
+
+
 def test_a_configuration_that_cannot_be_used_is_wrong(diagnosis, tmp_path):
     (tmp_path / "streamguard.toml").write_text("[guard]\nidel = 3\n")
     code, found = diagnosis()

@@ -157,6 +157,21 @@ def test_of_an_agent_that_says_its_tools_silence_is_none():
     assert judge.deadline() == math.inf
 
 
+def test_pings_hold_liveness_and_nothing_else_does():
+    """Armed by the first ping, also behind a long banner, and in force during a tool, too."""
+    ping = json.dumps({"type": "keep_alive"}).encode() + b"\n"
+    judge = judge_of(idle=None, exit_grace=None, liveness=10.0)
+    judge.output(b"banner\n" * 20_000, 1.0)
+    judge.waits(1.0)
+    assert judge.deadline() == math.inf
+    judge.output(json.dumps(INIT).encode() + b"\n" + json.dumps(TOOL).encode() + b"\n" + ping, 2.0)
+    judge.waits(2.0)
+    judge.output(ping, 7.0)
+    judge.waits(7.0)
+    assert judge.deadline() == 17.0
+    assert judge.verdict(17.0).limit == "liveness"
+
+
 def test_a_tool_has_the_allowance_of_its_name():
     judge = judge_of(idle=None, exit_grace=None, watches_tools=True, tools_by_name={"Bash": 5.0})
     judge.output(json.dumps(INIT).encode() + b"\n" + json.dumps(TOOL).encode() + b"\n", 1.0)

@@ -296,6 +296,8 @@ def _contradictions(facts: Facts, told: dict[str, Any]) -> Generator[str, None, 
     is_counted = (
         facts.is_piped and seen.out is not None and scenario["err"] not in ("same", "terminal")
     )
+    if is_refused(scenario):
+        return  # there was no output
     if is_counted and scenario["out"] != "gone" and attempts == 1:
         if told["bytes"] != len(seen.out or b""):
             yield f"{len(seen.out or b'')} bytes came"
