@@ -42,6 +42,7 @@ LISTENERS = {"read": 40, "file": 20, "never": 25, "closed": 8, "same": 7}
 STATUS = {None: 20, "plain": 50, "fifo": 10, "descriptor": 8, "nowhere": 6, "link": 6}
 # What is at its place at the start: nothing, what an earlier session wrote, or no file at all.
 TRANSCRIPTS = {"new": 60, "begun": 25, "fifo": 8, "folder": 7}
+LOGGED = ('{"a": 1}', "no JSON", "")
 # A reader like this takes everything at once, so the command waits for nobody.
 TAKES_ALL = ("eager", "file", "append", "full", "socket", "closed")
 
@@ -84,6 +85,9 @@ def draw(source: Random) -> Scenario:
         "status": _weighted(source, STATUS),
         "company": source.random() < 0.3,
     }
+    if "transcript" in scenario["options"]:
+        steps = scenario["steps"]
+        steps.insert(source.randrange(len(steps) + 1), ["log", source.choice(LOGGED)])
     if scenario["out"] == "terminal":
         scenario["err"] = "terminal"
         if source.random() < 0.6:
@@ -184,7 +188,7 @@ def _step(source: Random, names: Any, depth: int) -> list[Any]:
     if kind < 0.64:
         return ["deaf"]
     if kind < 0.65:
-        return ["log", source.choice(['{"a": 1}', "no JSON", ""])]
+        return ["log", source.choice(LOGGED)]
     if kind < 0.68:
         return ["close"] if depth == 0 else ["setsid"]
     if kind < 0.71:
