@@ -532,6 +532,37 @@ def test_a_command_that_is_silent_by_design_gets_one_warning(commands, command, 
     assert commands.guarded("--idle", "15m", "--", *words, env=env).err == ""
 
 
+def test_a_command_that_is_silent_by_design_is_warned_of_its_first_json_line_too(commands):
+    """S3-02: the limit is in force, and that it will be reached is said at once."""
+    folder = commands.folder / "bin"
+    folder.mkdir()
+    (folder / "claude").write_text("#!/bin/sh\n")
+    (folder / "claude").chmod(0o755)
+    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    done = commands.guarded("--first-json", "90", "--", "claude", "-p", "x", env=env)
+    assert "so --first-json 90 measures all of its work; add --output-format" in done.err
+    words = ["--first-json", "90", "--transcript", "session.jsonl", "--", "claude", "-p", "x"]
+    assert commands.guarded(*words, env=env, cwd=commands.folder) == (0, b"", "")
+
+
+@pytest.mark.parametrize("how", ["option", "file", "environment"])
+def test_a_presets_limits_are_in_force(commands, how):
+    """S3-01 to 04: claude-print's, and what is written over it."""
+    env = {name: v for name, v in os.environ.items() if not name.startswith("STREAMGUARD_")}
+    words = ["--first-json", SHORT, "--first", LONG, "--status-file", "told.json"]
+    if how == "option":
+        words += ["--preset", "claude-print"]
+    elif how == "file":
+        path = commands.folder / "streamguard.toml"
+        path.write_text('[run]\npreset = "claude-print"\n')
+        path.chmod(0o600)
+    else:
+        env["STREAMGUARD_PRESET"] = "claude-print"
+    done = commands.guarded(*words, "--record", "r", "--", *ENDLESS, env=env, cwd=commands.folder)
+    assert done.code == 124
+    assert json.loads((commands.folder / "told.json").read_text())["limit"] == "first_json"
+
+
 # -- the tree --------------------------------------------------------------------------------
 
 ESCAPES = {
