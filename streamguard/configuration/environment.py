@@ -10,7 +10,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from streamguard.config import IDLE, environment_idle, environment_mode
+from streamguard.config import IDLE, doubtful_mode, environment_idle, environment_mode, log_once
 from streamguard.configuration import values
 from streamguard.configuration.settings import Setting
 from streamguard.configured import IN_ENVIRONMENT, PREFIX, variable
@@ -58,19 +58,12 @@ def read(prefix: str = PREFIX, knobs: Iterable[str] = IN_ENVIRONMENT) -> Mapping
 
 def _value(knob: str, name: str, text: str) -> Any:
     if knob == "mode":
+        if (doubt := doubtful_mode(name)) is not None:
+            log_once(doubt)
         return environment_mode(name)
     if name == IDLE:
         return environment_idle()
+    text = text.strip()
     if knob == "preset":
-        return values.preset(text.strip())
-    return _limit(text.strip())
-
-
-def _limit(text: str) -> float | None:
-    if text.lower() in _OFF_TOO:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        return values.limit(text)
-    return values.limit(number)
+        return values.preset(text)
+    return None if text.lower() in _OFF_TOO else values.limit(text)

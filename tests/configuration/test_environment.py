@@ -87,13 +87,26 @@ def test_what_is_off_there_is_off_whatever_the_code_says(variables, off):
 
 @pytest.mark.parametrize(
     ("set_to", "code", "mode"),
-    [("off", "enforce", "off"), ("warn", "enforce", "warn"), ("enforce", "warn", "warn")],
+    [
+        ("off", "enforce", "off"),
+        ("no", "enforce", "off"),
+        ("warn", "enforce", "warn"),
+        ("enforce", "warn", "warn"),
+    ],
 )
 def test_the_mode_is_the_weaker_of_both(variables, set_to, code, mode):
     """S1-19, K22."""
     variables(MODE=set_to, IDLE="10")
     assert from_env("MYAPP").guard(mode=code).plan.mode == mode
-    assert from_env("MYAPP").guard().plan.mode == set_to
+    alone = from_env("MYAPP").guard().plan.mode
+    assert alone == ("off" if set_to == "no" else set_to)
+
+
+def test_a_doubtful_mode_is_on_and_told_by_its_variable(variables, caplog):
+    """S1-18: as our own kill switch."""
+    variables("OTHERAPP", MODE="wran", IDLE="10")
+    assert from_env("OTHERAPP").guard().plan.mode == "enforce"
+    assert "environment variable OTHERAPP_MODE='wran' is read as enforce" in caplog.text
 
 
 def test_a_preset_lies_under_the_other_variables(variables):
@@ -106,11 +119,11 @@ def test_a_preset_lies_under_the_other_variables(variables):
 
 def test_all_that_is_wrong_is_said_at_once(variables):
     """S1-18: bad values are collected."""
-    variables(MODE="maybe", IDLE="soon", TOTAL="-5", PRESET="mine", FIRST="60")
+    variables(LIVENESS="maybe", IDLE="soon", TOTAL="-5", PRESET="mine", FIRST="60")
     with pytest.raises(ConfigError) as refused:
         from_env("MYAPP")
     told = str(refused.value)
-    for name in ("MODE='maybe'", "IDLE='soon'", "TOTAL='-5'", "PRESET='mine'"):
+    for name in ("LIVENESS='maybe'", "IDLE='soon'", "TOTAL='-5'", "PRESET='mine'"):
         assert f"environment variable MYAPP_{name}: " in told
     assert "MYAPP_FIRST" not in told
     assert "\n" not in told
