@@ -292,9 +292,10 @@ def test_tools_alone_is_a_limit_on_silence_where_nothing_is_said_of_tools(comman
     assert "and does not say which tools it runs (limit tools=0.3)" in done.err
 
 
-def test_a_command_that_has_closed_its_output_has_said_all_that_it_will(commands):
+@pytest.mark.parametrize("before", ["", "sleep 1; "], ids=["at once", "later"])
+def test_a_command_that_has_closed_its_output_has_said_all_that_it_will(commands, before):
     """Without a result, and with a grace that was asked for: 124, because nobody knows how it went."""
-    script = "echo out; exec >&-; exec sleep 600"
+    script = f"echo out; {before}exec >&-; exec sleep 600"
     done, told = commands.status("--exit-grace", SHORT, "--", *sh(script))
     assert (done.code, done.out, told["limit"]) == (124, b"out\n", "exit_grace")
     by_default = f"exec >&-; {says()}sleep 1; exit 3"
