@@ -62,16 +62,14 @@ class Settings:
     @property
     def watches_output(self) -> bool:
         """Whether anything depends on what the command writes."""
-        limits = (
-            self.idle,
-            self.first,
-            self.first_json,
-            self.liveness,
-            self.turn,
-            self.exit_grace,
-        )
-        is_limited = self.watches_tools or any(limit is not None for limit in limits)
+        is_limited = self.watches_tools or any(limit is not None for limit in self._of_output)
         return is_limited or self.record is not None
+
+    @property
+    def _of_output(self) -> tuple[float | None, ...]:
+        """The limits on what the command writes; of its tools there is one by default, too."""
+        silences = (self.idle, self.first, self.first_json, self.liveness)
+        return (*silences, self.turn, self.exit_grace)
 
     @property
     def measures_silence(self) -> bool:
@@ -93,15 +91,7 @@ class Settings:
     @property
     def shortest_limit(self) -> float:
         """The soonest that anything could have to be decided."""
-        limits = [
-            self.idle,
-            self.first,
-            self.first_json,
-            self.liveness,
-            self.turn,
-            self.exit_grace,
-            self.total,
-        ]
+        limits = [*self._of_output, self.total]
         if self.watches_tools:
             limits += [self.tools, *(self.tools_by_name or {}).values()]
         return min((limit for limit in limits if limit is not None), default=float("inf"))
