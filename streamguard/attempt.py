@@ -25,7 +25,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from streamguard import events, loops, recording
+from streamguard import events, loops, recording, scopes
 from streamguard.activity import Activity
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
@@ -39,7 +39,6 @@ from streamguard.knobs import is_guess
 from streamguard.loops import Cut, Loop
 from streamguard.news import News
 from streamguard.reading import PROGRESS, Reading
-from streamguard.scopes import path as scopes_in_force
 from streamguard.signals import Signal, TurnEnded
 from streamguard.supervision import Supervision
 from streamguard.teardown import INTERRUPTING, UNWINDING, Interrupting, Spawn, TearingDown
@@ -272,6 +271,7 @@ class Attempt:
         now = self.loop.clock()
         self.watch.begin(now)
         self.activity.bind(self, now)
+        scopes.begins(self.activity)
         self._is_shown = True
         self._be_recorded()
         if self.block is not None:
@@ -937,7 +937,7 @@ class Attempt:
             guard=self.plan.guard,
             token=self.activity.token,
             done=self.activity.done,
-            scope=scopes_in_force(),
+            scope=scopes.path(),
             when=datetime.now(UTC),
             exit=self._exit_status if due.limit == "exited" else None,
             **known,
@@ -976,7 +976,7 @@ class Attempt:
             )
         )
 
-    def process_unknown(self, error: Exception | None) -> None:
+    def process_unknown(self, error: BaseException | None) -> None:
         self._tell_now(
             lambda now: events.ProcessUnknown(activity=self.activity, at=now, error=error)
         )
@@ -984,16 +984,16 @@ class Attempt:
     def process_died(self) -> None:
         """The process is dead, and its stream may be held open by what it started."""
         assert self.loop is not None
-        tree = self._supervision.tree if self._supervision is not None else None
-        if self.is_over or tree is None:
+        if self.is_over or self._supervision is None or self._supervision.tree is None:
             return
+        tree = self._supervision.tree
         now = self.loop.clock()
         self.tell(
             events.ProcessExited(
                 activity=self.activity, at=now, pid=tree.pid, exit=tree.exit_status
             )
         )
-        if self.verdict is not None:
+        if self.verdict is not None or self._supervision.is_guess:
             return
         self.watch.exited(now)
         self.reconsider()

@@ -39,6 +39,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -119,6 +120,7 @@ class SubprocessWatchdog:
         self._observers = self._guard.plan.observers
         self._tracer = tracer
         self._waiting: anyio.CancelScope | None = None
+        self._loop: loops.Loop | None = None
         self._is_over = False
         self.activity.mark_prompt()
 
@@ -132,8 +134,7 @@ class SubprocessWatchdog:
         tracer: SupportsLogEvent | None = None,
     ) -> Self:
         """By the process of the client; if that is not to be had, by its `disconnect`."""
-        if get_pid_from_client(client) is not None:
-            process = _processes.process_of(client)
+        if (process := _processes.live_process_of(client)) is not None:
             return cls(process, config, observer=observer, tracer=tracer)
         logger.warning(
             "Could not access subprocess PID of %s: the watchdog can only disconnect it",
@@ -154,12 +155,17 @@ class SubprocessWatchdog:
             events.log(events.WatchdogActivity(activity=self.activity, at=now, pid=self.pid))
 
     def stop(self) -> None:
-        """Watch no longer: `monitor` returns, and the process is left alone."""
+        """Watch no longer: `monitor` returns, and the process is left alone. From any thread."""
         self._is_over = True
-        if self._waiting is not None:
-            self._waiting.cancel()
-        elif self._tree is not None:
-            self._tree.close()
+        waiting, loop = self._waiting, self._loop
+        if waiting is None or loop is None:
+            if self._tree is not None:
+                self._tree.close()
+        elif loop.is_running_here():
+            waiting.cancel()
+        else:
+            with suppress(RuntimeError):  # that loop is closed: nobody watches any more
+                loop.submit(waiting.cancel)
 
     async def monitor(self) -> None:
         """Watch, until `stop` is called or the process has ended by itself. Once.
@@ -189,6 +195,7 @@ class SubprocessWatchdog:
         # The limits are the plan's without us: for us alone nobody is woken at half-time.
         watched = replace(plan, observers=observers, guard="watchdog")
         async with Monitor(watched, self._guard.limits, waits_since_prompt=True):
+            self._loop = loops.current()
             with anyio.CancelScope() as self._waiting:
                 await (anyio.sleep_forever() if self._tree is None else self._tree.wait_dead())
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final
 
 from streamguard.signals import SessionOpened, Signal, Usage, WorkStarted
-
-_NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +24,7 @@ class Done:
     """
 
     tools_run: int = 0
-    usage: Mapping[str, float] = field(default_factory=lambda: _NOTHING, hash=False)
+    usage: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
     attempts: int = 1
     work_dir: str | None = None
 
@@ -39,14 +36,6 @@ class Done:
             "attempts": self.attempts,
             "work_dir": self.work_dir,
         }
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as plain values: a view of a mapping cannot be."""
-        return _remade, (self.tools_run, dict(self.usage), self.attempts, self.work_dir)
-
-
-def _remade(tools_run: int, usage: dict[str, float], attempts: int, work_dir: str | None) -> Done:
-    return Done(tools_run=tools_run, usage=usage, attempts=attempts, work_dir=work_dir)
 
 
 NOTHING_DONE: Final = Done()
@@ -60,7 +49,7 @@ class Deeds:
     def __init__(self) -> None:
         self._tools: set[str] | None = None  # most streams run none
         self._carried = 0
-        self.usage = _NOTHING
+        self.usage: Mapping[str, float] = {}  # replaced, never changed
         self.work_dir: str | None = None
 
     @property
@@ -71,6 +60,10 @@ class Deeds:
     def carry(self, tools_run: int) -> None:
         """So many were begun before, and are not told again."""
         self._carried += tools_run
+
+    def begin_attempt(self) -> None:
+        """Another attempt begins: its backend may count its calls from the first one again."""
+        self._carried, self._tools = self.tools_run, None
 
     def go_on_from(self, earlier: Deeds) -> None:
         """What is known of the backend holds for the next prompt, too; what was run was for the last."""
@@ -97,7 +90,7 @@ class Deeds:
         """The count."""
         return Done(
             tools_run=self.tools_run,
-            usage=self.usage,
+            usage=dict(self.usage),
             attempts=attempts,
             work_dir=self.work_dir,
         )

@@ -210,7 +210,7 @@ class ProcessAdopted(Event):
 class ProcessUnknown(Event):
     """`process=` raised, or gave None to the end: only the disconnect can end the backend."""
 
-    error: Exception | None
+    error: BaseException | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,9 +404,13 @@ Observer: TypeAlias = Callable[[Event], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ScopeEvent:
-    """Base of what happens to time scopes (`limits`), which belong to no stream."""
+    """Base of what happens to time scopes (`limits`).
+
+    `activity`: the stream that was pulled in it last, if any.
+    """
 
     verdict: Verdict
+    activity: Activity | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

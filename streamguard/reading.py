@@ -77,6 +77,11 @@ class Reading:
         if self.backend is None and backends.is_own(backend, stream):
             self.backend, self._is_expected = backend, True
 
+    def go_on_from(self, backend: Backend | None) -> None:
+        """The stream goes on one of that backend's, and says no less: see `expect`."""
+        if self.backend is None and backend is not None:
+            self.backend, self._is_expected = backend, True
+
     def read_all(self) -> None:
         """From here on somebody wants to see each message."""
         self._is_reading_all, self.plain = True, None

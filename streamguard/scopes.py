@@ -11,13 +11,14 @@ Knows loops, errors, events and who records; how long a scope may take is said e
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 import anyio
 import anyio.lowlevel
@@ -36,6 +37,7 @@ from streamguard.errors import (
 from streamguard.knobs import seconds_or_default
 
 if TYPE_CHECKING:
+    from streamguard.activity import Activity
     from streamguard.knobs import Seconds
     from streamguard.limits import Spec
 
@@ -72,6 +74,14 @@ def path() -> tuple[ScopeName, ...]:
     return innermost.path if innermost is not None else ()
 
 
+def begins(activity: Activity) -> None:
+    """A stream is pulled here: what it stood at is part of a scope's verdict."""
+    place = current()
+    while place is not None:
+        place._stream = weakref.ref(activity)
+        place = place._outer
+
+
 def remaining() -> float:
     """How many seconds are left of the scope that the caller is in; infinity outside of any."""
     innermost = current()
@@ -93,6 +103,7 @@ class _TimeLimit(ABC):
         self._cancel_scope: anyio.CancelScope | None = None
         self._first: _TimeLimit | None = None
         self._verdict: Verdict | None = None
+        self._stream: weakref.ref[Activity] | None = None
 
     def __repr__(self) -> str:
         return f"<{spelled(self.path)}, {seconds(self._timeout)}>"
@@ -206,11 +217,19 @@ class _TimeLimit(ABC):
     def _decide(self, fired: _TimeLimit) -> Verdict:
         """The verdict on this one, whose time is up. Made once, whoever raises it first."""
         if self._verdict is None:
-            self._verdict = self._record(fired._label, fired.path)
-            self._tell(self._verdict)
+            activity = fired.activity or self.activity
+            self._verdict = self._record(fired._label, fired.path, activity)
+            self._tell(self._verdict, activity)
         return self._verdict
 
-    def _record(self, fired: ScopeName | None, path: tuple[ScopeName, ...]) -> Verdict:
+    @property
+    def activity(self) -> Activity | None:
+        """The stream that was pulled in it last."""
+        return self._stream() if self._stream is not None else None
+
+    def _record(
+        self, fired: ScopeName | None, path: tuple[ScopeName, ...], of: Activity | None = None
+    ) -> Verdict:
         assert self._loop is not None
         now = self._loop.clock()
         return Verdict(
@@ -224,10 +243,11 @@ class _TimeLimit(ABC):
             scope=path,
             fired=fired,
             effective=self._label,
+            **({} if of is None else _standing(of, now)),
         )
 
     @abstractmethod
-    def _tell(self, verdict: Verdict) -> None:
+    def _tell(self, verdict: Verdict, activity: Activity | None) -> None:
         """Tell of the verdict, when it is made."""
 
 
@@ -312,8 +332,11 @@ class Scope(_TimeLimit):
             if due:
                 due[0]._latch(self)
             return
-        verdict = (due[-1] if due else self)._decide(self._first or self)
-        raise DeadlineExceededError(verdict=verdict) from exc
+        struck = due[-1] if due else self
+        fired = self._first or self
+        verdict = struck._decide(fired)
+        activity = fired.activity or struck.activity
+        raise DeadlineExceededError(verdict=verdict, activity=activity) from exc
 
     def _check_nesting(self, outer: Scope | Cleanup) -> None:
         if isinstance(outer, Cleanup) or self.kind in _MAY_HOLD[outer.kind]:
@@ -336,7 +359,7 @@ class Scope(_TimeLimit):
             if outer._loop is nearest._loop and outer._deadline <= nearest._deadline
         )
         verdict = limiting._record(None, self.path)
-        self._tell(verdict)
+        self._tell(verdict, None)
         raise DeadlineExceededError(verdict=verdict)
 
     def _is_outranked(self) -> bool:
@@ -360,8 +383,8 @@ class Scope(_TimeLimit):
             yield outer
             outer = None if isinstance(outer, Cleanup) else outer._outer
 
-    def _tell(self, verdict: Verdict) -> None:
-        events.tell_of_scope(events.ScopeTimedOut(verdict=verdict))
+    def _tell(self, verdict: Verdict, activity: Activity | None) -> None:
+        events.tell_of_scope(events.ScopeTimedOut(verdict=verdict, activity=activity))
 
 
 class Cleanup(_TimeLimit):
@@ -410,8 +433,22 @@ class Cleanup(_TimeLimit):
             self._decide(self._first or self)
         return is_cut
 
-    def _tell(self, verdict: Verdict) -> None:
-        events.tell_of_scope(events.CleanupCut(verdict=verdict))
+    def _tell(self, verdict: Verdict, activity: Activity | None) -> None:
+        events.tell_of_scope(events.CleanupCut(verdict=verdict, activity=activity))
+
+
+def _standing(activity: Activity, now: float) -> dict[str, Any]:
+    """What a verdict says of the stream that was cut with a scope."""
+    last = activity.last_message
+    return {
+        "messages": activity.messages,
+        "first_seen": activity.last_progress is not None,
+        "last_message_age": None if last is None else max(0.0, now - last),
+        "in_flight": tuple(activity.in_flight.values()),
+        "token": activity.token,
+        "done": activity.done,
+        "labels": dict(activity.labels),
+    }
 
 
 def _is_in_cleanup(place: Scope | Cleanup | None) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import anyio
 
-from streamguard.errors import ConfigError
+from streamguard.errors import ENDS_THE_PROGRAM, ConfigError
 
 if TYPE_CHECKING:
     from streamguard.loops import Detached, Loop
@@ -33,7 +33,7 @@ class Reporter(Protocol):
         """The process is known from here on."""
         ...
 
-    def process_unknown(self, error: Exception | None) -> None:
+    def process_unknown(self, error: BaseException | None) -> None:
         """`process=` raised `error`, or gave None to the end."""
         ...
 
@@ -47,13 +47,13 @@ class Supervision:
 
     __slots__ = (
         "__weakref__",
-        "_is_guess",
         "_is_told",
         "_kill_grace",
         "_let_go",
         "_loop",
         "_process",
         "_reporter",
+        "is_guess",
         "tree",
     )
 
@@ -71,7 +71,7 @@ class Supervision:
         self._kill_grace = kill_grace
         self._reporter = weakref.ref(reporter)
         self._loop = loop
-        self._is_guess = is_guess  # nobody has asked for it, so its lack is no news
+        self.is_guess = is_guess  # nobody has asked for it, so its lack is no news
         self._is_told = False
         self._let_go: weakref.finalize[..., Supervision] | None = None
 
@@ -82,7 +82,7 @@ class Supervision:
         to be awaited; RuntimeError for a tree that is closed. Of a guess, neither.
         A callable that raises is reported.
         """
-        if self._is_guess:
+        if self.is_guess:
             self.seek_again()
         else:
             self._adopt()
@@ -117,8 +117,12 @@ class Supervision:
     async def look(self) -> None:
         """Before a teardown: who belongs to the tree is best seen while its root is there.
 
-        A process that could not be named until now is sought once more, and reported if in vain.
+        A process that could not be named until now is sought once more, and reported if in vain; so is
+        a guessed one that is dead, since its client may have begun another.
         """
+        if self.is_guess and self.tree is not None and self.tree.is_dead:
+            self.release()
+            self.tree = None
         self.seek_again()
         if self.tree is None:
             self._report_unknown(None)
@@ -126,8 +130,11 @@ class Supervision:
             await self.tree.look()
 
     async def is_dead_within(self, bound: float) -> bool:
-        """Whether the process is dead, or dies within so many seconds; then its status is known."""
-        if self.tree is None:
+        """Whether the process is dead, or dies within so many seconds; then its status is known.
+
+        The end of a guessed one says nothing of the stream.
+        """
+        if self.tree is None or self.is_guess:
             return False
         with anyio.move_on_after(bound):
             await self.tree.wait_dead()
@@ -151,14 +158,16 @@ class Supervision:
             return cast("Target", process)
         try:
             target = process()
-        except Exception as error:  # noqa: BLE001 - an SDK's inside may look otherwise one day
+        except ENDS_THE_PROGRAM:
+            raise
+        except BaseException as error:  # noqa: BLE001 - an SDK's inside may look otherwise one day
             self._report_unknown(error)
             return None
         _refuse_unawaited(target, process)
         return target
 
-    def _report_unknown(self, error: Exception | None) -> None:
-        if self._is_guess or self._is_told:
+    def _report_unknown(self, error: BaseException | None) -> None:
+        if self.is_guess or self._is_told:
             return
         if (reporter := self._reporter()) is not None:
             self._is_told = True

@@ -14,6 +14,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from streamguard.errors import ENDS_THE_PROGRAM
+
 _PLACES: Final = (
     ("_transport", "_process"),  # claude-agent-sdk: the client
     ("_codex", "_client", "_sync", "_proc"),  # openai-codex: a thread, a turn's handle
@@ -80,7 +82,9 @@ def given_at_once(function: object) -> object:
     try:
         given = cast("Callable[[], object]", function)()
         return _finished(given) if inspect.iscoroutine(given) else given
-    except Exception:  # noqa: BLE001 - whatever an SDK's inside, or a user's, looks like
+    except ENDS_THE_PROGRAM:
+        raise
+    except BaseException:  # noqa: BLE001 - whatever an SDK's inside, or a user's, looks like
         return None
 
 
@@ -110,6 +114,10 @@ def _at(thing: Any, names: tuple[str, ...]) -> Any:
     for name in names:
         try:
             thing = getattr(thing, name, None)
-        except Exception:  # noqa: BLE001 - a property may raise what it likes
+        except ENDS_THE_PROGRAM:
+            raise
+        # A property may raise what it likes. What looks like a cancellation is some future's: none
+        # is ever delivered to a plain function.
+        except BaseException:  # noqa: BLE001
             return None
     return thing

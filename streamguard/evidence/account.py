@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamguard.evidence.scribe import Scribe
 
 _LONGEST_CURSOR: Final = 1000
+_MOST_CUTS: Final = 100
 
 
 class Account:
@@ -54,7 +55,6 @@ class Account:
         self._undecided: dict[str, Timeout] = {}
         self.sequels = Sequels(self._decide, self._recover)
         self._streams: weakref.WeakKeyDictionary[Activity, Stream] = weakref.WeakKeyDictionary()
-        self._latest_stream: dict[tuple[str, str], weakref.ref[Stream]] = {}
 
     def mark(
         self,
@@ -77,7 +77,6 @@ class Account:
         if stream is None:
             place = self._place(self._around(), activity)
             stream = self._streams[activity] = Stream(activity, place, self._scribe)
-            self._latest_stream[place.flow, place.step] = weakref.ref(stream)
         return stream
 
     def settle(self) -> None:
@@ -98,13 +97,13 @@ class Account:
             at, when = event.verdict.at, event.verdict.when or datetime.now(UTC)
             self._scribe.writer.now(partial(self._scribe.chart, event, at, when.timestamp() - at))
             if isinstance(event, events.ScopeTimedOut):
-                self._scope_timed_out(event.verdict)
+                self._scope_timed_out(event.verdict, event.activity)
             return
         stream = self.stream_of(event.activity)
         stream.told(event)
         self._follow(stream, event)
 
-    def _follow(self, stream: Stream, event: events.Event) -> None:
+    def _follow(self, stream: Stream, event: events.Event) -> None:  # noqa: C901 - a table
         match event:
             case events.TimedOut(enforced=True) if event.verdict.limit != "exit_grace":
                 self._timed_out(stream, event)
@@ -115,12 +114,16 @@ class Account:
             case events.StreamEnded():
                 self._ended(stream, event)
             case events.ProcessAdopted():
-                stream.pid = event.pid
+                stream.pid, stream.backend_ended = event.pid, False
+            case events.ProcessExited():
+                self._is_known_of_backend(stream, ended=True)
             case events.AttemptStarted():
                 stream.attempts = event.attempt
-            case events.AttemptEnded() if stream.timeout is not None:
-                stream.timeout.backend_ended = event.confirmed
-                self._rewrite(stream.timeout)
+            case events.AttemptEnded():
+                if stream.timeout is not None:
+                    stream.timeout.backend_ended = event.confirmed
+                    self._rewrite(stream.timeout)
+                self._is_known_of_backend(stream, ended=event.confirmed)
             case events.RetryScheduled():
                 stream.retries, stream.is_retrying = stream.retries + 1, True
                 self.decided(stream, "retry")
@@ -139,16 +142,22 @@ class Account:
         else:
             self._record(stream, timeout)
 
-    def _scope_timed_out(self, verdict: Verdict) -> None:
-        place = self._place(what_was_cut(verdict), None)
-        known = self._latest_stream.get((place.flow, place.step))
-        stream = known() if known is not None else None
-        if stream is None and len(only := list(self._streams.values())) == 1:
-            stream, place = only[0], only[0].place
+    def _scope_timed_out(self, verdict: Verdict, activity: Activity | None) -> None:
+        stream = self._streams.get(activity) if activity is not None else None
+        place = self._place(verdict.scope, activity if stream is not None else None)
         what = what_was_cut(verdict)
-        timeout = self._timeout_of(verdict, what, place, stream, None)
+        timeout = self._timeout_of(verdict, what, place, stream, activity)
+        if stream is not None:
+            timeout.backend_ended = stream.backend_ended
+            stream.cut = (*stream.cut[-_MOST_CUTS:], timeout)
         self.sequels.struck(what, timeout)
         self._hand_on(stream, timeout)
+
+    def _is_known_of_backend(self, stream: Stream, *, ended: bool) -> None:
+        stream.backend_ended = ended
+        for timeout in stream.cut:
+            timeout.backend_ended = ended
+            self._rewrite(timeout)
 
     def scope_over(
         self, path: tuple[ScopeName, ...], scope: object, *, came_through: bool

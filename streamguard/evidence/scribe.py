@@ -211,12 +211,13 @@ class Scribe:
         before, line = timeout.logged, _log_line(timeout)
         if line == before:
             return
-        timeout.logged, folder = line, self._of_flow(place)
+        folder = self._of_flow(place)
         with self._reporting("timeouts", folder.path / _LOG, stream):
             if before:
                 folder.amend(_LOG, before, line)
             else:
                 folder.append(_LOG, [line], cap=_LOG_CAP, sync=True)
+            timeout.logged = line  # else it is tried again with what is known next
 
     def close_receipt(self, stream: Stream) -> None:
         """An earlier run's timeout of this step is dealt with: the step has now come through."""

@@ -133,6 +133,9 @@ class Stream:
         self.is_retrying = False
         self.timeout: Timeout | None = None
         self.deferred: Timeout | None = None
+        # Time scopes' verdicts in its attempt: nothing of theirs has torn it down.
+        self.cut: tuple[Timeout, ...] = ()
+        self.backend_ended: bool | None = None  # in its attempt; None if its process is not known
         self._sink = sink
         self._queue: deque[tuple[float, tuple[Signal, ...] | None, Any]] = deque()
         self._is_due = False
@@ -159,6 +162,7 @@ class Stream:
         """An attempt begins."""
         assert attempt.loop is not None
         self.attempt = weakref.ref(attempt)
+        self.cut, self.backend_ended, self.pid = (), None, None
         self._clock = attempt.loop.clock
         self._epoch = self._sink.epoch(self._clock())
         if self.is_retrying:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamguard.attempt import Attempt
+    from streamguard.backends import Backend
     from streamguard.breaker.breaker import Permit
     from streamguard.done import Done
     from streamguard.plan import Plan
@@ -50,6 +51,7 @@ class Ledger:
         self._committed = 0
         self._heard = 0
         self._attempt: Attempt | None = None
+        self._backend: Backend | None = None  # of the attempts before
         self._begun = 0.0
         self._asides = 0
         self._last_aside = 0
@@ -64,10 +66,22 @@ class Ledger:
         """That is where the session stands as the turn begins."""
         self.token, self._deeds.work_dir = point.token, point.work_dir
 
+    @property
+    def backend(self) -> Backend | None:
+        """Whose messages came in the latest attempt that brought any: whose come next, too."""
+        latest = self._attempt.reading.backend if self._attempt is not None else None
+        return latest or self._backend
+
+    def follow(self, earlier: Ledger) -> None:
+        """Its turn follows that one."""
+        self._backend = earlier.backend
+
     def begin(self, attempt: Attempt, now: float) -> None:
         """Another attempt of the turn begins."""
+        self._backend = self.backend
         self._settle()
         self._attempt, self._begun = attempt, now
+        self._deeds.begin_attempt()
         self._deeds.go_on_from(attempt.watch.deeds)
         attempt.watch.deeds = self._deeds
         self._asides = self._last_aside = 0
@@ -188,6 +202,7 @@ class Noted(Reading):
 
     def __init__(self, plan: Plan, ledger: Ledger, clock: Callable[[], float]) -> None:
         super().__init__(plan.backend)
+        self.go_on_from(ledger.backend)
         self._ledger = ledger
         self._clock = clock
 

@@ -220,14 +220,19 @@ class Link(Generic[T]):
         return teardown.confirmed
 
     async def is_gone(
-        self, attempt: Attempt, failure: BaseException | None, *, closed: bool
+        self, attempt: Attempt, failure: BaseException | None, *, closed: bool, is_left: bool
     ) -> bool:
-        """Whether the backend has certainly ended (D5)."""
+        """Whether the backend has certainly ended (D5). `is_left`: in the midst of its turn.
+
+        A connection that is closed in peace says nothing of a process that is still at work on the
+        session. One that a client is known by may serve others.
+        """
         tree = self._tree
+        is_at_work = is_left and not isinstance(self.plan.process, Derived)
         try:
             if (confirmed := self.is_confirmed(attempt, failure, closed=closed)) is not None:
                 return confirmed
-            if tree is None or (failure is None and closed):
+            if tree is None or (failure is None and closed and not is_at_work):
                 return closed
             ended = await tree.terminate(self.plan.kill_grace)
             return ended.confirmed

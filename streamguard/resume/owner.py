@@ -305,7 +305,12 @@ class Owner(Generic[T]):
         attempt = self.attempt
         assert attempt is not None
         returned = await self._hear_disconnect()
-        confirmed = await self.link.is_gone(attempt, failure, closed=closed and left and returned)
+        confirmed = await self.link.is_gone(
+            attempt,
+            failure,
+            closed=closed and left and returned,
+            is_left=self._outcome in ("cancelled", "left"),
+        )
         attempt.end(failure, outcome=self._outcome_with(failure))
         return failure, confirmed
 

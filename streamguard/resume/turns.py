@@ -264,6 +264,7 @@ class Turn(AsyncIterator[T]):
                 "and hand on"
             )
         self.is_pulled = True
+        scopes.begins(self._conversation.hosting.activity)
         try:
             while True:
                 if self._over is not None:
@@ -392,6 +393,7 @@ class Turn(AsyncIterator[T]):
             raise self._over.error
         if (left := conversation.turn) is not None and left is not self:
             conversation.leave_at(left._ledger)
+            self._ledger.follow(left._ledger)
             left.supersede(RuntimeError(_ASKED_SINCE))
             conversation.tally = conversation.tally.reset()  # a prompt has its own retries (S0-13)
         conversation.turn = self

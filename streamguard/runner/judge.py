@@ -79,6 +79,7 @@ class Judge:
         half_time = settings.verbose or evidence is not None
         self.watch = _watch_of(settings, first=settings.first, half_time=half_time)
         self.deeds = self.watch.deeds = deeds or _deeds_here()
+        self.deeds.begin_attempt()
         self.watch.begin(run_began)
         self.watch.asked(began)
         self._struck = self.watch  # whose limit was reached last
