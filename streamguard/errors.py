@@ -174,6 +174,8 @@ class Verdict:
             if self.last_message_age is not None:
                 what = quoting.name(self.last_signal or "message")
                 seen += f", the last ({what}) {seconds(self.last_message_age)} ago"
+        elif self.first_seen:
+            seen = "no message was seen, but it was at work"
         else:
             seen = "no message was ever seen"
         work = ", ".join(map(quoting.name, self.in_flight))

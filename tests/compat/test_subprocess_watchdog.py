@@ -276,6 +276,21 @@ def test_activity_may_be_told_from_a_thread(run, sleeper):
     run(main)
 
 
+def test_it_may_be_stopped_from_a_thread(run, sleeper):
+    """S1-03: there it is a flag that is set."""
+    watchdog = SubprocessWatchdog(sleeper.pid)
+
+    async def main():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watchdog.monitor)
+            while watchdog.activity.started is None:
+                await anyio.sleep(0.01)
+            await anyio.to_thread.run_sync(watchdog.stop)
+
+    run(main)
+    assert sleeper.poll() is None
+
+
 def test_the_kill_switch(run, sleeper, monkeypatch):
     """`STREAMGUARD_MODE=off` stands in for a program's own variable; deaths are noticed."""
     monkeypatch.setenv("STREAMGUARD_MODE", "off")

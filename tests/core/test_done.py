@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -188,6 +189,30 @@ def test_a_new_prompt_begins_a_new_count(loop):
     loop.run(main)
     assert counts == [(1, ONCE.work_dir), (0, ONCE.work_dir)]
     assert points[1].work_dir == ONCE.work_dir
+
+
+def test_ids_that_begin_anew_with_each_attempt_are_other_calls(loop):
+    """S0-19: a command numbers its calls from the first one again."""
+    activity = Activity()
+
+    async def main():
+        open_ = opener(
+            hanging(SessionOpened("s"), *BUSY[1:3]), ending(*BUSY[1:3], TurnEnded()), points=[]
+        )
+        pipe = idle_guard(60, read=said, activity=activity) | reconnecting_resume(backoff=(0,))
+        async with session(open_, prompt="Fix it") | pipe as chat:
+            async for _ in chat:
+                pass
+
+    loop.run(main)
+    assert activity.done.tools_run == 2
+
+
+def test_a_count_is_plain_data(loop):
+    """As people log it, also when there is nothing in it yet."""
+    for count in (Done(), Activity().done, Deeds().so_far(), ONCE):
+        assert json.loads(json.dumps(asdict(count))) == count.as_json()
+        assert json.dumps(count.usage)
 
 
 def test_a_verdict_beside_a_stream_that_says_nothing():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+import subprocess
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import pytest
@@ -20,9 +21,14 @@ from streamguard import (
     session,
 )
 from streamguard.evidence.files import Folder, as_line
-from streamguard.signals import Progress, TurnEnded
+from streamguard.signals import Progress, SessionOpened, TurnEnded
 from tests.evidence.support import Run, ending, hanging, opener, said
 from tests.support import take
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def loop_name(request):
+    return request.param
 
 
 @pytest.fixture
@@ -226,6 +232,80 @@ def test_a_session_that_was_left_before_it_decided(loop, run):
     loop.run(main)
     assert decided(run) == [(0, "retry")]
     assert recovered(run) == ("retry", True)
+
+
+def test_a_stream_that_has_ended_is_not_what_a_later_scope_cut(loop, run):
+    async def main():
+        async with run.recorder(step=None) as recorder:
+            agent = Activity("agent")
+            await guarded(ending(SessionOpened("t"), TurnEnded()), activity=agent)
+            with suppress(DeadlineExceededError):
+                async with scope("step", "deploy", timeout=30):
+                    await anyio.sleep(600)
+            recorder.flush()
+
+    loop.run(main)
+    [line] = run.timeouts()
+    assert (line["step_id"], line["stream"]) == ("deploy", None)
+    assert run.receipt("deploy")["context_for_resume"]["session_token"] is None
+
+
+@pytest.mark.parametrize("how", ["bare", "session"])
+def test_a_scope_that_cut_a_stream_with_a_process(loop_name, run, how):
+    """D5: who is not known to be gone may be at work on the session; a session sees to that."""
+
+    async def main():
+        process = subprocess.Popen(["sleep", "600"])
+        source = hanging(SessionOpened("t"))
+
+        @asynccontextmanager
+        async def open_(point):
+            yield source
+
+        guard = idle_guard(60, read=said, process=process, kill_grace=1)
+        async with run.recorder(step=None):
+            with suppress(DeadlineExceededError):
+                async with scope("step", "review", timeout=0.2):
+                    if how == "bare":
+                        async for _ in source | guard:
+                            pass
+                    async with session(open_, prompt="go") | guard as chat:
+                        async for _ in chat:
+                            pass
+        plan = plan_resume(run.folder, "build")
+        assert plan.token == "t"
+        assert plan.backend_ended is (how == "session")
+        assert plan.recommendation == ("retry_step" if how == "session" else "escalate")
+        process.kill()
+        process.wait()
+
+    anyio.run(main, backend=loop_name)
+
+
+@pytest.mark.parametrize("what", ["append", "amend"])
+def test_a_line_that_could_not_be_written_is_written_with_the_next_news(
+    loop, run, monkeypatch, what
+):
+    """E3: told, and made good: the log is right as soon as the disk is."""
+    genuine, failures = getattr(Folder, what), [OSError(28, "No space left on device")]
+
+    def fails_once(self, name, *args, **knobs):
+        if name == "timeouts.jsonl" and failures:
+            raise failures.pop()
+        return genuine(self, name, *args, **knobs)
+
+    monkeypatch.setattr(Folder, what, fails_once)
+
+    async def main():
+        async with run.recorder() as recorder:
+            with suppress(IdleTimeoutError):
+                await guarded(hanging(Progress()))
+            await guarded(ending(Progress(), TurnEnded()))
+            recorder.flush()
+            assert recorder.failures == {"timeouts: No space left on device": 1}
+
+    loop.run(main)
+    assert decided(run) == [(0, "retry")]
 
 
 def test_a_line_is_amended_where_it_is(tmp_path):

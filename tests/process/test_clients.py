@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import subprocess
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -13,8 +15,10 @@ import pytest
 
 from streamguard import ConfigError, Connection, IdleTimeoutError, idle_guard, session
 from streamguard.backends._processes import live_process_of, pid_of, process_of
+from streamguard.compat import SubprocessWatchdog
 from streamguard.events import ProcessAdopted, ProcessUnknown
 from streamguard.signals import Progress, TurnEnded
+from streamguard.watch import DRAIN
 from tests.process.backends import PATIENCE, is_dead
 from tests.support import Events
 
@@ -327,6 +331,104 @@ def test_a_client_whose_inside_raises_s1_14():
             raise RuntimeError("not connected")
 
     assert process_of(Odd()) is None
+
+
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
+@pytest.mark.parametrize("when", ["at once", "later"])
+def test_what_a_clients_inside_raises_is_nobodys_error_s1_14(loop, error, when):
+    """What looks like a cancellation is some future's result: nobody was cancelled."""
+
+    class Odd(Client):
+        asked = 0
+
+        def get_subprocess_pid(self):
+            self.asked += 1
+            if when == "at once" or self.asked > 1:
+                raise error
+
+    client = Odd()
+
+    async def main():
+        return await take(client.messages() | idle_guard(IDLE, client=client))
+
+    assert loop.run(main).verdict.limit == "idle"
+    assert client.calls == ["disconnect"]
+
+
+def test_a_client_may_replace_its_process_in_mid_stream_s1_14(loop, backends):
+    """That a process is dead which was only guessed to be the backend's says nothing of the stream."""
+    client = Keeping(backends.start("ready", "hang"))
+
+    def replace():
+        earlier = client._transport._process
+        client._transport._process = backends.start("ready", "hang")
+        earlier.kill()
+        earlier.wait()
+
+    async def goes_on():
+        yield "one"
+        replace()
+        await anyio.sleep(2 * DRAIN)
+        yield "two"
+
+    async def hangs():
+        yield "one"
+        replace()
+        await anyio.sleep_forever()
+
+    async def main():
+        guard = idle_guard(PATIENCE, client=client)
+        assert [message async for message in goes_on() | guard] == ["one", "two"]
+        return await take(hangs() | guard.replace(idle=IDLE))
+
+    teardown = loop.run(main).teardown
+    assert (teardown.confirmed, teardown.tree) == (True, "terminated")
+    assert backends.living() == set()
+
+
+def test_a_launcher_that_has_ended_is_no_failure_s1_14(loop, backends):
+    """A stream that came to its end came to its end."""
+    client = Keeping(backends.start("ready", "hang"))
+
+    async def messages():
+        yield "one"
+        client._transport._process.kill()
+        client._transport._process.wait()
+        yield "two"
+
+    async def main():
+        guarded = messages() | idle_guard(IDLE, client=client)
+        return [message async for message in guarded]
+
+    assert loop.run(main) == ["one", "two"]
+
+
+def test_a_watchdog_ends_no_stranger_s1_14(backends):
+    """A pid that this program has not started is not a client's to name."""
+    stranger = subprocess.Popen(
+        ["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"], stdout=subprocess.PIPE, text=True
+    )
+    pid = int(stranger.communicate()[0])  # its parent is gone
+
+    class Wrong(Client):
+        def get_subprocess_pid(self):
+            return pid
+
+    try:
+        watchdog = SubprocessWatchdog.for_client(Wrong())
+        assert watchdog.pid is None
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_client_that_answers_once_is_asked_once_s1_14():
+    class Once(Client):
+        answers = iter((os.getppid(), None))
+
+        def get_subprocess_pid(self):
+            return next(self.answers)
+
+    assert SubprocessWatchdog.for_client(Once()).pid is None
 
 
 def test_what_is_no_client_is_refused_as_ever():

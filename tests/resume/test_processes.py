@@ -17,7 +17,7 @@ from streamguard import Connection, idle_guard, reconnecting_resume, session
 from streamguard.events import OwnerAbandoned
 from streamguard.process import ProcessTree
 from streamguard.signals import Progress, SessionOpened
-from streamguard.testing import Script, done, hang, say, swallows_cancel
+from streamguard.testing import Script, done, hang, opened, say, swallows_cancel
 from tests.support import Events, open_files
 
 SAYS = "echo s-{attempt}; echo a; {then}"
@@ -98,6 +98,30 @@ def test_a_connection_that_does_not_close_leaves_no_process(loop_name):
             assert len([each async for each in chat]) == 2
             assert processes[0].poll() is None
         assert processes[0].wait(30) < 0
+
+    anyio.run(main, backend=loop_name)
+
+
+@pytest.mark.parametrize("loop_name", ["asyncio", "trio"])
+def test_a_turn_that_is_left_leaves_nobody_at_work_on_the_session(loop_name):
+    """D5: its connection closes in peace, and its process works on: so the next would be a second owner."""
+
+    async def main():
+        processes = []
+
+        @asynccontextmanager
+        async def open_(point):
+            process = subprocess.Popen(["sleep", "1000"])
+            processes.append(process)
+            yield Connection(Script(opened("s-1"), say("a"), hang()), process=process)
+
+        async with session(open_) | idle_guard(60, kill_grace=1) as chat:
+            for prompt in ("one", "two"):
+                with anyio.move_on_after(0.1):
+                    async for _ in chat.ask(prompt):
+                        pass
+            assert [process.poll() is None for process in processes] == [False, True]
+        assert processes[1].wait(30) < 0
 
     anyio.run(main, backend=loop_name)
 

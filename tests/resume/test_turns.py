@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import anyio
 import pytest
 
@@ -15,6 +17,7 @@ from streamguard import (
     ResumeDivergedError,
     ResumePoint,
     RetryPolicy,
+    StreamTruncatedError,
     idle_guard,
     reconnecting_resume,
     session,
@@ -32,6 +35,61 @@ async def texts(messages):
 
 def breaker_now(**options):
     return CircuitBreaker("claude", clock=anyio.current_time, **options)
+
+
+# -- what is said of nothing ------------------------------------------------------------------------
+
+
+def claudes(*messages):
+    """A turn of claude's, which then hangs unless it has ended."""
+    init = {"type": "system", "subtype": "init", "session_id": "s", "cwd": "/", "tools": []}
+
+    async def turn():
+        for message in messages:
+            if message == "hang":
+                await anyio.sleep_forever()
+            yield init if message == "init" else {"type": "result", "subtype": message}
+
+    return turn()
+
+
+def test_an_attempt_that_says_nothing_has_not_ended_well(loop):
+    """T10: its backend ends each of its turns, as the attempt before has shown."""
+    turns = [("init", "hang"), (), (), (), ()]
+
+    async def main():
+        backend = iter([claudes(*said) for said in turns])
+
+        @asynccontextmanager
+        async def open_(point):
+            yield next(backend)
+
+        pipe = idle_guard(600) | reconnecting_resume(backoff=(0,))
+        async with session(open_, prompt="go") | pipe as chat:
+            with pytest.raises(StreamTruncatedError) as caught:
+                async for _ in chat:
+                    pass
+        assert caught.value.gave_up == "retries"
+        assert not chat.point.completed
+
+    loop.run(main)
+
+
+def test_a_second_turn_that_says_nothing_has_not_ended_well(loop):
+    async def main():
+        said = iter([claudes("init", "success"), claudes()])
+
+        @asynccontextmanager
+        async def open_(point):
+            yield Connection(lambda prompt: next(said))
+
+        async with session(open_) | idle_guard(600) as chat:
+            assert len([message async for message in chat.ask("one")]) == 2
+            with pytest.raises(StreamTruncatedError):
+                async for _ in chat.ask("two"):
+                    pass
+
+    loop.run(main)
 
 
 # -- what was said of a failure ----------------------------------------------------------------------

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import anyio
 import pytest
 
-from streamguard import DeadlineExceededError, IdleTimeoutError, idle_guard, scope
+from streamguard import (
+    Activity,
+    DeadlineExceededError,
+    IdleTimeoutError,
+    idle_guard,
+    scope,
+    session,
+)
 from streamguard.errors import Verdict
 from streamguard.events import TimedOut
-from streamguard.testing import Script, hang, say, silence
+from streamguard.testing import Script, hang, opened, say, silence, tool, tool_start
 from tests.conftest import Loop
 from tests.scopes.support import names
 from tests.support import Disconnect, Events, take
@@ -69,6 +78,48 @@ def test_a_scope_around_a_guarded_stream_ends_it_as_itself(loop: Loop, form):
         assert names(raised.value) == ("llm_call",) * 3
         assert not disconnect.calls
         assert not events.of(TimedOut)
+
+    loop.run(main)
+
+
+def test_a_scopes_verdict_says_what_its_stream_stood_at(loop: Loop, form):
+    """S4-14: as the stream's own would have."""
+
+    async def main():
+        other = await take(Script(say("x")) | idle_guard(60), form)
+        activity = Activity("issue-7", issue=7)
+        source = Script(opened("t-1"), tool("Bash", 1), tool_start("2", "Edit"), hang())
+        with pytest.raises(DeadlineExceededError) as caught:
+            async with scope("step", "build", timeout=30):
+                await take(source | idle_guard(60, activity=activity), form)
+        error = caught.value
+        assert other.error is None
+        assert error.activity is activity
+        assert error.done == error.verdict.done == activity.done
+        assert error.done.tools_run == 2
+        verdict = error.verdict
+        assert (verdict.messages, verdict.token, verdict.in_flight) == (4, "t-1", ("Edit",))
+        assert verdict.first_seen
+        assert verdict.labels == {"issue": 7}
+
+    loop.run(main)
+
+
+def test_a_scope_of_a_turn_knows_the_session_that_is_pulled_in_it(loop: Loop):
+    async def main():
+        activity = Activity("issue-7")
+
+        @asynccontextmanager
+        async def open_(point):
+            yield Script(tool("Bash", 1), hang())
+
+        async with session(open_, prompt="go") | idle_guard(60, activity=activity) as chat:
+            with pytest.raises(DeadlineExceededError) as caught:
+                async with scope("llm_call", timeout=30):
+                    async for _ in chat:
+                        pass
+        assert caught.value.activity is activity
+        assert caught.value.done.tools_run == 1
 
     loop.run(main)
 
