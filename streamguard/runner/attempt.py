@@ -313,7 +313,7 @@ class Attempt:
             return
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
-                self._run.complain(f"warning: {fired.reason}")
+                self._run.complain(f"would end (mode warn): {fired.reason}")
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)

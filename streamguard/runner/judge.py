@@ -89,7 +89,7 @@ class Judge:
         if settings.first_json is not None:
             windows = Limits(first=settings.first_json, half_time=False)
             self._for_json = Measured("first_json", windows, began)
-        if settings.tools_are_silence and not settings.speaks_json:
+        if settings.tools_are_silence:  # until a backend's own line comes
             windows = Limits(idle=settings.tools, half_time=False)
             self._for_tools = Measured("tools", windows, began)
         self._exit_grace = settings.exit_grace if settings.wants_exit_grace else None

@@ -146,8 +146,12 @@ def test_time_in_which_we_were_stopped_is_no_wait_for_json():
     assert judge.deadline() == 510.0
 
 
-def test_of_an_agent_that_says_its_tools_silence_is_none():
-    judge = judge_of(idle=None, exit_grace=None, tools=10.0, watches_tools=True)
+@pytest.mark.parametrize("speaks_json", [False, True])
+def test_of_an_agent_that_says_its_tools_silence_is_none_s3_02(speaks_json):
+    """S3-02: and what its arguments promise is nothing that it has said."""
+    judge = judge_of(
+        idle=None, exit_grace=None, tools=10.0, watches_tools=True, speaks_json=speaks_json
+    )
     assert judge.deadline() == 10.0
     judge.output(b"text\n", 5.0)
     judge.waits(5.0)

@@ -494,7 +494,7 @@ def test_the_kill_switch_makes_verdicts_warnings_or_nothing(commands):
     env = {**os.environ, "STREAMGUARD_MODE": "warn"}
     done = commands.guarded("--idle", "0.2", "--", *sh("sleep 0.8; exit 3"), env=env)
     assert (done.code, done.out) == (3, b"")
-    assert done.err.startswith("streamguard run: warning: 'sh' idle for ")
+    assert done.err.startswith("streamguard run: would end (mode warn): 'sh' idle for ")
     assert len(done.err.splitlines()) == 1
     env = {**os.environ, "STREAMGUARD_MODE": "off"}
     assert commands.guarded("--idle", "0.2", "--", "sleep", "0.8", env=env) == (0, b"", "")

@@ -8,7 +8,9 @@ import time
 
 import pytest
 
+from streamguard.runner import transcript
 from streamguard.runner.judge import Judge
+from streamguard.runner.lines import MAX_LINE
 from streamguard.runner.settings import Settings
 from streamguard.runner.transcript import Seen, Transcript, TranscriptError
 from tests.run.commands import OURS, sh
@@ -162,6 +164,92 @@ def test_a_line_that_was_whole_too_late_does_not_count(path):
     assert watched.look(json_by=-100)[1] is True
 
 
+def test_json_behind_much_text_is_found_and_a_line_that_is_too_long_is_none(path, monkeypatch):
+    """S3-02: the bound is one line's, and no bound on the search."""
+    monkeypatch.setattr(transcript, "_BOUND", 60.0)
+    monkeypatch.setattr(transcript, "_SEARCHING", 50.0)
+    watched = Watched(path)
+    text = b"text that goes on for a while\n" * (MAX_LINE // 30 + 40_000)
+    path.write_bytes(text)
+    assert watched.look(json_by=10)[1] is False
+    long = b'{"long": "%s"}\n' % (b"x" * MAX_LINE)
+    path.write_bytes(text + long[:-9])
+    assert watched.look(json_by=10)[1] is False
+    path.write_bytes(text + long)
+    assert watched.look(json_by=10)[1] is False
+    path.write_bytes(text + long + JSON.encode())
+    assert watched.look(json_by=10)[1] is True
+    anew = Watched(path)
+    path.write_bytes(JSON.encode() * 2 + text + long)
+    assert anew.look(json_by=10)[1] is True
+
+
+def test_what_was_searched_is_not_read_again(path, monkeypatch):
+    """S3-02: but what was written anew in its place is."""
+    lines = b"".join(b"line %d\n" % number for number in range(1000))
+    path.write_bytes(lines + b'{"type":')
+    first = transcript._found(str(path), wants_json=True)
+    assert first["searched"][1] == len(lines)
+    read = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda *words: read.append(words[1:]) or pread(*words))
+    path.write_bytes(lines + b'{"type":1}\n')
+    again = transcript._found(str(path), searched=first["searched"], wants_json=True)
+    assert again["json_end"] == len(lines) + 11
+    assert sum(size for size, _ in read) < len(lines) / 2
+    path.write_bytes(b'{"a":1}\n' + lines + b'{"type":')
+    anew = transcript._found(str(path), searched=first["searched"], wants_json=True)
+    assert anew["json_end"] == 8
+
+
+def test_a_search_that_takes_too_long_is_given_up_and_goes_on_at_the_next_look(path, monkeypatch):
+    """S3-02: it is said, and no line is missed."""
+    watched = Watched(path)
+    monkeypatch.setattr(transcript, "_SEARCHING", -1.0)
+    path.write_text("text\n" + JSON)
+    assert watched.look(json_by=10)[1] is False
+    assert watched.look(json_by=10)[1] is False
+    assert watched.said == [
+        f"--transcript {path}: no JSON line was found in it in 1 s, and there is more"
+    ]
+    monkeypatch.setattr(transcript, "_SEARCHING", 50.0)
+    assert watched.look(json_by=10)[1] is True
+
+
+OLD = '{"old":1}\nold text\n{"old":2}\n{"old":3}\n'
+
+
+@pytest.mark.parametrize(
+    "cut_to",
+    ['{"old":3}\n', '{"old":2}\n{"old":3}\n', '{"old":1}\n', '{"old":2}\n', 'd text\n{"old":2}\n'],
+)
+@pytest.mark.parametrize("before", ["", "x" * 40_000 + "\n"], ids=["short", "long"])
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_file_that_was_cut_holds_what_it_held_before(path, cut_to, before, is_replaced):
+    """S3-02: no JSON line of this attempt. What comes behind it is one."""
+    path.write_text(OLD + before + OLD)
+    watched = Watched(path)
+    if is_replaced:
+        beside = path.with_name("beside")
+        beside.write_text(cut_to)
+        beside.rename(path)
+    else:
+        path.write_text(cut_to)
+    assert watched.look(json_by=10)[1] is False
+    path.write_text(cut_to + "text\n")
+    assert watched.look(json_by=10)[1] is False
+    path.write_text(cut_to + "text\n" + JSON)
+    assert watched.look(json_by=10)[1] is True
+
+
+def test_a_line_that_only_begins_like_an_earlier_one_is_new(path):
+    """S3-02."""
+    path.write_text('{"old":1,"at":1}\n{"old":1,"at":2}\n')
+    watched = Watched(path)
+    path.write_text('{"old":1,"at":12}\n')
+    assert watched.look(json_by=10)[1] is True
+
+
 def test_where_more_has_come_behind_it_the_line_may_have_been_in_time(path):
     watched = Watched(path)
     path.write_text(JSON + "more\n")
@@ -197,6 +285,15 @@ def test_what_cannot_be_looked_at_is_refused_in_clear_words(commands, path, kind
     assert done.err.startswith(f"streamguard run: --transcript {path}: it ")
 
 
+def test_a_name_that_leads_nowhere_is_said_once_s3_02(path):
+    """S3-02: it may come later, but a wrong path is found in no other way."""
+    watched = Watched(path)
+    assert watched.look() == watched.look(json_by=10) == (None, False)
+    assert watched.said == [f"--transcript {path}: there is no such file yet"]
+    path.write_text(JSON)
+    assert watched.look(json_by=10)[1] is True
+
+
 def test_what_becomes_no_file_later_is_said_once_and_counts_for_nothing(path):
     watched = Watched(path)
     os.mkfifo(path)
@@ -207,8 +304,6 @@ def test_what_becomes_no_file_later_is_said_once_and_counts_for_nothing(path):
 
 
 def test_a_disk_that_stands_still_holds_up_nobody(path, monkeypatch):
-    from streamguard.runner import transcript
-
     watched = Watched(path)
     monkeypatch.setattr(transcript, "_BOUND", 0.2)
     monkeypatch.setattr(transcript, "_found", lambda *_, **__: time.sleep(600))
