@@ -68,7 +68,7 @@ def weaker(*modes: Mode) -> Mode:
 
 
 def environment_idle() -> float | None:
-    """The idle limit for `idle_guard()`; None if `STREAMGUARD_IDLE=0` switches it off."""
+    """The idle limit for `idle_guard()`; None if `STREAMGUARD_IDLE=0`, or `off`, switches it off."""
     value = os.environ.get(IDLE)
     if not value:
         raise ConfigError(
@@ -76,6 +76,8 @@ def environment_idle() -> float | None:
             f"set {IDLE} to a duration such as 180 or 5m (0 = off), or write `idle = 180` below "
             "[guard] in streamguard.toml"
         )
+    if durations.says_off(value):
+        return None
     try:
         number = durations.seconds_told(value)
     except ValueError:

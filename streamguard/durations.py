@@ -2,12 +2,14 @@
 
 `seconds` takes what GNU `timeout` takes: `90`, `1.5m`, `2h`, `0x1p3`, `1e-3d`; 0 is off. `seconds_told`
 takes the same for variables and files, where people also write blanks, and milliseconds (`250 ms`).
+There a limit may be switched off by a word, too (`says_off`).
 Imports nothing: the command's start pays for it.
 """
 
 from __future__ import annotations
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_OFF = ("off", "no", "false", "none")
 # What a number too small for a float becomes: short, but not off.
 _SHORTEST = 1e-9
 
@@ -34,6 +36,11 @@ def seconds_told(text: str) -> float:
     if text.endswith("ms"):
         return _seconds(text[:-2].rstrip(), 0.001)
     return seconds(f"{text[:-1].rstrip()}{text[-1]}" if is_with_unit(text) else text)
+
+
+def says_off(text: str) -> bool:
+    """Whether `text` is a word for no limit. 0 is none, too, and is a number."""
+    return text.strip().lower() in _OFF
 
 
 def is_with_unit(text: str) -> bool:

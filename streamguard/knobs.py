@@ -68,18 +68,22 @@ class Configured:
         return "CONFIGURED"
 
 
+IdleLimit: TypeAlias = Seconds | PresetName | Configured | None
 CONFIGURED: Final = Configured()
 DEFAULT_TOOLS: Final = Default(TOOLS_ALLOWANCE)
 DEFAULT_DISCONNECT_TIMEOUT: Final = Default(30.0)
 DEFAULT_KILL_GRACE: Final = Default(5.0)
 
+# Where the name of a preset stands that has an `idle` beside it. No knob that anybody writes.
+PRESET: Final = "/preset"
 LIMITS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total")
 
 
 def fields_of(knobs: Mapping[str, Any], *, before: Collection[str] = ()) -> dict[str, Any]:
     """`knobs` as fields of a `Plan`; a ConfigError for a name or value that cannot be used.
 
-    `before`: what was written already, which a preset leaves as it is.
+    `before`: what was written already, which a preset leaves as it is. A preset is written as
+    `idle`, or, where that is written beside it, as PRESET (`with_limit`).
     """
     knobs = _with_preset(knobs, before)
     fields: dict[str, Any] = {}
@@ -98,8 +102,9 @@ def fields_of(knobs: Mapping[str, Any], *, before: Collection[str] = ()) -> dict
 
 
 def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[str, Any]:
-    """`knobs` with those of the preset that is written for `idle`: all but `idle` give way."""
-    name = knobs.get("idle")
+    """`knobs` with those of the preset that is written: all but its `idle` give way."""
+    place = PRESET if PRESET in knobs else "idle"
+    name = knobs.get(place)
     if not isinstance(name, str):
         return knobs
     if name not in PRESETS:
@@ -108,14 +113,32 @@ def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[s
             f"idle={name!r}: use seconds (a number, such as idle=180, and no text), or one of the "
             f"presets {names}"
         )
-    written = {k: v for k, v in knobs.items() if k != "idle" and not isinstance(v, Default)}
+    knobs = {k: v for k, v in knobs.items() if k != place}
+    written = {k: v for k, v in knobs.items() if not isinstance(v, Default)}
     said = named(name).knobs(optional_seconds(written.get("total"), "total"))
+    if isinstance(written.get("tools"), Mapping) and (others := said.get("tools")) is not None:
+        written["tools"] = {"*": Default(others), **written["tools"]}
     given = {
         knob: Default(value) if knob != "idle" and value is not None else value
         for knob, value in said.items()
         if knob == "idle" or knob not in before
     }
     return {**knobs, **given, **written}
+
+
+def with_limit(limit: IdleLimit, knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """`knobs` with the limit that was written without a name, which is `idle` or a preset."""
+    if isinstance(limit, Configured):
+        return dict(knobs)
+    if "idle" not in knobs:
+        return {"idle": limit, **knobs}
+    idle = knobs["idle"]
+    if isinstance(idle, str) or not isinstance(limit, str):
+        raise ConfigError(
+            f"{limit!r} and idle={idle!r} are both the idle limit: write one of them. Beside the name "
+            'of a preset idle= is seconds, or None for off: "multica", idle=60'
+        )
+    return {PRESET: limit, **knobs}
 
 
 def _off_or(name: str, value: Any) -> Mapping[str, Any]:

@@ -25,11 +25,12 @@ from streamguard.knobs import (
     Configured,
     Default,
     Disconnect,
-    PresetName,
+    IdleLimit,
     Seconds,
     check_callable,
     fields_of,
     seconds,
+    with_limit,
 )
 from streamguard.plan import Plan
 from streamguard.presets import idle_for
@@ -122,12 +123,19 @@ class Operator:
             )
         return Operator(self._plan.merged(other.plan), f"{self!r} | {other!r}")
 
-    def replace(self, **knobs: Any) -> Operator:
-        """This operator with `knobs` set anew, whatever was written for them before."""
+    def replace(self, limit: IdleLimit = CONFIGURED, /, **knobs: Any) -> Operator:
+        """This operator with `knobs` set anew, whatever was written for them before.
+
+        `limit`: as for `idle_guard`; left out, `idle` stays as it is unless it is in `knobs`.
+        """
+        written = _as_written(limit, knobs)
+        knobs = with_limit(limit, knobs)
         fields = fields_of(knobs, before=self._plan.written)
         if "limits" in fields:
             fields["limits"] = {**self._plan.limits, **fields["limits"]}
-        written = ", ".join(f"{name}={value!r}" for name, value in knobs.items())
+        others = self._plan.tools["*"]
+        if fields.get("tools", {}).get("*") is DEFAULT_TOOLS and isinstance(others, Default):
+            fields["tools"] = {**fields["tools"], "*": others}
         plan = self._plan.anew(fields, is_other_client="client" in knobs)
         return Operator(plan, f"{self!r}.replace({written})")
 
@@ -139,8 +147,10 @@ class Operator:
 
 
 def idle_guard(
-    idle: Seconds | PresetName | Configured | None = CONFIGURED,
+    limit: IdleLimit = CONFIGURED,
+    /,
     *,
+    idle: IdleLimit = CONFIGURED,
     first: Seconds | None = None,
     liveness: Seconds | None = None,
     tools: Seconds | Mapping[str, Seconds | None] | None = DEFAULT_TOOLS,
@@ -161,11 +171,14 @@ def idle_guard(
     """The one operator most people need: stamp, gate and idle limit, with teardown (O9).
 
     Args:
-        idle: Seconds of silence that end the stream; or a preset: how finely the backend talks,
+        limit: Seconds of silence that end the stream; or a preset: how finely the backend talks,
             "tokens" (120 s, first 300), "messages" (900 s) or "command" (1800 s), or whose
-            limits they are, such as "claude-print" (see docs/presets.md); what is written beside
-            it goes over it. None for no idle limit. Left out, the configuration says it, and all else that is not written here: see
-            `from_config`.
+            limits they are, such as "claude-print" (see docs/presets.md). What is written beside
+            it goes over it. None for no idle limit. Left out, and `idle` too, the configuration
+            says it, and all else that is not written here: see `from_config`.
+
+        idle: The same by its name: `idle_guard(idle=180)`. Beside a preset, the seconds in place
+            of its own: `idle_guard("multica", idle=60)`.
 
         first: Seconds until a turn's first progress, in place of `idle` until then.
 
@@ -208,8 +221,7 @@ def idle_guard(
     Raises:
         ConfigError: If a value cannot be used, or `idle` is said nowhere.
     """
-    written: dict[str, Any] = {"idle": idle, "tools": tools}
-    given = {
+    given: dict[str, Any] = {
         "first": first,
         "liveness": liveness,
         "turn": turn,
@@ -225,15 +237,18 @@ def idle_guard(
         "observer": observer,
         "mode": mode,
     }
+    written: dict[str, Any] = {} if isinstance(idle, Configured) else {"idle": idle}
+    written["tools"] = tools
     written |= {k: v for k, v in given.items() if v is not None and not isinstance(v, Default)}
     if read != "auto":
         written["read"] = read
-    if isinstance(idle, Configured):
+    if isinstance(limit, Configured) and "idle" not in written:
         from streamguard.configuration import from_config
 
-        said = {k: v for k, v in written.items() if v is not CONFIGURED and v is not DEFAULT_TOOLS}
-        return from_config().guard(**said)
-    return _operator("idle_guard", written)
+        return from_config().guard(**{k: v for k, v in written.items() if v is not DEFAULT_TOOLS})
+    if isinstance(limit, Configured):
+        limit = written.pop("idle")
+    return _operator("idle_guard", written, limit)
 
 
 def idle_timeout(idle: Seconds | None) -> Operator:
@@ -241,7 +256,7 @@ def idle_timeout(idle: Seconds | None) -> Operator:
 
     By itself it knows no work in flight: add `inflight_tool_gate()`, or take `idle_guard`.
     """
-    return _operator("idle_timeout", {"idle": idle})
+    return _operator("idle_timeout", {}, idle)
 
 
 def inflight_tool_gate(
@@ -270,13 +285,19 @@ def derived_idle(total: Seconds) -> float:
     return idle_for(seconds(total, "total"))
 
 
-def _operator(name: str, written: dict[str, Any]) -> Operator:
-    return Operator(Plan(**fields_of(written)), f"{name}({_as_written(written)})")
+def _operator(
+    name: str,
+    knobs: dict[str, Any],
+    limit: IdleLimit = CONFIGURED,
+) -> Operator:
+    fields = fields_of(with_limit(limit, knobs))
+    return Operator(Plan(**fields), f"{name}({_as_written(limit, knobs)})")
 
 
-def _as_written(knobs: Mapping[str, Any]) -> str:
-    shown = {k: v for k, v in knobs.items() if not isinstance(v, Default)}
-    return ", ".join(f"{k}={v!r}" if k != "idle" else repr(v) for k, v in shown.items())
+def _as_written(limit: IdleLimit, knobs: Mapping[str, Any]) -> str:
+    first = [] if isinstance(limit, Configured) else [repr(limit)]
+    others = [f"{k}={v!r}" for k, v in knobs.items() if not isinstance(v, Default)]
+    return ", ".join((*first, *others))
 
 
 def _what_was_forgotten(source: object) -> str:

@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard.config import MODE, environment_idle, environment_mode, mode_in_force, weaker
 from streamguard.configuration import environment, files, values
-from streamguard.configuration.settings import Setting, with_preset
+from streamguard.configuration.settings import (
+    Setting,
+    laid_over,
+    tools_over,
+    with_pace,
+    with_preset,
+)
 from streamguard.configured import PREFIX, variable
 from streamguard.errors import ConfigError
 from streamguard.presets import PRESETS, named
@@ -106,7 +112,7 @@ class Configuration:
             source.check_keys((*_SECTIONS, *values.FLOW))
         self._check_guard("guard", self._guard)
         for name, settings in self._guards.items():
-            self._check_guard(f"guards.{name}", {**self._guard, **settings})
+            self._check_guard(f"guards.{name}", laid_over(self._guard, settings))
 
     def __repr__(self) -> str:
         where = f"from {self._prefix}_*" if self._is_alone else self.path or "without a file"
@@ -129,7 +135,10 @@ class Configuration:
 
         settings = self._guard_settings(name)
         chosen = settings.pop("preset", None)
-        said = {key: setting.value for key, setting in settings.items()} | knobs
+        said = {key: setting.value for key, setting in settings.items()}
+        if "tools" in said and "tools" in knobs:
+            knobs["tools"] = tools_over(said["tools"], knobs["tools"])
+        said |= knobs
         said |= self._switched_off(said)
         if "idle" not in said:
             said["idle"] = None if chosen is not None else self._idle_of_environment()
@@ -219,10 +228,8 @@ class Configuration:
     @property
     def windows(self) -> Mapping[str, float | None]:
         """The silences of `[guard]` in seconds: `idle` and `first`."""
-        said = self._guard_settings("")
-        return {
-            name: _paced(said[name].value) if name in said else None for name in ("idle", "first")
-        }
+        said = with_pace(self._guard_settings(""))
+        return {name: said[name].value if name in said else None for name in ("idle", "first")}
 
     @property
     def mode(self) -> Mode | None:
@@ -232,16 +239,14 @@ class Configuration:
     @property
     def run(self) -> Mapping[str, Any]:
         """What `streamguard run` takes from here: `[run]`, and what `[guard]` says of limits."""
-        shared = {k: s for k, s in self._guard.items() if k in values.RUN}
-        if "kill_grace" in self._guard:
-            shared["kill_after"] = self._guard["kill_grace"]
-        if "preset" in shared and (limit := named(shared["preset"].value).first_json) is not None:
-            shared["first_json"] = Setting(limit, shared["preset"].origin, shared["preset"].value)
-        variables = {k: s for k, s in self._environment(for_run=True).items() if k in values.RUN}
-        said = {k: s.value for k, s in {**shared, **self._run, **variables}.items()}
+        guard = {k: s for k, s in self._guard.items() if not s.preset}
+        if "kill_grace" in guard:
+            guard["kill_after"] = guard["kill_grace"]
+        settings = with_preset(guard, for_run=True)
+        for said_there in (self._run, self._environment(for_run=True)):
+            settings = laid_over(settings, said_there)
+        said = {k: s.value for k, s in with_pace(settings).items() if k in values.RUN}
         said.pop("preset", None)
-        if isinstance(said.get("idle"), str):
-            said["idle"] = _paced(said["idle"])
         if isinstance(said.get("tools"), Mapping):
             by_name: dict[str, float | None] = dict(said.pop("tools"))
             if "*" in by_name:
@@ -256,7 +261,7 @@ class Configuration:
         rows: list[tuple[str, str, str]] = []
         for section, settings in self._in_force():
             for key, setting in settings.items():
-                said = (f"{section}.{key}", _shown(setting.value), setting.origin)
+                said = (f"{section}.{key}", _shown(setting.value, key), setting.origin)
                 rows.append((quoted(said[0]), quoted(said[1]), quoted(said[2])))
         widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
         lines = [
@@ -280,7 +285,7 @@ class Configuration:
             "kill_grace": Setting(float(DEFAULT_KILL_GRACE), _DEFAULT),
             "mode": Setting("enforce", _DEFAULT),
         }
-        guard |= self._guard_settings("")
+        guard |= with_pace(self._guard_settings(""))
         if guard["preset"].value is None:
             del guard["preset"]
         mode = mode_in_force(guard["mode"].value, tell=_pass_over)
@@ -317,10 +322,29 @@ class Configuration:
 
     def _guard_settings(self, name: str) -> dict[str, Setting]:
         if name and name not in self._guards:
-            known = ", ".join(self._guards) or "none"
-            where = f"{self.path}: " if self.path else ""
-            raise ConfigError(f"{where}there is no [guards.{name}]; there are: {known}")
-        return {**self._guard, **self._guards.get(name, {}), **self._environment()}
+            raise ConfigError(f"{self._no_guard(name)}{self._instead(name)}")
+        settings = laid_over(self._guard, self._guards.get(name, {}))
+        return laid_over(settings, self._environment())
+
+    def _no_guard(self, name: str) -> str:
+        if self._is_alone:
+            return f"there is no [guards.{name}]: from_env() reads no file, from_config() does"
+        where = f"{self.path}: " if self.path else ""
+        return (
+            f"{where}there is no [guards.{name}]; there are: {', '.join(self._guards) or 'none'}"
+        )
+
+    def _instead(self, name: str) -> str:
+        """What to write where the name of a preset stands for that of a guard."""
+        if name not in PRESETS:
+            return ""
+        places = [f"{variable(self._prefix, 'preset')}={name} in the environment"]
+        if not self._is_alone:
+            places.append(f'preset = "{name}" below [guard] in streamguard.toml')
+        return (
+            f". {name!r} is a preset: write {', or '.join(places)}, and guard() without a name; "
+            f"or idle_guard({name!r})"
+        )
 
     @property
     def _preset(self) -> Setting | None:
@@ -356,7 +380,7 @@ class Configuration:
 
     def check(self) -> None:
         """Make all that can be made of it, so that a value which nothing takes shows now. ConfigError."""
-        _ = self._preset
+        environment.read(self._prefix)
         try:
             _ = self.retry_policy
             for key in ("", *self._breakers):
@@ -382,6 +406,16 @@ class Configuration:
                 )
 
 
+# What is no time, but a share or a factor; and what None means where it does not mean off.
+_FACTORS: Final = tuple(
+    key
+    for section in (values.BACKOFF, values.BREAKER)
+    for key, converter in section.items()
+    if converter is values.share
+)
+_LEFT_OUT: Final = {"on_open": "raise, in a session wait", "escalate_after": "never"}
+
+
 def _pass_over(_doubt: str) -> None:
     """What is in force is told, and nothing of what was meant."""
 
@@ -394,9 +428,11 @@ def _paced(value: Any) -> float | None:
     return number
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, key: str = "") -> str:
     if value is None:
-        return "off"
+        return _LEFT_OUT.get(key, "off")
+    if key in _FACTORS:
+        return f"{value:g}"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OFF_TOO: Final = ("off", "no", "false", "none")
 
 
 def prefix_of(text: str) -> str:
@@ -66,4 +65,4 @@ def _value(knob: str, name: str, text: str) -> Any:
     text = text.strip()
     if knob == "preset":
         return values.preset(text)
-    return None if text.lower() in _OFF_TOO else values.limit(text)
+    return values.limit(text)

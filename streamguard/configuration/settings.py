@@ -5,12 +5,10 @@ Imports presets alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 from streamguard.presets import named
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Setting(NamedTuple):
@@ -33,4 +31,37 @@ def with_preset(settings: Mapping[str, Setting], *, for_run: bool = False) -> di
     said = preset.for_run(total) if for_run else preset.knobs(total)
     origin = f"{chosen.origin}, preset {chosen.value}"
     given = {k: Setting(v, origin, chosen.value) for k, v in said.items() if v is not None}
-    return {**given, **settings}
+    return laid_over(given, settings)
+
+
+def with_pace(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """`settings`, with what goes with an `idle` that is a word, such as "tokens", in seconds."""
+    idle = settings.get("idle")
+    if idle is None or not isinstance(idle.value, str):
+        return dict(settings)
+    origin = f"{idle.origin}, preset {idle.value}"
+    said = named(idle.value).knobs()
+    paced = {k: Setting(v, origin, idle.value) for k, v in said.items() if v is not None}
+    return {**paced, **settings, "idle": paced["idle"]}
+
+
+def laid_over(below: Mapping[str, Setting], above: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Both, where what is said in `above` goes before.
+
+    A table of tools that has no number for the others (`*`) leaves them what is said `below`.
+    """
+    both = {**below, **above}
+    if "tools" in below and "tools" in above:
+        value = tools_over(below["tools"].value, above["tools"].value)
+        both["tools"] = above["tools"]._replace(value=value)
+    return both
+
+
+def tools_over(below: Any, above: Any) -> Any:
+    """The limits of tools `above`, and for those that these do not name, the one `below`."""
+    if not isinstance(above, Mapping) or "*" in above:
+        return cast("Any", above)
+    others: Mapping[str, Any] = {"*": below}
+    if isinstance(below, Mapping):
+        others = {k: v for k, v in cast("Mapping[str, Any]", below).items() if k == "*"}
+    return {**others, **cast("Mapping[str, Any]", above)}

@@ -72,7 +72,8 @@ def _is_zero(value: Any) -> bool:
 
 def limit(value: Any) -> float | None:
     """As `duration`, with 0, false and "off" for no limit."""
-    if value is False or value == "off" or _is_zero(value):
+    is_off = isinstance(value, str) and durations.says_off(value)
+    if value is False or is_off or _is_zero(value):
         return None
     try:
         return duration(value)

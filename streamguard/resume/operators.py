@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, overload
 
 from streamguard.errors import ConfigError
-from streamguard.knobs import Seconds, seconds
+from streamguard.knobs import CONFIGURED, IdleLimit, Seconds, seconds
 from streamguard.operators import Operator
 from streamguard.plan import Plan
 from streamguard.resume.settings import CONTINUE, KeepAlive, Reconnecting
@@ -54,7 +54,9 @@ class HostingOperator(Operator, Generic[U_co]):
         def __or__(self, other: Operator, /) -> HostingOperator[U_co]: ...
         def __or__(self, other: Any, /) -> Any: ...
 
-        def replace(self, **knobs: Any) -> HostingOperator[U_co]: ...
+        def replace(
+            self, limit: IdleLimit = CONFIGURED, /, **knobs: Any
+        ) -> HostingOperator[U_co]: ...
 
 
 def reconnecting_resume(

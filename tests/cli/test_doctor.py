@@ -122,3 +122,21 @@ def test_a_configuration_that_is_not_trusted_is_noted(diagnosis, tmp_path):
     assert code == 0
     assert any("streamguard.toml is not used: everybody may write to it" in text for text in found)
     assert not any(text.startswith("guard.idle") for text in found)
+
+
+@pytest.mark.parametrize("name", ["IDLE", "TOTAL", "FIRST", "PRESET"])
+def test_a_variable_that_cannot_be_used_is_wrong_s4_01(diagnosis, monkeypatch, name):
+    """S4-01: and no traceback."""
+    monkeypatch.setenv(f"STREAMGUARD_{name}", "5x")
+    code, found = diagnosis()
+    assert code == 1
+    (wrong,) = [each["text"] for each in found.values() if each["state"] == "wrong"]
+    assert wrong.startswith(f"environment variable STREAMGUARD_{name}='5x': ")
+
+
+def test_a_limit_that_is_off_by_a_word_is_fine_s4_01(diagnosis, monkeypatch):
+    """S4-01."""
+    monkeypatch.setenv("STREAMGUARD_IDLE", "off")
+    code, found = diagnosis()
+    assert code == 0
+    assert any(text.startswith("guard.idle = off") for text in found)

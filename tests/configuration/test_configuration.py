@@ -396,3 +396,16 @@ def test_a_spec_that_no_reader_takes_is_an_error_like_others(written, name, valu
     )
     with pytest.raises(ConfigError):
         FlowSpec.load(written(told, name))
+
+
+def test_what_is_no_time_has_no_seconds_behind_it(written):
+    """And what is left out is told by what it means."""
+    written("[breakers.api]\npause_growth = 3\n[retry.network]\njitter = 0.25\n")
+    lines = [re.split(r"\s{2,}", line) for line in from_config().explain().splitlines()]
+    told = {line[0]: line[1] for line in lines[1:]}
+    assert told["breaker.pause_growth"] == "2"
+    assert told["breakers.api.pause_growth"] == "3"
+    assert told["retry.network.jitter"] == "0.25"
+    assert told["retry.server.jitter"] == "0.5"
+    assert told["breaker.pause"] == "30 s"
+    assert told["breaker.on_open"] == "raise, in a session wait"

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from streamguard import ConfigError, from_config, from_env
+from streamguard import ConfigError, from_config, from_env, idle_guard
+from streamguard.cli.arguments import parse
+from streamguard.cli.run import OPTIONS, settings_of
 from streamguard.configured import IN_ENVIRONMENT
 
 ALL = {
@@ -83,6 +85,52 @@ def test_what_is_off_there_is_off_whatever_the_code_says(variables, off):
     """K22: off from the environment always wins."""
     variables(FIRST=off, IDLE="10")
     assert limits_of(from_env("MYAPP").guard(first=60, idle=30)) == {"idle": 30}
+
+
+@pytest.mark.parametrize("off", ["0", "off", "OFF", " no ", "false", "None", "0.0"])
+def test_our_own_idle_is_off_by_the_same_words_s4_01(variables, off):
+    """S4-01: 0 is off, and so is every word that is off for another limit."""
+    variables("STREAMGUARD", IDLE=off, FIRST=off)
+    assert limits_of(idle_guard()) == {}
+    assert limits_of(from_env().guard(idle=30, first=60)) == {}
+    said, command = parse(["true"], OPTIONS)
+    settings = settings_of(said, command)
+    assert (settings.idle, settings.first) == (None, None)
+
+
+def test_in_a_file_a_limit_is_off_by_the_same_words(tmp_path):
+    path = tmp_path / "streamguard.toml"
+    path.write_text('[guard]\nidle = "none"\nfirst = "OFF"\nturn = false\n')
+    assert limits_of(from_config(path).guard()) == {}
+
+
+def test_every_variable_is_checked_when_the_configuration_is_read_s1_18(variables):
+    """S1-18: all that is wrong is said at once."""
+    variables("STREAMGUARD", IDLE="5x", TOTAL="5x")
+    with pytest.raises(ConfigError, match=r"STREAMGUARD_IDLE='5x': .*STREAMGUARD_TOTAL='5x': "):
+        from_config()
+
+
+OF_THE_PROGRAM = (
+    "there is no [guards.multica]: from_env() reads no file, from_config() does. 'multica' is a "
+    "preset: write MYAPP_PRESET=multica in the environment, and guard() without a name; or "
+    "idle_guard('multica')"
+)
+OF_OURS = (
+    "there is no [guards.multica]; there are: none. 'multica' is a preset: write "
+    'STREAMGUARD_PRESET=multica in the environment, or preset = "multica" below [guard] in '
+    "streamguard.toml, and guard() without a name; or idle_guard('multica')"
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"), [(lambda: from_env("MYAPP"), OF_THE_PROGRAM), (from_config, OF_OURS)]
+)
+def test_a_preset_in_the_place_of_a_name_is_told_where_it_belongs(config, told):
+    with pytest.raises(ConfigError, match=f"^{re.escape(told)}$"):
+        config().guard("multica")
+    with pytest.raises(ConfigError, match=r"there is no \[guards\.coder\][^']*$"):
+        config().guard("coder")
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,60 @@ def test_what_is_written_goes_over_it():
     assert piped.plan.kill_grace == 9
 
 
+def test_idle_is_written_beside_a_preset_s4_01():
+    """S4-01: both can be said at once, and the seconds go over the preset's."""
+    guard = idle_guard("multica", idle=60)
+    assert limits_of(guard) == {"idle": 60, "kill_grace": 5, "tools": 7200}
+    assert repr(guard) == "idle_guard('multica', idle=60)"
+    assert "idle" not in limits_of(idle_guard("multica", idle=None))
+    assert limits_of(idle_guard("mala-retry", idle=50, total=1200))["idle"] == 50
+    assert limits_of(idle_guard(idle=180)) == limits_of(idle_guard(180))
+    assert repr(idle_guard(idle=180)) == "idle_guard(180)"
+    assert limits_of(idle_guard(idle="flow")) == limits_of(idle_guard("flow"))
+    again = idle_guard(60, first=5).replace("claude-print", idle=600)
+    assert limits_of(again) == {
+        "idle": 600, "first": 5, "turn": 120, "total": 3600, "kill_grace": 2, "tools": 7200
+    }  # fmt: skip
+    assert repr(again).endswith(".replace('claude-print', idle=600)")
+    assert limits_of(idle_guard(60).replace(30))["idle"] == 30
+    assert limits_of(idle_guard(60).replace(first=5))["idle"] == 60
+
+
+@pytest.mark.parametrize(
+    ("limit", "idle"), [(180, 60), (180, None), (None, 60), ("multica", "tokens"), (180, "tokens")]
+)
+def test_two_limits_for_idle_are_one_too_many(limit, idle):
+    for write in (idle_guard, idle_guard(5).replace):
+        with pytest.raises(
+            ConfigError, match=r"are both the idle limit: write one of them\. Beside"
+        ):
+            write(limit, idle=idle)
+
+
+def test_tools_by_name_leave_the_preset_its_number_for_the_others_s2_01(written):
+    """S2-01: also where table and preset are written in two places."""
+    by_name = {"*": 300, "Bash": 3000}
+    assert idle_guard("flow", tools={"Bash": 3000}).plan.tools == by_name
+    assert idle_guard("flow").replace(tools={"Bash": 3000}).plan.tools == by_name
+    assert idle_guard(9).replace("flow", tools={"Bash": 3000}).plan.tools == by_name
+    assert idle_guard("flow", tools={"Bash": 3000, "*": 9}).plan.tools["*"] == 9
+    assert idle_guard(9, tools=30).replace(tools={"Bash": 3000}).plan.tools["*"] == 7200
+    for text in (
+        '[guard]\npreset = "flow"\ntools = { Bash = "50m" }\n',
+        '[guard]\npreset = "flow"\n[guards.coder]\ntools = { Bash = "50m" }\n',
+        '[guard]\nidle = 9\ntools = { Edit = 1, "*" = 300 }\n[guards.coder]\ntools = {Bash = "50m"}\n',
+    ):
+        coder = "[guards.coder]" in text
+        written(text)
+        assert from_config().guard("coder" if coder else "").plan.tools == by_name
+    written('[guard]\npreset = "flow"\n')
+    assert from_config().guard(tools={"Bash": 3000}).plan.tools == by_name
+    written('[guard]\nidle = 9\ntools = { Bash = "50m" }\n')
+    assert from_config().guard().plan.tools == {"*": 7200, "Bash": 3000}
+    written('[guard]\npreset = "flow"\ntools = { Bash = "50m" }\n')
+    assert (run().tools, run().tools_by_name) == (300, {"Bash": 3000})
+
+
 def test_what_was_written_before_stays():
     guard = idle_guard(60, total=5000, kill_grace=7, tools=30)
     assert limits_of(guard.replace(idle="claude-print")) == {
@@ -232,6 +286,51 @@ def test_run_retries_as_the_preset_says():
     """S0-11, S0-12."""
     settings = run("--preset", "mala-retry")
     assert (settings.idle, settings.retries, settings.backoff) == (720, 2, (0, 5, 15))
+
+
+def test_a_preset_of_the_guards_is_all_of_it_for_run_s0_11(written):
+    """S0-11, S0-12: with its retries, as if it were written below [run], which goes over it."""
+    everything = run("--preset", "mala-retry")
+    for section in ("guard", "run"):
+        written(f'[{section}]\npreset = "mala-retry"\n')
+        assert of_run(run()) == of_run(everything)
+        assert run().backoff == (0, 5, 15)
+    written('[guard]\npreset = "mala-retry"\ntotal = 1200\nkill_grace = 1\n[run]\nretries = 1\n')
+    assert of_run(run()) == (300, None, None, None, 1200, 1, 1)
+    written('[guard]\npreset = "claude-print"\n[run]\nfirst_json = 0\nkill_after = 9\n')
+    assert of_run(run()) == (None, 90, None, 120, 3600, 9, 0)
+
+
+def test_how_finely_a_backend_talks_is_the_same_for_guard_and_run(written, monkeypatch):
+    """What "tokens" says of the first message goes with it."""
+    written('[guard]\nidle = "tokens"\n')
+    assert limits_of(from_config().guard()) == limits_of(idle_guard("tokens"))
+    assert (run().idle, run().first) == (120, 300)
+    assert from_config().windows == {"idle": 120, "first": 300}
+    assert re.search(r"guard\.first +300 s .*preset tokens", from_config().explain())
+    assert (run("--first", "9").first, run("--first", "0").first) == (9, None)
+    written('[guard]\nidle = "tokens"\nfirst = 20\n')
+    assert (run().idle, run().first) == (120, 20)
+    written('[guard]\nidle = "tokens"\n[run]\nidle = 50\n')
+    assert (run().idle, run().first) == (50, None)
+    monkeypatch.setenv("STREAMGUARD_IDLE", "70")
+    assert limits_of(from_config().guard()) == {"idle": 70, "tools": 7200, "kill_grace": 5}
+    assert (run().idle, run().first) == (70, None)
+
+
+def test_code_goes_over_the_environment_that_over_a_file_and_a_preset_lies_below_its_place(
+    written, monkeypatch
+):
+    """S4-01: as docs/configuration.md tells it."""
+    written('[guard]\npreset = "flow"\nturn = 500\n')
+    monkeypatch.setenv("STREAMGUARD_PRESET", "multica")
+    monkeypatch.setenv("STREAMGUARD_IDLE", "1m")
+    limits = limits_of(idle_guard())
+    assert (limits["idle"], limits["tools"], limits["turn"]) == (60, 7200, 500)
+    assert limits_of(idle_guard("multica"))["idle"] == 300
+    assert limits_of(idle_guard(50))["idle"] == 50
+    assert run("--preset", "mala-watchdog").idle == 180
+    assert run().idle == 60
 
 
 def test_the_commands_tools_have_the_allowances_of_the_guards(written):

@@ -135,6 +135,9 @@ def every_knob(client: Client, activity: Activity) -> None:
     idle_guard("tokens")
     idle_guard("claude-print", first=30)
     idle_guard(idle=180) | idle_timeout(idle=60)
+    idle_guard("multica", idle=60)
+    idle_guard("claude-print", idle=None)
+    assert_type(idle_guard(180).replace("multica", idle=60), Operator)
     idle_guard(180, disconnect=lambda: None)
 
 
