@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,6 +158,16 @@ def test_the_watchdogs_session_on_the_page_ends_a_hang(loop):
     assert (len(handled), client.disconnected) == (1, True)
 
 
+def test_malas_own_variable_reaches_the_watchdog_on_the_page_s1_18(monkeypatch):
+    """S1-18."""
+    monkeypatch.setenv("MALA_WATCHDOG_TIMEOUT", "75")
+    names, made = run_block("watch"), []
+    names["SubprocessWatchdog"] = SimpleNamespace(for_client=lambda *words: made.append(words))
+    names["watch"]("client")
+    ((client, config),) = made
+    assert (client, config.timeout_seconds) == ("client", 75)
+
+
 def test_the_flow_on_the_page_leaves_its_evidence(loop, tmp_path, monkeypatch):
     names, handled = run_block("build"), []
     (tmp_path / "flows").mkdir()
@@ -169,8 +180,15 @@ def test_the_flow_on_the_page_leaves_its_evidence(loop, tmp_path, monkeypatch):
     assert json.loads(receipt.read_bytes())["recovered"] is True
 
 
-def test_multicas_task_on_the_page_is_blocked_or_completed(loop):
+def test_multicas_task_on_the_page_is_blocked_or_completed(loop, monkeypatch):
+    """S4-01: its two variables reach the guard that the page shows."""
+    (shell,) = [block for block in blocks("sh") if "STREAMGUARD_PRESET" in block]
+    for name, value in re.findall(r"^(STREAMGUARD_\w+)=(\S+)", shell, re.MULTILINE):
+        monkeypatch.setenv(name, value)
+
     class Task:
+        process = None
+
         def __init__(self, *steps):
             self.script, self.is_cancelled = Script(*steps), False
 
@@ -185,7 +203,10 @@ def test_multicas_task_on_the_page_is_blocked_or_completed(loop):
     told = loop.run(execute_and_drain, "task-7", hung, "p", print)
     assert (told["status"], told["failure_reason"]) == ("blocked", "idle_watchdog")
     assert (told["session_id"], hung.is_cancelled) == ("s-1", True)
-    assert "'task-7' idle for 180 s" in told["comment"]
+    assert "'task-7' idle for 60 s" in told["comment"]
+    monkeypatch.delenv("STREAMGUARD_IDLE")
+    told = loop.run(execute_and_drain, "task-7", Task(opened("s-1"), hang()), "p", print)
+    assert "'task-7' idle for 300 s" in told["comment"]
     told = loop.run(execute_and_drain, "task-7", well, "p", print)
     assert (told, well.is_cancelled) == ({"status": "completed"}, False)
 
