@@ -97,7 +97,7 @@ class Facts:
                     codes.add(125)
             if any(step[0] == "say" for step in every_step(self.scenario["steps"])):
                 codes |= {0, 1}  # exit_grace
-            if self.sent & {*ASKING} and not self.own:
+            if self.sent and not self.own:
                 codes.add(125)  # it had ended by itself, and no more is waited for a slow reader
         for name in self.sent & {*_DEADLY}:
             codes.add(-getattr(signal, f"SIG{name}"))
