@@ -13,7 +13,7 @@ import pytest
 from tests.models import explorer
 
 MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
-SCHEDULES = 2_000 if MORE else 300
+SCHEDULES = 1_000 if MORE else 300
 SEED = "ci" if MORE else "1"  # always the same: what a new seed finds must not fail a build
 
 pytestmark = pytest.mark.timeout(3600 if MORE else 300)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(1800 if MORE else 300)
 
 
 def test_killed_in_the_commands_first_second_nobody_survives():
-    count = kill_many(150 if MORE else 30, seed="ci")
+    count = kill_many(80 if MORE else 30, seed="ci")
     assert not count.survived, str(count)
 
 

@@ -17,7 +17,7 @@ from tests.run.fuzz import draws, explore, model
 MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
 # Always the same: what a new seed finds must not fail a build.
 SEED = "ci" if MORE else "1"
-RUNS, PARTS = (240, 8) if MORE else (40, 8)
+RUNS, PARTS = (160, 8) if MORE else (40, 8)
 JOBS = 2 if MORE else 1
 
 pytestmark = pytest.mark.timeout(3600 if MORE else 300)
