@@ -153,6 +153,7 @@ def resume_from(
             cursor=plan.cursor,
             tools_run=plan.tools_run,
             delivered=plan.delivered,
+            work_dir=_text(_part(plan.receipt, "done").get("work_dir")),
         )
     if action == "retry_step" and plan.tools_run:
         raise StreamGuardError(

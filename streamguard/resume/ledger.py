@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from streamguard.attempt import Attempt
     from streamguard.backends import Backend
     from streamguard.breaker.breaker import Permit
-    from streamguard.done import Done
     from streamguard.plan import Plan
     from streamguard.reading import Reporter
     from streamguard.resume.points import ResumePoint
@@ -40,14 +39,15 @@ _ACTS = (Progress, WorkStarted, WorkFinished, TurnEnded)
 class Ledger:
     """What was done in one turn, over all its attempts, and in the latest one.
 
-    Messages that are plain progress are not all told: the watch counts them.
+    Messages that are plain progress are not all told: the watch counts them. `deeds` is the count that
+    the watches of all its attempts share.
     """
 
     def __init__(self, replay: Replay | None, start: ResumePoint) -> None:
         self.replay = replay
         self.token: str | None = None
         self.permit: Permit | None = None
-        self._deeds = Deeds()
+        self.deeds = Deeds()
         self._committed = 0
         self._heard = 0
         self._attempt: Attempt | None = None
@@ -64,7 +64,7 @@ class Ledger:
 
     def go_on_from(self, point: ResumePoint) -> None:
         """That is where the session stands as the turn begins."""
-        self.token, self._deeds.work_dir = point.token, point.work_dir
+        self.token, self.deeds.work_dir = point.token, point.work_dir
 
     @property
     def backend(self) -> Backend | None:
@@ -81,9 +81,9 @@ class Ledger:
         self._backend = self.backend
         self._settle()
         self._attempt, self._begun = attempt, now
-        self._deeds.begin_attempt()
-        self._deeds.go_on_from(attempt.watch.deeds)
-        attempt.watch.deeds = self._deeds
+        self.deeds.begin_attempt()
+        self.deeds.go_on_from(attempt.watch.deeds)
+        attempt.watch.deeds = self.deeds
         self._asides = self._last_aside = 0
         self._first_new = None
         self.failed = self.ended = None
@@ -91,14 +91,9 @@ class Ledger:
         if self.replay is not None:
             self.replay.begin()
 
-    @property
-    def done(self) -> Done:
-        """The count of what was done."""
-        return self._deeds.so_far()
-
     def carry(self, tool_calls: int, committed: int) -> None:
         """What was done before: on the same connection, with which it would be lost, or elsewhere."""
-        self._deeds.carry(tool_calls)
+        self.deeds.carry(tool_calls)
         self._committed += committed
 
     def take_up(self, point: ResumePoint) -> None:
@@ -115,7 +110,7 @@ class Ledger:
     @property
     def tool_calls(self) -> int:
         """How many were begun."""
-        return self._deeds.tools_run
+        return self.deeds.tools_run
 
     @property
     def committed(self) -> int:

@@ -115,7 +115,7 @@ class Conversation(Generic[T]):
 
     def leave_at(self, ledger: Ledger) -> None:
         """A turn ends there, or an attempt at it."""
-        self.point = replace(self.point, token=ledger.token, work_dir=ledger.done.work_dir)
+        self.point = replace(self.point, token=ledger.token, work_dir=ledger.deeds.work_dir)
 
     @property
     def may_resume_unconfirmed(self) -> bool:
@@ -335,7 +335,7 @@ class Turn(AsyncIterator[T]):
             committed=ledger.committed - untaken,
             heard=ledger.was_heard,
             completed=is_completed,
-            work_dir=ledger.done.work_dir,
+            work_dir=ledger.deeds.work_dir,
         )
 
     def supersede(self, error: BaseException | None = None) -> None:
@@ -638,7 +638,7 @@ class Turn(AsyncIterator[T]):
         """Raise what ended the last attempt, as it is, and with what was decided on it."""
         self._over, self._failure = _Over(failure), failure
         if decision.error_class is not ErrorClass.NEVER or isinstance(failure, Exception):
-            done = replace(self._ledger.done, attempts=self._conversation.attempts)
+            done = self._ledger.deeds.so_far(self._conversation.attempts)
             _mark(failure, decision, tuple(self._failed), done)
         self._conversation.hosting.tell(
             events.GaveUp,

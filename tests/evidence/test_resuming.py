@@ -55,6 +55,16 @@ def rewrite(run: Run, **context: Any) -> None:
     path.write_text(json.dumps(receipt))
 
 
+@pytest.mark.parametrize("told", [{"work_dir": "/home/me/project"}, {"work_dir": 7}, None])
+def test_the_backends_folder_is_kept_with_the_token(loop, run, told):
+    """S4-14: many sessions can only be resumed in theirs; a receipt of an older version has none."""
+    timed_out(loop, run)
+    path = run.folder / "build/receipts/step-3-timeout.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "done": told}))
+    wanted = told["work_dir"] if told and isinstance(told["work_dir"], str) else None
+    assert resume_from(plan_of(run)).work_dir == wanted
+
+
 def test_recorded_planned_and_resumed(loop, run):
     """E4: the round trip. When the step has come through, nothing is left to be planned."""
     timed_out(loop, run)

@@ -265,7 +265,7 @@ def test_a_scope_that_cut_a_stream_with_a_process(loop_name, run, how):
         guard = idle_guard(60, read=said, process=process, kill_grace=1)
         async with run.recorder(step=None):
             with suppress(DeadlineExceededError):
-                async with scope("step", "review", timeout=0.2):
+                async with scope("step", "review", timeout=1):
                     if how == "bare":
                         async for _ in source | guard:
                             pass

@@ -79,6 +79,12 @@ def test_a_process_that_hangs_is_ended_and_its_session_goes_on(loop_name, kind):
     anyio.run(main, backend=loop_name)
 
 
+def beside_a_sleeper(processes, *steps):
+    """A connection whose process knows nothing of what it says."""
+    processes.append(subprocess.Popen(["sleep", "1000"]))
+    return Connection(Script(*steps), process=processes[-1])
+
+
 @pytest.mark.parametrize("loop_name", ["asyncio", "trio"])
 def test_a_connection_that_does_not_close_leaves_no_process(loop_name):
     """D5: after a good end, too: what it was to end within its bound is ended."""
@@ -88,9 +94,7 @@ def test_a_connection_that_does_not_close_leaves_no_process(loop_name):
 
         @asynccontextmanager
         async def open_(point):
-            process = subprocess.Popen(["sleep", "1000"])
-            processes.append(process)
-            yield Connection(Script(say("a"), done()), process=process)
+            yield beside_a_sleeper(processes, say("a"), done())
             await anyio.sleep_forever()
 
         guard = idle_guard(60, disconnect_timeout=0.2, kill_grace=1)
@@ -111,17 +115,16 @@ def test_a_turn_that_is_left_leaves_nobody_at_work_on_the_session(loop_name):
 
         @asynccontextmanager
         async def open_(point):
-            process = subprocess.Popen(["sleep", "1000"])
-            processes.append(process)
-            yield Connection(Script(opened("s-1"), say("a"), hang()), process=process)
+            yield beside_a_sleeper(processes, opened("s-1"), say("a"), hang())
 
         async with session(open_) | idle_guard(60, kill_grace=1) as chat:
             for prompt in ("one", "two"):
-                with anyio.move_on_after(0.1):
-                    async for _ in chat.ask(prompt):
-                        pass
-            assert [process.poll() is None for process in processes] == [False, True]
-        assert processes[1].wait(30) < 0
+                turn = chat.ask(prompt)
+                await anext(turn)
+                assert processes[-1].poll() is None
+                await turn.aclose()
+                assert processes[-1].poll() is not None
+        assert len(processes) == 2
 
     anyio.run(main, backend=loop_name)
 

@@ -97,8 +97,9 @@ class Facts:
                     codes.add(125)
             if any(step[0] == "say" for step in every_step(self.scenario["steps"])):
                 codes |= {0, 1}  # exit_grace
-            if self.sent and not self.own:
-                codes.add(125)  # it had ended by itself, and no more is waited for a slow reader
+            # It had ended by itself before the signal, and no more is waited for a slow reader.
+            if self.sent and self.own == 0 and self.scenario["out"] in ("late", "slow"):
+                codes.add(125)
         for name in self.sent & {*_DEADLY}:
             codes.add(-getattr(signal, f"SIG{name}"))
         if self.sent & {*ASKING}:
