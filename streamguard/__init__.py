@@ -13,10 +13,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from streamguard._base.done import Done
+    from streamguard._guard.guarded import Guarded, GuardedIterator
+    from streamguard._guard.monitor import Monitor
+    from streamguard._guard.plan import StreamGuardWarning
+    from streamguard._guard.teardown import SupportsDisconnect
+    from streamguard._lines.output import json_lines, lines
+    from streamguard._scopes.scopes import Scope
     from streamguard.activity import Activity, live
     from streamguard.breaker.breaker import CircuitBreaker
     from streamguard.configuration import Configuration, from_config, from_env
-    from streamguard.done import Done
     from streamguard.errors import (
         CircuitEscalatedError,
         CircuitOpenError,
@@ -44,9 +50,7 @@ if TYPE_CHECKING:
     )
     from streamguard.evidence.recorder import Recorder, record_with
     from streamguard.evidence.resuming import ResumePlan, plan_resume, resume_from
-    from streamguard.guarded import Guarded, GuardedIterator
     from streamguard.limits import scope
-    from streamguard.monitor import Monitor
     from streamguard.operators import (
         Operator,
         activity_stamp,
@@ -55,8 +59,6 @@ if TYPE_CHECKING:
         idle_timeout,
         inflight_tool_gate,
     )
-    from streamguard.output import json_lines, lines
-    from streamguard.plan import StreamGuardWarning
     from streamguard.process.sentinel import Sentinel, sentinel
     from streamguard.publisher import publishing
     from streamguard.resume.operators import keep_alive, reconnecting_resume
@@ -66,14 +68,12 @@ if TYPE_CHECKING:
     from streamguard.retry.classes import ErrorClass
     from streamguard.retry.classification import classify
     from streamguard.retry.policy import Backoff, RetryPolicy
-    from streamguard.scopes import Scope
-    from streamguard.teardown import SupportsDisconnect
 
 _HOMES = {
     "activity": ("Activity", "live"),
     "breaker.breaker": ("CircuitBreaker",),
     "configuration": ("Configuration", "from_config", "from_env"),
-    "done": ("Done",),
+    "_base.done": ("Done",),
     "errors": (
         "CircuitEscalatedError",
         "CircuitOpenError",
@@ -101,9 +101,9 @@ _HOMES = {
     ),
     "evidence.recorder": ("Recorder", "record_with"),
     "evidence.resuming": ("ResumePlan", "plan_resume", "resume_from"),
-    "guarded": ("Guarded", "GuardedIterator"),
+    "_guard.guarded": ("Guarded", "GuardedIterator"),
     "limits": ("scope",),
-    "monitor": ("Monitor",),
+    "_guard.monitor": ("Monitor",),
     "operators": (
         "Operator",
         "activity_stamp",
@@ -112,8 +112,8 @@ _HOMES = {
         "idle_timeout",
         "inflight_tool_gate",
     ),
-    "output": ("json_lines", "lines"),
-    "plan": ("StreamGuardWarning",),
+    "_lines.output": ("json_lines", "lines"),
+    "_guard.plan": ("StreamGuardWarning",),
     "process.sentinel": ("Sentinel", "sentinel"),
     "publisher": ("publishing",),
     "resume.operators": ("keep_alive", "reconnecting_resume"),
@@ -123,8 +123,8 @@ _HOMES = {
     "retry.classes": ("ErrorClass",),
     "retry.classification": ("classify",),
     "retry.policy": ("Backoff", "RetryPolicy"),
-    "scopes": ("Scope",),
-    "teardown": ("SupportsDisconnect",),
+    "_scopes.scopes": ("Scope",),
+    "_guard.teardown": ("SupportsDisconnect",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

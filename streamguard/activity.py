@@ -21,15 +21,15 @@ from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from streamguard import loops
-from streamguard.done import NOTHING_DONE, Done
+from streamguard import _loops as loops
+from streamguard._base.done import NOTHING_DONE, Done
+from streamguard._guard.knobs import Default, Seconds, seconds
+from streamguard._watch.watch import HOLD_ALLOWANCE, Watch
 from streamguard.errors import ConfigError
-from streamguard.knobs import Default, Seconds, seconds
 from streamguard.signals import SIGNALS, Signal
-from streamguard.watch import HOLD_ALLOWANCE, Watch
 
 if TYPE_CHECKING:
-    from streamguard.loops import Loop
+    from streamguard._loops import Loop
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FAR: Final = 366 * 86400.0

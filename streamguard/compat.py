@@ -19,7 +19,7 @@ that another process has by now is never signalled. The clock runs from construc
 STREAMGUARD_MODE holds here, too.
 
 What is told. Each line of the log has the event as a flat dict in `record.streamguard`, with the
-name under `event`; an observer gets it as a dataclass of `streamguard.events`:
+name under `event`; an observer gets it as a dataclass of `streamguard.events.kinds`:
 
     watchdog.started     `WatchdogStarted`: pid, timeout_seconds, poll_interval_seconds,
                          kill_grace_seconds. "Watchdog started for PID 7, timeout=180.0s"
@@ -45,21 +45,23 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
-from streamguard import events, loops, quoting
+from streamguard import _loops as loops
+from streamguard._base import quoting
+from streamguard._guard.monitor import Monitor
 from streamguard.activity import Activity
 from streamguard.backends import _processes
 from streamguard.errors import ConfigError, IdleTimeoutError, ProcessExitedError
-from streamguard.events import logger
-from streamguard.monitor import Monitor
+from streamguard.events import kinds as events
+from streamguard.events.kinds import logger
 from streamguard.operators import idle_guard
 from streamguard.process import ProcessTree, check_adoptable
 
 if TYPE_CHECKING:
+    from streamguard._guard.knobs import Disconnect
+    from streamguard._guard.teardown import SupportsDisconnect
     from streamguard.errors import Verdict
-    from streamguard.events import Event, Observer
-    from streamguard.knobs import Disconnect
+    from streamguard.events.kinds import Event, Observer
     from streamguard.process import Adoptable
-    from streamguard.teardown import SupportsDisconnect
 
 
 class SubprocessWatchdogTimeout(IdleTimeoutError):  # noqa: N818 - the name that programs know

@@ -33,9 +33,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from streamguard import quoting
-from streamguard.done import NOTHING_DONE, Done
-from streamguard.quoting import quoted
+from streamguard._base import quoting
+from streamguard._base.done import NOTHING_DONE, Done
+from streamguard._base.quoting import quoted
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity

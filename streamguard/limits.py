@@ -17,10 +17,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from streamguard.errors import ConfigError, ScopeKind, ScopeName
-from streamguard.knobs import seconds_or_default
-from streamguard.presets import PRESETS
-from streamguard.scopes import (
+from streamguard._guard.knobs import seconds_or_default
+from streamguard._scopes.scopes import (
     CLEANUP,
     MIN_ATTEMPT,
     Cleanup,
@@ -29,9 +27,11 @@ from streamguard.scopes import (
     path,
     remaining,
 )
+from streamguard.errors import ConfigError, ScopeKind, ScopeName
+from streamguard.presets import PRESETS
 
 if TYPE_CHECKING:
-    from streamguard.knobs import Seconds
+    from streamguard._guard.knobs import Seconds
 
 
 class Budget(NamedTuple):

@@ -15,9 +15,7 @@ import sys
 from collections.abc import AsyncIterable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from streamguard.activity import Activity
-from streamguard.errors import ConfigError
-from streamguard.knobs import (
+from streamguard._guard.knobs import (
     CONFIGURED,
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
@@ -32,20 +30,22 @@ from streamguard.knobs import (
     seconds,
     with_limit,
 )
-from streamguard.plan import Plan
+from streamguard._guard.plan import Plan
+from streamguard.activity import Activity
+from streamguard.errors import ConfigError
 from streamguard.presets import idle_for
 
 if TYPE_CHECKING:
+    from streamguard._guard.guarded import Guarded
+    from streamguard._guard.modes import Mode
+    from streamguard._guard.monitor import Monitor
+    from streamguard._guard.supervision import Process
+    from streamguard._guard.teardown import SupportsDisconnect
+    from streamguard._watch.watch import Limits
     from streamguard.backends import Readable
-    from streamguard.config import Mode
-    from streamguard.events import Observer
-    from streamguard.guarded import Guarded
-    from streamguard.monitor import Monitor
+    from streamguard.events.kinds import Observer
     from streamguard.resume.operators import HostingOperator
     from streamguard.resume.sessions import Session
-    from streamguard.supervision import Process
-    from streamguard.teardown import SupportsDisconnect
-    from streamguard.watch import Limits
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -79,7 +79,7 @@ class Operator:
         def __call__(self, source: AsyncIterable[T], /) -> Guarded[T]: ...
 
     def __call__(self, source: Any, /) -> Any:
-        from streamguard.guarded import Guarded
+        from streamguard._guard.guarded import Guarded
 
         sessions: Any = sys.modules.get("streamguard.resume.sessions")
         if sessions is not None and isinstance(source, sessions.Session):
@@ -141,7 +141,7 @@ class Operator:
 
     def monitor(self) -> Monitor:
         """The same as an object, for loops that cannot be wrapped (O10)."""
-        from streamguard.monitor import Monitor
+        from streamguard._guard.monitor import Monitor
 
         return Monitor(self._plan, self.limits)
 

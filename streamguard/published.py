@@ -40,8 +40,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Self, cast
 
-from streamguard import trusted
-from streamguard.quoting import quoted
+from streamguard._base import trusted
+from streamguard._base.quoting import quoted
 
 VERSION: Final = 1
 # No file of ours comes near it, in bytes.

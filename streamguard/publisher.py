@@ -15,9 +15,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from streamguard._guard.knobs import Seconds, seconds
 from streamguard.activity import Activity, live
 from streamguard.errors import ConfigError
-from streamguard.knobs import Seconds, seconds
 from streamguard.published import Published
 
 __all__ = ["publishing"]

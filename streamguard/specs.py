@@ -26,16 +26,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from streamguard.configured import content, text_of, toml_of
+from streamguard._base.configured import content, text_of, toml_of
+from streamguard._base.quoting import quoted
 from streamguard.errors import ConfigError, ScopeKind, ScopeName, seconds
 from streamguard.limits import BUDGETS, MIN_ATTEMPT, Override, budget_of, check_kind, scope_under
-from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from streamguard.knobs import Seconds
-    from streamguard.scopes import Scope
+    from streamguard._guard.knobs import Seconds
+    from streamguard._scopes.scopes import Scope
 
 _OF_A_FLOW: Final = ("timeouts", "hard_limits", "steps")
 _OF_A_STEP: Final = ("id", "timeout_override", "hard_limit_override")
@@ -131,7 +131,7 @@ class FlowSpec:
             )
 
     def _warn(self, text: str) -> None:
-        from streamguard.plan import StreamGuardWarning, _stack_of_the_caller
+        from streamguard._guard.plan import StreamGuardWarning, _stack_of_the_caller
 
         warnings.warn(quoted(text), StreamGuardWarning, stacklevel=_stack_of_the_caller())
 

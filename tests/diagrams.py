@@ -10,7 +10,7 @@ import re
 from enum import Enum
 from pathlib import Path
 
-from streamguard.machine import Table, arrows
+from streamguard._base.machine import Table, arrows
 
 DOCS = Path(__file__).parent.parent / "docs"
 

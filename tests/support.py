@@ -13,7 +13,8 @@ from typing import Any
 import anyio
 import trio
 
-from streamguard import live, loops
+from streamguard import _loops as loops
+from streamguard import live
 from streamguard.events import Event
 
 

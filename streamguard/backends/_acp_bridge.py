@@ -22,7 +22,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from streamguard import quoting
+from streamguard._base import quoting
 from streamguard.backends import Client
 from streamguard.backends._fields import fields_of
 from streamguard.backends.acp import permission_id

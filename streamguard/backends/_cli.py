@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 import anyio
 
-from streamguard.output import Message, json_lines
+from streamguard._lines.output import Message, json_lines
 from streamguard.process import ProcessTree, marked_env
 from streamguard.resume.points import Connection, ResumePoint
 from streamguard.resume.sessions import Session, session

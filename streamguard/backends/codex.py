@@ -50,9 +50,9 @@ from streamguard.signals import (
 )
 
 if TYPE_CHECKING:
+    from streamguard._lines.output import Message
     from streamguard.backends._cli import OpenCli
     from streamguard.backends._codex_client import client_session, of_client, open_client
-    from streamguard.output import Message
     from streamguard.resume.points import ResumePoint
     from streamguard.resume.sessions import Session
 

@@ -272,7 +272,7 @@ def codex_config(environ: Environ) -> dict[str, Any]:
     import tomllib
     from pathlib import Path
 
-    from streamguard.trusted import read_named
+    from streamguard._base.trusted import read_named
 
     try:
         home = (

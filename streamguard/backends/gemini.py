@@ -36,8 +36,8 @@ from streamguard.signals import (
 )
 
 if TYPE_CHECKING:
+    from streamguard._lines.output import Message
     from streamguard.backends._cli import OpenCli
-    from streamguard.output import Message
     from streamguard.resume.points import ResumePoint
     from streamguard.resume.sessions import Session
 

@@ -9,7 +9,7 @@ events     what an observer is told
 
 from streamguard.breaker.breaker import CircuitBreaker, OnOpen, Permit
 from streamguard.breaker.circuit import Circuit, Outcome, Rules, Snapshot, Status
-from streamguard.breaker.events import (
+from streamguard.breaker.circuit_events import (
     CircuitChanged,
     CircuitEvent,
     CircuitObserver,

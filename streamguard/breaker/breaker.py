@@ -28,6 +28,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
+from streamguard._base.checks import check_number
+from streamguard._base.quoting import quoted
 from streamguard.breaker.circuit import (
     Admitted,
     Circuit,
@@ -38,7 +40,7 @@ from streamguard.breaker.circuit import (
     Status,
     checked,
 )
-from streamguard.breaker.events import (
+from streamguard.breaker.circuit_events import (
     CircuitChanged,
     CircuitEvent,
     CircuitObserver,
@@ -49,7 +51,6 @@ from streamguard.breaker.events import (
 )
 from streamguard.breaker.records import PATIENCE, Change, Operation, Records, Step
 from streamguard.breaker.store import CircuitStore, MemoryStore
-from streamguard.checks import check_number
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
     CircuitEscalatedError,
@@ -57,15 +58,14 @@ from streamguard.errors import (
     ConfigError,
     seconds,
 )
-from streamguard.events import logger, tell
-from streamguard.quoting import quoted
+from streamguard.events.kinds import logger, tell
 from streamguard.retry import ErrorClass, classify, retry_after
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from streamguard.loops import Loop
+    from streamguard._loops import Loop
 
 T = TypeVar("T")
 OnOpen: TypeAlias = Literal["raise", "wait"]
@@ -274,7 +274,7 @@ class CircuitBreaker:
     async def _wait_for_permit(self, until: float) -> Permit:
         import anyio
 
-        from streamguard import loops
+        from streamguard import _loops as loops
 
         loop = loops.current()
         while True:

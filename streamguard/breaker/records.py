@@ -24,10 +24,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
-from streamguard import loops
+from streamguard import _loops as loops
 from streamguard.breaker.circuit import Circuit
 from streamguard.errors import ENDS_THE_PROGRAM
-from streamguard.events import logger
+from streamguard.events.kinds import logger
 
 if TYPE_CHECKING:
     from streamguard.breaker.store import CircuitStore

@@ -75,8 +75,8 @@ def _die_quietly() -> None:
 
 
 def _refuse(argument: str) -> int:
+    from streamguard._base.quoting import quoted
     from streamguard.cli.arguments import guess
-    from streamguard.quoting import quoted
 
     hint = guess(argument, COMMANDS)
     print(f"streamguard: unknown argument '{quoted(argument)}'{hint}\n{USAGE}", file=sys.stderr)

@@ -7,7 +7,7 @@ argparse would double the command's start.
 
 from __future__ import annotations
 
-from streamguard.quoting import quoted
+from streamguard._base.quoting import quoted
 
 TYPE_CHECKING = False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from streamguard import configured as files_of_ours
+from streamguard._base import configured as files_of_ours
 
 TYPE_CHECKING = False
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from streamguard.trusted import Found
+    from streamguard._base.trusted import Found
 
 _VARIABLES = (
     *(files_of_ours.variable(files_of_ours.PREFIX, knob) for knob in files_of_ours.IN_ENVIRONMENT),
@@ -34,8 +34,8 @@ def configured() -> dict[str, Any]:
     found = [] if is_named else _candidates()
     if not (found or any(map(os.environ.get, _VARIABLES))):
         return {}
+    from streamguard._guard.modes import mode_in_force
     from streamguard.cli.arguments import ConfiguredWrongError
-    from streamguard.config import mode_in_force
     from streamguard.configuration import Configuration, files
     from streamguard.errors import ConfigError
 

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from streamguard._base.quoting import quoted
 from streamguard._version import __version__
 from streamguard.cli.parsers import Parser
-from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from streamguard.backends.facts import Installed
@@ -212,8 +212,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _configuration(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Finding]:
+    from streamguard._guard.modes import MODE, doubtful_mode
     from streamguard.backends.facts import FACTS, codex_config, collisions
-    from streamguard.config import MODE, doubtful_mode
     from streamguard.configuration import from_config
     from streamguard.errors import ConfigError
 

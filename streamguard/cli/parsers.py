@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from streamguard.quoting import quoted
+from streamguard._base.quoting import quoted
 
 
 class Parser(argparse.ArgumentParser):

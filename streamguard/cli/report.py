@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamguard._base.quoting import quoted
 from streamguard.cli.parsers import Parser
 from streamguard.errors import ConfigError
 from streamguard.evidence.files import Folder
 from streamguard.evidence.report import Entry, drawing, entry, index, page, read_run, runs_in
-from streamguard.quoting import quoted
 
 EXIT_OK = 0
 EXIT_FAILED = 1

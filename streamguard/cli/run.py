@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-from streamguard import quoting
+from streamguard._base import quoting
+from streamguard._base.durations import said_twice, seconds, written
+from streamguard._base.quoting import quoted
 from streamguard.cli import agents
 from streamguard.cli.arguments import (
     ConfiguredWrongError,
@@ -13,8 +15,6 @@ from streamguard.cli.arguments import (
     WrongValueError,
     parse,
 )
-from streamguard.durations import said_twice, seconds, written
-from streamguard.quoting import quoted
 from streamguard.runner.outcome import OUR_FAILURE
 from streamguard.runner.settings import EXIT_GRACE, Settings
 from streamguard.runner.words import say

@@ -8,9 +8,9 @@ its process group are sent signals, and its output is not touched.
 
 from __future__ import annotations
 
+from streamguard._base.durations import seconds
 from streamguard.cli.arguments import Option, UsageError, WrongValueError, parse
 from streamguard.cli.run import signal_number
-from streamguard.durations import seconds
 from streamguard.runner.outcome import OUR_FAILURE
 from streamguard.runner.settings import Settings
 from streamguard.runner.words import say

@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from streamguard._base.durations import written
+from streamguard._base.quoting import quoted
 from streamguard.cli.parsers import Parser
-from streamguard.durations import written
 from streamguard.published import read_all
-from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -24,7 +24,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from streamguard.config import MODE, environment_idle, environment_mode, mode_in_force, weaker
+from streamguard._base.configured import PREFIX, variable
+from streamguard._base.quoting import quoted
+from streamguard._guard.modes import (
+    MODE,
+    environment_idle,
+    environment_mode,
+    mode_in_force,
+    weaker,
+)
 from streamguard.configuration import environment, files, values
 from streamguard.configuration.settings import (
     Setting,
@@ -33,16 +41,14 @@ from streamguard.configuration.settings import (
     with_pace,
     with_preset,
 )
-from streamguard.configured import PREFIX, variable
 from streamguard.errors import ConfigError
 from streamguard.presets import PRESETS, named
-from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from os import PathLike
 
+    from streamguard._guard.modes import Mode
     from streamguard.breaker.breaker import CircuitBreaker
-    from streamguard.config import Mode
     from streamguard.configuration.files import Source
     from streamguard.operators import Operator
     from streamguard.resume.operators import HostingOperator
@@ -276,8 +282,12 @@ class Configuration:
     def _in_force(self) -> list[tuple[str, Mapping[str, Setting]]]:
         from dataclasses import fields
 
+        from streamguard._guard.knobs import (
+            DEFAULT_DISCONNECT_TIMEOUT,
+            DEFAULT_KILL_GRACE,
+            DEFAULT_TOOLS,
+        )
         from streamguard.breaker.breaker import CircuitBreaker
-        from streamguard.knobs import DEFAULT_DISCONNECT_TIMEOUT, DEFAULT_KILL_GRACE, DEFAULT_TOOLS
 
         guard = dict.fromkeys(values.GUARD, Setting(None, _DEFAULT)) | {
             "tools": Setting(float(DEFAULT_TOOLS), _DEFAULT),
@@ -390,7 +400,7 @@ class Configuration:
         _ = self.flow
 
     def _check_guard(self, section: str, settings: Mapping[str, Setting]) -> None:
-        from streamguard.plan import CONTRADICTIONS
+        from streamguard._guard.plan import CONTRADICTIONS
 
         for inner, outer in CONTRADICTIONS:
             small, large = settings.get(inner), settings.get(outer)

@@ -10,10 +10,16 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from streamguard.config import IDLE, doubtful_mode, environment_idle, environment_mode, log_once
+from streamguard._base.configured import IN_ENVIRONMENT, PREFIX, variable
+from streamguard._guard.modes import (
+    IDLE,
+    doubtful_mode,
+    environment_idle,
+    environment_mode,
+    log_once,
+)
 from streamguard.configuration import values
 from streamguard.configuration.settings import Setting
-from streamguard.configured import IN_ENVIRONMENT, PREFIX, variable
 from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from streamguard.configured import (
+from streamguard._base.configured import (
     CONFIG,
     OWN,
     SHARED,
@@ -30,7 +30,7 @@ from streamguard.configured import (
 from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamguard.trusted import Found
+    from streamguard._base.trusted import Found
 
 _IN_SHARED: Final = ("tool", "streamguard")
 _NOWHERE: Final = ("", "0", "none", "off")
@@ -128,7 +128,7 @@ def _warn(text: str) -> None:
     if text in _told:
         return
     _told.add(text)
-    from streamguard.plan import StreamGuardWarning, _stack_of_the_caller
+    from streamguard._guard.plan import StreamGuardWarning, _stack_of_the_caller
 
     warnings.warn(text, StreamGuardWarning, stacklevel=_stack_of_the_caller())
 

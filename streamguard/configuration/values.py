@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, get_args
 
-from streamguard import durations
-from streamguard.config import Mode
+from streamguard._base import durations
+from streamguard._guard.modes import Mode
 from streamguard.presets import named
 
 Converter: TypeAlias = Callable[[Any], Any]

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from streamguard.trusted import UntrustedError, distrust_of, odd_kind
+from streamguard._base.trusted import UntrustedError, distrust_of, odd_kind
 
 _LONGEST_NAME: Final = 100
 _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from streamguard.done import NOTHING_DONE, Done
+from streamguard._base.done import NOTHING_DONE, Done
 
 if TYPE_CHECKING:
     from streamguard.errors import Limit, Teardown, Verdict

@@ -24,21 +24,24 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 import anyio
 
-from streamguard import events, loops, recording, scopes
+from streamguard import _loops as loops
+from streamguard._guard.knobs import check_callable
+from streamguard._guard.plan import Plan
+from streamguard._scopes import scopes
 from streamguard.errors import ConfigError
+from streamguard.events import kinds as events
+from streamguard.events import recorders as recording
+from streamguard.events.recorders import Recording, Tap
 from streamguard.evidence.account import Account
 from streamguard.evidence.messages import Rendering
 from streamguard.evidence.scribe import MEGABYTE, Scribe, inspector, writer
 from streamguard.evidence.secrets import Redaction
 from streamguard.evidence.waiting import in_thread
-from streamguard.knobs import check_callable
 from streamguard.operators import Operator
-from streamguard.plan import Plan
-from streamguard.recording import Recording, Tap
 
 if TYPE_CHECKING:
+    from streamguard._guard.attempt import Attempt
     from streamguard.activity import Activity
-    from streamguard.attempt import Attempt
     from streamguard.errors import ScopeName
     from streamguard.evidence.surroundings import Artifacts, StrPath
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from streamguard._base.trusted import UntrustedError
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.evidence.files import name_of, read_document, read_lines
 from streamguard.evidence.surroundings import Git, git_state
 from streamguard.resume.points import ResumePoint
-from streamguard.trusted import UntrustedError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -13,19 +13,19 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from streamguard import events
 from streamguard.activity import Activity
+from streamguard.backends.reading import PROGRESS
+from streamguard.events import kinds as events
 from streamguard.evidence.receipts import timestamp
 from streamguard.evidence.streams import stream_of
-from streamguard.reading import PROGRESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from streamguard.events import Event
+    from streamguard._watch.watch import Watch
+    from streamguard.events.kinds import Event
     from streamguard.evidence.receipts import Place, Timeout
     from streamguard.signals import Signal
-    from streamguard.watch import Watch
 
 QUEUE: Final = 4096
 _SHORTEST_REST: Final = 0.25

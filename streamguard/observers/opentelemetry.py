@@ -22,9 +22,9 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, finalize
 
-from streamguard import events
 from streamguard.errors import ConfigError
-from streamguard.event_fields import fields_of, name_of
+from streamguard.events import kinds as events
+from streamguard.events.flat import fields_of, name_of
 
 try:
     from opentelemetry import trace
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from streamguard.activity import Activity
-    from streamguard.event_fields import AnyEvent
+    from streamguard.events.flat import AnyEvent
 
 __all__ = ["OpenTelemetryObserver"]
 
@@ -110,7 +110,7 @@ class OpenTelemetryObserver:
             spans.session = self._start(f"session {event.activity.name}".rstrip(), event)
             spans.session.set_attribute("gen_ai.operation.name", "invoke_agent")
         spans.attempt = self._start(f"attempt {event.attempt}", event, within=spans.session)
-        spans.attempt.set_attribute("streamguard.attempt", event.attempt)
+        spans.attempt.set_attribute("streamguard._guard.attempt", event.attempt)
         spans.attempt.set_attribute("streamguard.resumes", event.resumes)
 
     @_on.register

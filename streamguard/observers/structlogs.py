@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from streamguard.breaker.events import CircuitChanged, CircuitEvent, CircuitRefused
+from streamguard._base.quoting import quoted
+from streamguard.breaker.circuit_events import CircuitChanged, CircuitEvent, CircuitRefused
 from streamguard.errors import ConfigError
-from streamguard.event_fields import fields_of
-from streamguard.events import Event, ScopeEvent, described
-from streamguard.quoting import quoted
+from streamguard.events.flat import fields_of
+from streamguard.events.kinds import Event, ScopeEvent, described
 
 if TYPE_CHECKING:
-    from streamguard.event_fields import AnyEvent
+    from streamguard.events.flat import AnyEvent
 
 __all__ = ["StructlogObserver"]
 

@@ -148,7 +148,7 @@ class ProcessTree:
         budget = 2 * grace + 5 if budget is None else _seconds(budget, "budget")
         self.check_open()
         if self._ending is None or self._ending.is_over.is_set():
-            from streamguard import loops
+            from streamguard import _loops as loops
             from streamguard.process.hosted import HostedEnding
 
             self._ending = HostedEnding(self._members, grace, budget, self.status_when_known)
@@ -253,7 +253,7 @@ def _import_what_an_end_needs() -> None:
     """Now, on the loop that runs, if one does: without a file descriptor nothing is imported."""
     if not {"asyncio", "trio"} & sys.modules.keys():
         return  # no loop can run, and who has none must not pay for one
-    from streamguard import loops
+    from streamguard import _loops as loops
 
     if loops.current_or_none() is not None:
         from streamguard.process import hosted

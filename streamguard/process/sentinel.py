@@ -17,8 +17,8 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+from streamguard._guard.knobs import Seconds, seconds
 from streamguard.errors import StreamGuardError
-from streamguard.knobs import Seconds, seconds
 from streamguard.process import Adoptable, ProcessTree
 from streamguard.process.link import Link
 

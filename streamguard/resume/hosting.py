@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamguard import events
-from streamguard.watch import end_of
+from streamguard._watch.watch import end_of
+from streamguard.events import kinds as events
 
 if TYPE_CHECKING:
+    from streamguard._guard.modes import Mode
+    from streamguard._loops import Loop
+    from streamguard._watch.watch import Limits
     from streamguard.activity import Activity
-    from streamguard.config import Mode
-    from streamguard.loops import Loop
     from streamguard.resume.points import ResumePoint
-    from streamguard.watch import Limits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamguard.done import Deeds
-from streamguard.reading import Reading
+from streamguard._base.done import Deeds
+from streamguard.backends.reading import Reading
 from streamguard.signals import (
     Failed,
     Progress,
@@ -24,11 +24,11 @@ from streamguard.signals import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamguard.attempt import Attempt
+    from streamguard._guard.attempt import Attempt
+    from streamguard._guard.plan import Plan
     from streamguard.backends import Backend
+    from streamguard.backends.reading import Reporter
     from streamguard.breaker.breaker import Permit
-    from streamguard.plan import Plan
-    from streamguard.reading import Reporter
     from streamguard.resume.points import ResumePoint
     from streamguard.resume.replay import Replay
 

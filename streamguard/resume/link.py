@@ -12,20 +12,21 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from streamguard import events, loops
+from streamguard import _loops as loops
+from streamguard._guard.knobs import Derived, is_guess
+from streamguard._guard.sources import Source
+from streamguard._guard.supervision import wants_await
+from streamguard._guard.teardown import Bounded
 from streamguard.backends import adapted
 from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
-from streamguard.knobs import Derived, is_guess
+from streamguard.events import kinds as events
 from streamguard.resume.points import Connection
-from streamguard.sources import Source
-from streamguard.supervision import wants_await
-from streamguard.teardown import Bounded
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from streamguard.attempt import Attempt
-    from streamguard.plan import Plan
+    from streamguard._guard.attempt import Attempt
+    from streamguard._guard.plan import Plan
     from streamguard.process import ProcessTree
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.points import Opener, ResumePoint

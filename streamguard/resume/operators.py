@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, overload
 
+from streamguard._guard.knobs import CONFIGURED, IdleLimit, Seconds, seconds
+from streamguard._guard.plan import Plan
 from streamguard.errors import ConfigError
-from streamguard.knobs import CONFIGURED, IdleLimit, Seconds, seconds
 from streamguard.operators import Operator
-from streamguard.plan import Plan
 from streamguard.resume.settings import CONTINUE, KeepAlive, Reconnecting
 from streamguard.retry.policy import Backoff, RetryPolicy
 

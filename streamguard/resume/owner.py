@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import anyio
 
-from streamguard import events, loops
-from streamguard.attempt import Attempt
+from streamguard import _loops as loops
+from streamguard._guard.attempt import Attempt
+from streamguard._guard.guarded import GuardedIterator
+from streamguard._loops import by_hand
 from streamguard.errors import StreamGuardError
-from streamguard.guarded import GuardedIterator
-from streamguard.loops import by_hand
+from streamguard.events import kinds as events
 from streamguard.resume.ledger import Noted
 from streamguard.resume.link import Link, raisable
 from streamguard.resume.slot import Slot
@@ -40,15 +41,15 @@ from streamguard.resume.warden import Warden
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from streamguard.events import AttemptOutcome
-    from streamguard.loops import Loop, Parking
-    from streamguard.plan import Plan
+    from streamguard._guard.plan import Plan
+    from streamguard._guard.sources import Source
+    from streamguard._guard.teardown import TearingDown
+    from streamguard._loops import Loop, Parking
+    from streamguard.events.kinds import AttemptOutcome
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.ledger import Ledger
     from streamguard.resume.points import Opener, ResumePoint
     from streamguard.resume.tenure import Tenure
-    from streamguard.sources import Source
-    from streamguard.teardown import TearingDown
 
 T = TypeVar("T")
 

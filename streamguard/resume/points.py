@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from streamguard.knobs import Derived, fields_of
-from streamguard.plan import Plan
+from streamguard._guard.knobs import Derived, fields_of
+from streamguard._guard.plan import Plan
 
 if TYPE_CHECKING:
+    from streamguard._guard.knobs import Disconnect
+    from streamguard._guard.supervision import Process
+    from streamguard._guard.teardown import SupportsDisconnect
     from streamguard.activity import Activity
-    from streamguard.knobs import Disconnect
-    from streamguard.supervision import Process
-    from streamguard.teardown import SupportsDisconnect
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -15,23 +15,25 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, 
 
 import anyio
 
-from streamguard import events, loops, recording
+from streamguard import _loops as loops
+from streamguard._guard.attempt import NO_LIMITS
+from streamguard._guard.modes import mode_in_force
+from streamguard._guard.plan import Plan
+from streamguard._guard.teardown import outlast
 from streamguard.activity import Activity
-from streamguard.attempt import NO_LIMITS
-from streamguard.config import mode_in_force
 from streamguard.errors import ConfigError, DeadlineExceededError, Verdict
+from streamguard.events import kinds as events
+from streamguard.events import recorders as recording
 from streamguard.operators import Operator
-from streamguard.plan import Plan
 from streamguard.resume.hosting import Hosting
 from streamguard.resume.points import ResumePoint
 from streamguard.resume.replay import is_ordered
 from streamguard.resume.turns import Conversation, Turn
-from streamguard.teardown import outlast
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from streamguard.loops.timekeeper import Entry
+    from streamguard._loops.timekeeper import Entry
     from streamguard.resume.operators import HostingOperator
     from streamguard.resume.points import Opener
 

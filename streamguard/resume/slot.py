@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
-    from streamguard.loops import Loop
+    from streamguard._loops import Loop
 
 T = TypeVar("T")
 

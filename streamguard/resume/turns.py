@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import anyio
 
-from streamguard import events, scopes
+from streamguard._base.quoting import quoted
+from streamguard._scopes import scopes
 from streamguard.errors import (
     Attempted,
     CircuitOpenError,
     ResumeDivergedError,
     StreamGuardError,
 )
-from streamguard.quoting import quoted
+from streamguard.events import kinds as events
 from streamguard.resume.ledger import Ledger
 from streamguard.resume.owner import Owner
 from streamguard.resume.points import ResumePoint
@@ -37,9 +38,9 @@ from streamguard.signals import Failed
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from streamguard._base.done import Done
+    from streamguard._guard.plan import Plan
     from streamguard.breaker.breaker import OnOpen, Permit
-    from streamguard.done import Done
-    from streamguard.plan import Plan
     from streamguard.resume.hosting import Hosting
     from streamguard.resume.points import Opener
     from streamguard.resume.settings import KeepAlive

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from streamguard.knobs import Default
-from streamguard.loops import Cut
-from streamguard.teardown import LEAVING, UNWINDING, TearingDown
+from streamguard._guard.knobs import Default
+from streamguard._guard.teardown import LEAVING, UNWINDING, TearingDown
+from streamguard._loops import Cut
 
 if TYPE_CHECKING:
-    from streamguard.attempt import Attempt
-    from streamguard.loops import Loop
+    from streamguard._guard.attempt import Attempt
+    from streamguard._loops import Loop
     from streamguard.resume.owner import Owner
 
 # Between looks at a pull that cannot be cut yet.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from streamguard.checks import check_count, check_number
+from streamguard._base.checks import check_count, check_number
 from streamguard.errors import ConfigError
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.classification import classify

@@ -19,28 +19,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from streamguard import events, signals
+from streamguard import signals
+from streamguard._base.done import Deeds
+from streamguard._watch.watch import Limits, Watch
 from streamguard.activity import Activity
-from streamguard.done import Deeds
+from streamguard.backends.reading import PROGRESS
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
+from streamguard.events import kinds as events
+from streamguard.events.changes import News
 from streamguard.evidence.account import Account
 from streamguard.evidence.messages import HEAD, Cut, Rendering
 from streamguard.evidence.scribe import MEGABYTE, Scribe
 from streamguard.evidence.secrets import Redaction
 from streamguard.evidence.streams import stream_of
 from streamguard.evidence.worker import AtOnce
-from streamguard.news import News
-from streamguard.reading import PROGRESS
 from streamguard.runner.evidence import LENGTH
 from streamguard.runner.lines import object_in
-from streamguard.watch import Limits, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from mmap import mmap
 
     from streamguard.errors import Cause
-    from streamguard.events import StreamOutcome
+    from streamguard.events.kinds import StreamOutcome
     from streamguard.signals import Signal
 
     # One byte, which may be shared with another process.

@@ -17,13 +17,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from streamguard.done import Deeds
-from streamguard.reading import PROGRESS, Reading
+from streamguard._base.done import Deeds
+from streamguard._lines.splitter import Splitter
+from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
+from streamguard.backends.reading import PROGRESS, Reading
 from streamguard.runner.lines import MAX_LINE, object_in
 from streamguard.runner.outcome import Fired
 from streamguard.signals import SessionOpened, TurnEnded
-from streamguard.splitter import Splitter
-from streamguard.watch import Due, Half, Limits, Stalled, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

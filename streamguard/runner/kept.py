@@ -44,19 +44,19 @@ TO_JUDGE = (
     "backends.langgraph",
     "backends.openai",
     "backends.pydantic_ai",
-    "done",
+    "_base.done",
     "errors",
     "published",
-    "reading",
+    "backends.reading",
     "retry",
     "retry.classes",
     "runner.judge",
     "runner.lines",
     "runner.terminal",
     "signals",
-    "splitter",
-    "watch",
-    "windows",
+    "_lines.splitter",
+    "_watch.watch",
+    "_watch.windows",
 )
 TO_END = (
     "process",
@@ -71,7 +71,7 @@ TO_END = (
     "runner.tree",
 )
 TO_TRY_AGAIN = (
-    "checks",
+    "_base.checks",
     "retry.classification",
     "retry.decision",
     "retry.foreign",
@@ -84,8 +84,8 @@ TO_LOOK = ("runner.transcript",)
 TO_RECORD = (
     "activity",
     "backends._processes",
-    "config",
-    "events",
+    "_guard.modes",
+    "events.kinds",
     "evidence",
     "evidence.account",
     "evidence.files",
@@ -101,16 +101,16 @@ TO_RECORD = (
     "evidence.timeline",
     "evidence.worker",
     "evidence.worktree",
-    "knobs",
-    "loops",
-    "loops.steps",
-    "loops.timekeeper",
-    "news",
+    "_guard.knobs",
+    "_loops",
+    "_loops.steps",
+    "_loops.timekeeper",
+    "events.changes",
     "presets",
     "runner.clerk",
     "runner.evidence",
 )
-_PACKAGES = ("backends", "backends.claude", "evidence", "loops", "process", "retry")
+_PACKAGES = ("backends", "backends.claude", "evidence", "_loops", "process", "retry")
 _HEADER = 16
 _SOURCE = b"#"  # what no code begins with
 _IS_HASHED = 1

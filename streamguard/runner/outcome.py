@@ -23,9 +23,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Never
 
+    from streamguard._watch.windows import Due
     from streamguard.errors import Verdict
     from streamguard.runner.settings import Settings
-    from streamguard.windows import Due
 
 TIMED_OUT = 124
 OUR_FAILURE = 125

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Never
 
-    from streamguard.done import Deeds
+    from streamguard._base.done import Deeds
     from streamguard.published import Published
     from streamguard.runner.again import Again, Attempts
     from streamguard.runner.evidence import Evidence

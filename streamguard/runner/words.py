@@ -11,7 +11,7 @@ import os
 import select
 import time
 
-from streamguard.quoting import quoted
+from streamguard._base.quoting import quoted
 from streamguard.runner import aside
 
 # A frame is written whole or not at all: more than that may be split.

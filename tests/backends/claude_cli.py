@@ -17,7 +17,7 @@ from functools import partial
 import anyio
 import claude_agent_sdk as sdk
 
-from streamguard import loops
+from streamguard import _loops as loops
 from streamguard.backends.claude import taps
 from streamguard.testing import Script, call, message
 

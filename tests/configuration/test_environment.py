@@ -7,9 +7,9 @@ import re
 import pytest
 
 from streamguard import ConfigError, from_config, from_env, idle_guard
+from streamguard._base.configured import IN_ENVIRONMENT
 from streamguard.cli.arguments import parse
 from streamguard.cli.run import OPTIONS, settings_of
-from streamguard.configured import IN_ENVIRONMENT
 
 ALL = {
     "IDLE": "5m",

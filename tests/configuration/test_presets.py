@@ -11,9 +11,9 @@ import pytest
 
 import streamguard
 from streamguard import ConfigError, RetryPolicy, from_config, idle_guard
+from streamguard._guard.knobs import PresetName
 from streamguard.cli.arguments import UsageError, parse
 from streamguard.cli.run import OPTIONS, settings_of
-from streamguard.knobs import PresetName
 from streamguard.limits import BUDGETS
 from streamguard.presets import PRESETS, named
 

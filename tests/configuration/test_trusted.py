@@ -15,9 +15,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamguard import ConfigError, from_config, trusted
-from streamguard.configured import MOST, may_name_us
-from streamguard.plan import StreamGuardWarning
+from streamguard import ConfigError, from_config
+from streamguard._base import trusted
+from streamguard._base.configured import MOST, may_name_us
+from streamguard._guard.plan import StreamGuardWarning
 from streamguard.specs import FlowSpec
 from tests.run.commands import OURS, ROOT
 
@@ -385,6 +386,6 @@ def test_run_starts_without_the_configuration_where_we_are_only_mentioned(folder
     (folder / "pyproject.toml").write_text(text)
     code, said = guarded(before=[], PYTHONPROFILEIMPORTTIME="1")
     assert code == 0
-    assert "streamguard.configured" in said
+    assert "streamguard._base.configured" in said
     assert "streamguard.configuration" not in said
     assert not any(line.endswith((" re", " tomllib", " pathlib")) for line in said.splitlines())

@@ -18,7 +18,7 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
-from streamguard.done import Deeds, Done
+from streamguard._base.done import Deeds, Done
 from streamguard.signals import SessionOpened, TurnEnded, Usage, WorkFinished, WorkStarted
 from streamguard.testing import Script, done, hang, opened, say, tool, usage
 from tests.evidence.support import Run, ending, hanging, said

@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from streamguard import DeadlineExceededError, IdleTimeoutError, idle_guard, loops
-from streamguard.attempt import UNWINDING
+from streamguard import DeadlineExceededError, IdleTimeoutError, idle_guard
+from streamguard import _loops as loops
+from streamguard._guard.attempt import UNWINDING
 from streamguard.events import CutWithdrawn, StreamEnded, TimedOut, TornDown
 from streamguard.testing import (
     Channel,

@@ -14,8 +14,8 @@ import anyio
 import pytest
 
 from streamguard import IdleTimeoutError, idle_guard
+from streamguard._guard.teardown import INTERRUPTING
 from streamguard.events import CutWithdrawn, InterruptFailed, Interrupting, TimedOut
-from streamguard.teardown import INTERRUPTING
 from streamguard.testing import Script, call, done, fail, hang, run_virtual, say, silence
 from tests.support import Disconnect, Events, take
 

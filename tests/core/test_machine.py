@@ -6,7 +6,7 @@ from enum import Enum
 
 import pytest
 
-from streamguard.machine import ImpossibleError, Machine, arrows, missing
+from streamguard._base.machine import ImpossibleError, Machine, arrows, missing
 from tests.diagrams import mermaid
 
 

@@ -11,11 +11,11 @@ from streamguard import (
     IdleTimeoutError,
     StreamTruncatedError,
     ToolTimeoutError,
-    config,
     idle_guard,
     live,
 )
-from streamguard.config import mode_in_force
+from streamguard._guard import modes as config
+from streamguard._guard.modes import mode_in_force
 from streamguard.events import (
     CutWithdrawn,
     HalfTime,

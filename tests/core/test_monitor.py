@@ -16,8 +16,8 @@ from streamguard import (
     IdleTimeoutError,
     ToolTimeoutError,
     idle_guard,
-    loops,
 )
+from streamguard import _loops as loops
 from streamguard.events import StreamEnded, StreamStarted, TimedOut, TornDown
 from streamguard.testing import done, say, tool_end, tool_start
 from tests.conftest import Loop

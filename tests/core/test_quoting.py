@@ -24,21 +24,21 @@ from streamguard import (
     StreamGuardError,
     Teardown,
     ToolTimeoutError,
-    events,
     idle_guard,
 )
+from streamguard._base.quoting import LINE, NAME, name, quoted
+from streamguard._guard.plan import StreamGuardWarning
 from streamguard.breaker import Circuit
-from streamguard.breaker import events as circuits
+from streamguard.breaker import circuit_events as circuits
 from streamguard.breaker.breaker import _why
 from streamguard.cli import doctor, report, top
 from streamguard.cli import main as command
 from streamguard.cli.arguments import Option, UsageError, parse
 from streamguard.configuration import from_config
 from streamguard.errors import Attempted, EarlierError, ScopeName, Verdict
+from streamguard.events import kinds as events
 from streamguard.evidence.report import drawing, page
 from streamguard.observers.structlogs import StructlogObserver
-from streamguard.plan import StreamGuardWarning
-from streamguard.quoting import LINE, NAME, name, quoted
 from streamguard.specs import FlowSpec
 from streamguard.testing import Script, hang, run_virtual, tool_start
 from tests.report.support import Tape

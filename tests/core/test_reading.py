@@ -14,8 +14,8 @@ import pytest
 
 from streamguard import IdleTimeoutError, StreamTruncatedError, ToolTimeoutError, idle_guard
 from streamguard.backends import Backend, claude
+from streamguard.backends.reading import PROGRESS, Reading
 from streamguard.events import ReaderFailed, UnknownMessage
-from streamguard.reading import PROGRESS, Reading
 from streamguard.signals import (
     Liveness,
     Progress,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from streamguard.loops import Steps, by_hand, steps_of, taken
-from streamguard.loops._asyncio import AsyncioParking
+from streamguard._loops import Steps, by_hand, steps_of, taken
+from streamguard._loops._asyncio import AsyncioParking
 
 
 @coroutine

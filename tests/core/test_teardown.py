@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from streamguard import IdleTimeoutError, idle_guard
-from streamguard import attempt as attempt_module
+from streamguard._guard import attempt as attempt_module
 from streamguard.events import (
     DisconnectAbandoned,
     DisconnectFailed,

@@ -17,8 +17,8 @@ from streamguard import (
     idle_timeout,
     inflight_tool_gate,
 )
+from streamguard._loops.timekeeper import Timekeeper
 from streamguard.events import HalfTime, HoldBegan, HoldOver, LoopStalled, TimedOut
-from streamguard.loops.timekeeper import Timekeeper
 from streamguard.testing import (
     Channel,
     Script,

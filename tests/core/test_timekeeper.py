@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamguard.loops.timekeeper import Entry, Timekeeper
+from streamguard._loops.timekeeper import Entry, Timekeeper
 
 
 class Clockwork(Timekeeper):

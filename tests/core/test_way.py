@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from streamguard import attempt as attempt_module
+from streamguard._base.machine import ImpossibleError, Machine, arrows, missing
+from streamguard._guard import attempt as attempt_module
+from streamguard._guard.attempt import Attempt
+from streamguard._guard.plan import Plan
+from streamguard._guard.way import FINAL, WAY, Do, Event, State
+from streamguard._loops import Cut
+from streamguard._watch.watch import Limits
 from streamguard.activity import Activity
-from streamguard.attempt import Attempt
+from streamguard.backends.reading import Reading
 from streamguard.errors import Verdict
 from streamguard.events import CutWithdrawn, PullDeaf, StreamEnded, StreamStarted, TimedOut
-from streamguard.loops import Cut
-from streamguard.machine import ImpossibleError, Machine, arrows, missing
-from streamguard.plan import Plan
-from streamguard.reading import Reading
 from streamguard.signals import TurnEnded
-from streamguard.watch import Limits
-from streamguard.way import FINAL, WAY, Do, Event, State
 from tests.core.test_timekeeper import Clockwork
 from tests.diagrams import DOCS, mermaid, shown_in
 from tests.support import Events

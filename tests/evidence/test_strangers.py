@@ -12,13 +12,13 @@ import anyio
 import pytest
 
 from streamguard import ConfigError, IdleTimeoutError, StreamGuardError, idle_guard, plan_resume
+from streamguard._base.trusted import UntrustedError
 from streamguard.backends.facts import codex_config
 from streamguard.events import RecordingFailed
 from streamguard.evidence import files
 from streamguard.evidence.report import read_run
 from streamguard.published import read_all
 from streamguard.resume.points import ResumePoint
-from streamguard.trusted import UntrustedError
 from tests.evidence.support import Run, hanging
 from tests.report.support import Tape
 from tests.run.commands import ENDLESS, OURS, ROOT

@@ -22,8 +22,8 @@ from streamguard import (
     TurnTimeoutError,
     idle_guard,
     live,
-    loops,
 )
+from streamguard import _loops as loops
 from streamguard.events import HalfTime, StreamEnded, StreamStarted, TimedOut
 from streamguard.signals import TurnEnded
 from streamguard.testing import Script, hang

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from streamguard import IdleTimeoutError, idle_guard
-from streamguard.attempt import UNWINDING
+from streamguard._guard.attempt import UNWINDING
 from streamguard.events import CutWithdrawn, PullDeaf, TimedOut, TornDown
 from streamguard.testing import Script, block_loop, done, hang, say, slow_cleanup, swallows_cancel
 from streamguard.testing.messages import Said

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from streamguard import IdleTimeoutError, StreamInterruptedError, idle_guard
-from streamguard.attempt import UNWINDING
+from streamguard._guard.attempt import UNWINDING
 from streamguard.events import CutWithdrawn, TimedOut, TornDown
 from streamguard.testing import (
     Channel,

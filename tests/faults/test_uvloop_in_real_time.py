@@ -27,7 +27,7 @@ from streamguard import (
     TurnTimeoutError,
     idle_guard,
 )
-from streamguard import attempt as attempt_module
+from streamguard._guard import attempt as attempt_module
 from streamguard.events import PullDeaf, TimedOut
 from streamguard.testing import (
     Script,

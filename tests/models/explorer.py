@@ -37,7 +37,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from streamguard import live, loops
+from streamguard import _loops as loops
+from streamguard import live
 from streamguard.testing import VirtualLoop, run_virtual
 from tests.support import living_tasks, open_files
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from streamguard import attempt, reading, teardown, watch
-from streamguard.attempt import Attempt
+from streamguard._guard import attempt, teardown
+from streamguard._guard.attempt import Attempt
+from streamguard._loops import Cut, _asyncio, timekeeper
+from streamguard._watch import watch
+from streamguard.backends import reading
 from streamguard.breaker import circuit
 from streamguard.breaker.records import Records
-from streamguard.loops import Cut, _asyncio, timekeeper
 from streamguard.resume import replay, turns
 from streamguard.resume.owner import Owner
 from streamguard.testing import clocks

@@ -8,10 +8,11 @@ import logging
 import anyio
 import pytest
 
-from streamguard import Activity, IdleTimeoutError, Teardown, events, idle_guard, scope
-from streamguard.breaker import events as circuits
+from streamguard import Activity, IdleTimeoutError, Teardown, idle_guard, scope
+from streamguard.breaker import circuit_events as circuits
 from streamguard.errors import DeadlineExceededError, ScopeName, Verdict
-from streamguard.event_fields import fields_of, name_of
+from streamguard.events import kinds as events
+from streamguard.events.flat import fields_of, name_of
 from streamguard.testing import Script, hang, say
 from tests.support import Events
 
@@ -117,7 +118,7 @@ def test_what_no_handler_wants_is_not_prepared(loop, caplog, monkeypatch):
     def fail(event):
         raise AssertionError(event)
 
-    monkeypatch.setattr("streamguard.event_fields.fields_of", fail)
+    monkeypatch.setattr("streamguard.events.flat.fields_of", fail)
 
     async def main():
         with pytest.raises(IdleTimeoutError):

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from streamguard import Activity, ConfigError, IdleTimeoutError, idle_guard
-from streamguard.breaker.events import CircuitChanged, CircuitRefused, CircuitReported
+from streamguard.breaker.circuit_events import CircuitChanged, CircuitRefused, CircuitReported
 from streamguard.errors import Verdict
 from streamguard.events import ScopeTimedOut
 from streamguard.observers import StructlogObserver

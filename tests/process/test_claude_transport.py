@@ -169,7 +169,7 @@ def test_the_clients_own_block_meets_no_disconnect_in_mid_close(loop, backends, 
 
     Else two closes of the SDK's would be at it at once, and the later one would fail as a rule.
     """
-    monkeypatch.setattr("streamguard.teardown._LATE_RETURN", PATIENCE)
+    monkeypatch.setattr("streamguard._guard.teardown._LATE_RETURN", PATIENCE)
 
     async def main():
         options = sdk.ClaudeAgentOptions(cli_path=cli, env=marked_env(backends.env({})))
@@ -231,7 +231,7 @@ def test_either_way_to_the_pid(loop, backends, connected, way, form):
 @pytest.mark.parametrize("prompt", ["init text", "init text tool"])
 def test_an_interrupt_brings_the_turns_end(loop, backends, connected, monkeypatch, prompt):
     """D1, T3: its result is no success: delivered, then the verdict is raised."""
-    monkeypatch.setattr("streamguard.attempt.INTERRUPTING", PATIENCE)
+    monkeypatch.setattr("streamguard._guard.attempt.INTERRUPTING", PATIENCE)
 
     async def main():
         async with connected() as client:
@@ -261,7 +261,7 @@ def test_an_interrupt_brings_the_turns_end(loop, backends, connected, monkeypatc
 
 def test_an_interrupt_that_is_not_answered(loop, backends, connected, monkeypatch):
     """D1: the SDK waits a minute for it, the guard does not."""
-    monkeypatch.setattr("streamguard.attempt.INTERRUPTING", SHORT)
+    monkeypatch.setattr("streamguard._guard.attempt.INTERRUPTING", SHORT)
     events = Events()
 
     async def main():
@@ -325,7 +325,7 @@ def test_an_exit_that_the_sdk_sees_is_the_sdks_to_tell(loop, backends, connected
 
     No verdict, so no teardown: the client stays its owner's, to be closed as ever.
     """
-    monkeypatch.setattr("streamguard.watch.DRAIN", PATIENCE)  # whatever the machine does
+    monkeypatch.setattr("streamguard._watch.watch.DRAIN", PATIENCE)  # whatever the machine does
     events = Events()
 
     async def main():

@@ -14,11 +14,11 @@ import anyio.lowlevel
 import pytest
 
 from streamguard import ConfigError, Connection, IdleTimeoutError, idle_guard, session
+from streamguard._watch.watch import DRAIN
 from streamguard.backends._processes import live_process_of, pid_of, process_of
 from streamguard.compat import SubprocessWatchdog
 from streamguard.events import ProcessAdopted, ProcessUnknown
 from streamguard.signals import Progress, TurnEnded
-from streamguard.watch import DRAIN
 from tests.process.backends import PATIENCE, is_dead
 from tests.support import Events
 

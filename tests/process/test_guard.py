@@ -23,6 +23,7 @@ from streamguard import (
     idle_guard,
     lines,
 )
+from streamguard._watch.watch import DRAIN
 from streamguard.backends import Backend
 from streamguard.events import (
     ProcessAdopted,
@@ -35,7 +36,6 @@ from streamguard.events import (
 )
 from streamguard.process import ProcessTree, marked_env
 from streamguard.signals import Progress, TurnEnded
-from streamguard.watch import DRAIN
 from tests.process.backends import PATIENCE, comes_true, is_dead, settled_fds
 from tests.support import Events
 
@@ -158,7 +158,7 @@ def test_a_disconnect_that_hangs_is_left_and_the_process_reaped_by_pid(loop, bac
 
 def test_a_disconnect_that_hung_on_the_process_is_heard(loop, backends, monkeypatch):
     """D2: it was abandoned, but whoever closes the client next must not meet it in mid-close."""
-    monkeypatch.setattr("streamguard.teardown._LATE_RETURN", PATIENCE)
+    monkeypatch.setattr("streamguard._guard.teardown._LATE_RETURN", PATIENCE)
     backend = backends.start("ignore", "ready", "hang")
     returned = []
 
@@ -558,7 +558,7 @@ def test_a_source_that_goes_on_with_another_process(loop, backends):
 
 def test_a_death_under_an_interrupt_ends_the_waiting_for_it(loop, backends, monkeypatch):
     """D1: who has died ends no turn, so the bound is not waited for."""
-    monkeypatch.setattr("streamguard.attempt.INTERRUPTING", 10 * PATIENCE)
+    monkeypatch.setattr("streamguard._guard.attempt.INTERRUPTING", 10 * PATIENCE)
     backend = backends.start("ready", "hang")
 
     async def interrupt():

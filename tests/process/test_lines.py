@@ -29,9 +29,9 @@ from streamguard import (
     json_lines,
     lines,
 )
+from streamguard._lines.pipes import Remembered
+from streamguard._lines.splitter import Splitter
 from streamguard.errors import Tail
-from streamguard.pipes import Remembered
-from streamguard.splitter import Splitter
 from tests.process.grounds import GROUNDS, PATIENCE, Ground, open_files, python, until
 from tests.support import take
 

@@ -196,7 +196,7 @@ def test_a_hang_is_interrupted_and_the_same_client_goes_on(loop, server, backend
 @pytest.fixture
 def impatient(monkeypatch):
     """An interrupt is not waited for as long as it might be."""
-    monkeypatch.setattr("streamguard.attempt.INTERRUPTING", 1.0)
+    monkeypatch.setattr("streamguard._guard.attempt.INTERRUPTING", 1.0)
 
 
 @pytest.mark.usefixtures("impatient")

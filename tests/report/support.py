@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from streamguard import Activity, Teardown, events
+from streamguard import Activity, Teardown
 from streamguard.errors import Verdict
+from streamguard.events import kinds as events
 from streamguard.evidence.report import read_run
 from streamguard.evidence.report.reading import Run
 from streamguard.evidence.streams import stream_of

@@ -26,10 +26,10 @@ from streamguard import (
     ErrorClass,
     RetryPolicy,
     idle_guard,
-    loops,
     reconnecting_resume,
     session,
 )
+from streamguard import _loops as loops
 from streamguard.breaker import Circuit, CircuitReported, CircuitStoreFailed, MemoryStore, records
 from streamguard.testing import Script
 from tests.resume.backend import Backend

@@ -17,8 +17,8 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
+from streamguard._base.machine import ImpossibleError, Machine, arrows, missing
 from streamguard.events import AttemptEnded, OwnerAbandoned
-from streamguard.machine import ImpossibleError, Machine, arrows, missing
 from streamguard.resume.tenure import IS_ENDING, TABLE, Event, State, tenure
 from streamguard.testing import Script, done, fail, hang, opened, say, swallows_cancel
 from tests.diagrams import mermaid, shown_in

@@ -26,8 +26,8 @@ from streamguard import (
     ErrorClass,
     IdleTimeoutError,
     StreamGuardError,
-    loops,
 )
+from streamguard import _loops as loops
 from streamguard.breaker import (
     Circuit,
     CircuitChanged,

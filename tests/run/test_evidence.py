@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from streamguard import plan_resume
+from streamguard.backends.reading import PROGRESS
 from streamguard.evidence.files import read_document, read_lines
 from streamguard.evidence.report.reading import read_run
 from streamguard.evidence.report.story import headline, stories
 from streamguard.process.table import read_table
-from streamguard.reading import PROGRESS
 from streamguard.runner.clerk import Clerk
 from streamguard.runner.evidence import Evidence
 from tests.process.backends import comes_true

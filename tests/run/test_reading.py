@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamguard import durations
+from streamguard._base import durations
 from streamguard.cli.arguments import UsageError, parse
 from streamguard.cli.run import OPTIONS, settings_of
 from streamguard.runner.judge import Judge
@@ -294,6 +294,6 @@ def test_a_command_that_ends_at_once_pays_for_nothing_that_decides():
 def test_no_event_loop_is_imported_whatever_happens():
     words = ["run", "--idle", "0.3", "--kill-after", "0.1", "--", "sh", "-c"]
     modules = loaded(*words, "trap '' TERM; echo '{\"type\":\"system\"}'; sleep 60; sleep 60")
-    assert "streamguard.watch" in modules
+    assert "streamguard._watch.watch" in modules
     assert not any(name.startswith("streamguard.process") for name in modules)  # the keeper's
     assert modules & {"asyncio", "anyio", "trio", "uvloop", "argparse"} == set()

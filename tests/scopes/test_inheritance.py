@@ -11,7 +11,8 @@ import anyio.to_thread
 import pytest
 import trio
 
-from streamguard import DeadlineExceededError, scope, scopes
+from streamguard import DeadlineExceededError, scope
+from streamguard._scopes import scopes
 from streamguard.limits import current, path, remaining
 from streamguard.testing import run_virtual
 from tests.conftest import Loop

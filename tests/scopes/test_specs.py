@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from streamguard import ConfigError, scope
+from streamguard._guard.plan import StreamGuardWarning
 from streamguard.limits import Override
-from streamguard.plan import StreamGuardWarning
 from streamguard.specs import FlowSpec
 from tests.conftest import Loop
 

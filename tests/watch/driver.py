@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
 from streamguard.signals import Progress, Waiting
-from streamguard.watch import Due, Half, Limits, Stalled, Watch
 from tests.watch.naive import Naive
 
 TICK = 0.125

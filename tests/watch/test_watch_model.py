@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from streamguard._watch.watch import Limits
 from streamguard.signals import (
     Failed,
     Liveness,
@@ -25,7 +26,6 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-from streamguard.watch import Limits
 from tests.watch.driver import TICK, Trio, waiting_until
 
 STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS", "20000"))

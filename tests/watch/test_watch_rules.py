@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
 from streamguard.signals import (
     Failed,
     Liveness,
@@ -19,7 +20,6 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-from streamguard.watch import Due, Half, Limits, Stalled, Watch
 
 PROGRESS = [Progress()]
 PING = [Liveness()]

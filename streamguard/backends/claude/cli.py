@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from streamguard.backends._cli import OpenCli, words_of
 
 if TYPE_CHECKING:
-    from streamguard.output import Message
+    from streamguard._lines.output import Message
     from streamguard.resume.points import ResumePoint
     from streamguard.resume.sessions import Session
 

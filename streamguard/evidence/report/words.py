@@ -6,7 +6,7 @@ import html
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from streamguard.quoting import quoted
+from streamguard._base.quoting import quoted
 
 
 def escape(text: object) -> str:

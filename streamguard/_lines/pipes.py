@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 import anyio
 
-from streamguard import loops
+from streamguard import _loops as loops
 from streamguard.errors import ConfigError
 
 # What a Linux pipe holds: one read empties it.

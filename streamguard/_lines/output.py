@@ -18,9 +18,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import anyio
 
+from streamguard._lines.pipes import Drain, Pipe, Remembered, close_writer, pipe_of
+from streamguard._lines.splitter import Splitter
 from streamguard.errors import ConfigError, InvalidLineError, LineTooLongError, Tail
-from streamguard.pipes import Drain, Pipe, Remembered, close_writer, pipe_of
-from streamguard.splitter import Splitter
 
 T = TypeVar("T")
 Message: TypeAlias = dict[str, Any]

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from streamguard import quoting
+from streamguard._base import quoting
+from streamguard._base.quoting import quoted
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
     Limit,
@@ -25,7 +26,6 @@ from streamguard.errors import (
     Verdict,
     seconds,
 )
-from streamguard.quoting import quoted
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
@@ -447,7 +447,7 @@ def tell_of_scope(event: ScopeEvent) -> None:
 
 def _log_scope(event: ScopeEvent) -> None:
     if logger.isEnabledFor(logging.WARNING):
-        from streamguard.event_fields import fields_of
+        from streamguard.events.flat import fields_of
 
         told = {"streamguard": fields_of(event)}
         logger.warning("%s", event.verdict.reason, extra=told)
@@ -461,7 +461,7 @@ def log(event: Event) -> None:
     """
     level, text = described(event)
     if logger.isEnabledFor(level):
-        from streamguard.event_fields import fields_of
+        from streamguard.events.flat import fields_of
 
         told = {"streamguard": fields_of(event)}
         if isinstance(event, WatchdogEvent):  # it names the process itself

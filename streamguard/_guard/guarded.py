@@ -14,24 +14,24 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-from streamguard import loops
-from streamguard.attempt import NO_LIMITS, Attempt
+from streamguard import _loops as loops
+from streamguard._base.quoting import quoted
+from streamguard._guard.attempt import NO_LIMITS, Attempt
+from streamguard._guard.knobs import Default, is_guess
+from streamguard._guard.modes import mode_in_force
+from streamguard._guard.monitor import Block
+from streamguard._guard.sources import Source
+from streamguard._guard.teardown import LEAVING, close_bounded
+from streamguard._loops import Suspended, by_hand, stepped, suspend
 from streamguard.backends import adapted
-from streamguard.config import mode_in_force
 from streamguard.errors import StreamInterruptedError, Verdict
-from streamguard.events import logger
-from streamguard.knobs import Default, is_guess
-from streamguard.loops import Suspended, by_hand, stepped, suspend
-from streamguard.monitor import Block
+from streamguard.events.kinds import logger
 from streamguard.operators import Operator
-from streamguard.quoting import quoted
-from streamguard.sources import Source
-from streamguard.teardown import LEAVING, close_bounded
 
 if TYPE_CHECKING:
+    from streamguard._loops import Loop, Parking, Steps
     from streamguard.activity import Activity
-    from streamguard.events import StreamOutcome
-    from streamguard.loops import Loop, Parking, Steps
+    from streamguard.events.kinds import StreamOutcome
     from streamguard.resume.operators import HostingOperator
     from streamguard.resume.sessions import Session
 

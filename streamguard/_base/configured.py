@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from streamguard import trusted
+from streamguard._base import trusted
 
 TYPE_CHECKING = False
 

@@ -38,7 +38,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
-from streamguard.done import Deeds
+from streamguard._base.done import Deeds
+from streamguard._watch.windows import TOOLS_ALLOWANCE, Due, Half, Judgement, Limits, Stalled, Work
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
     Liveness,
@@ -52,7 +53,6 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-from streamguard.windows import TOOLS_ALLOWANCE, Due, Half, Judgement, Limits, Stalled, Work
 
 __all__ = [
     "DRAIN",

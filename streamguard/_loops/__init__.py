@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
 from typing import Any, Protocol, cast
 
-from streamguard.loops.steps import Steps, Suspended, by_hand, stepped, steps_of, suspend, taken
-from streamguard.loops.timekeeper import Timekeeper
+from streamguard._loops.steps import Steps, Suspended, by_hand, stepped, steps_of, suspend, taken
+from streamguard._loops.timekeeper import Timekeeper
 
 
 class Cut(Enum):
@@ -158,10 +158,10 @@ def current() -> Loop:
     trio = sys.modules.get("trio")
     # trio first: in guest mode a trio task runs inside a callback of an asyncio loop.
     if trio is not None and trio.lowlevel.in_trio_task():
-        from streamguard.loops import _trio
+        from streamguard._loops import _trio
 
         return _trio.current()
-    from streamguard.loops import _asyncio
+    from streamguard._loops import _asyncio
 
     return _asyncio.current()
 

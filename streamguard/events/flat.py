@@ -15,8 +15,8 @@ from streamguard.activity import Activity
 from streamguard.errors import Teardown, Verdict, spelled
 
 if TYPE_CHECKING:
-    from streamguard.breaker.events import CircuitEvent
-    from streamguard.events import Event, ScopeEvent
+    from streamguard.breaker.circuit_events import CircuitEvent
+    from streamguard.events.kinds import Event, ScopeEvent
 
     AnyEvent: TypeAlias = Event | ScopeEvent | CircuitEvent
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, TypeAlias
 
-from streamguard.machine import Machine, Table
+from streamguard._base.machine import Machine, Table
 
 
 class State(Enum):

@@ -12,13 +12,13 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from streamguard import events
+from streamguard.events import kinds as events
 
 if TYPE_CHECKING:
+    from streamguard._guard.attempt import Attempt
+    from streamguard._guard.plan import Plan
     from streamguard.activity import Activity
-    from streamguard.attempt import Attempt
     from streamguard.errors import ScopeName
-    from streamguard.plan import Plan
     from streamguard.signals import Signal
 
 # Called with a message, and what it says, before it is delivered. It must not raise.

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 import anyio
 import anyio.lowlevel
 
-from streamguard import events, loops, recording
+from streamguard import _loops as loops
+from streamguard._guard.knobs import seconds_or_default
 from streamguard.errors import (
     ConfigError,
     DeadlineExceededError,
@@ -34,11 +35,12 @@ from streamguard.errors import (
     seconds,
     spelled,
 )
-from streamguard.knobs import seconds_or_default
+from streamguard.events import kinds as events
+from streamguard.events import recorders as recording
 
 if TYPE_CHECKING:
+    from streamguard._guard.knobs import Seconds
     from streamguard.activity import Activity
-    from streamguard.knobs import Seconds
     from streamguard.limits import Spec
 
 # With less left than this, nothing is begun: it could only be cut (seconds).

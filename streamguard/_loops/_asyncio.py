@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 
 import anyio
 
-from streamguard.loops import Bell, Cut, Detached, Host, Parking, Steps
-from streamguard.loops.timekeeper import PASSES, Timekeeper
+from streamguard._loops import Bell, Cut, Detached, Host, Parking, Steps
+from streamguard._loops.timekeeper import PASSES, Timekeeper
 
 # A coroutine that is stepped by hand has no task; this one equals no current one.
 _NO_TASK: Final = object()
@@ -253,7 +253,7 @@ def _is_parked(future: asyncio.Future[Any]) -> bool:
 
 
 class AsyncioLoop:
-    """The interface of `streamguard.loops.Loop` over one asyncio loop."""
+    """The interface of `streamguard._loops.Loop` over one asyncio loop."""
 
     cancelled: type[BaseException] = asyncio.CancelledError
     timers_may_exit = True

@@ -12,10 +12,10 @@ from contextlib import AbstractAsyncContextManager
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from streamguard.loops import steps_of
+from streamguard._loops import steps_of
 
 if TYPE_CHECKING:
-    from streamguard.loops import Steps
+    from streamguard._loops import Steps
 
 Close: TypeAlias = Callable[[], Awaitable[object] | object]
 

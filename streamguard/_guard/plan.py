@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from streamguard.durations import said_twice
-from streamguard.errors import ConfigError
-from streamguard.knobs import (
+from streamguard._base.durations import said_twice
+from streamguard._base.quoting import quoted
+from streamguard._guard.knobs import (
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
     DEFAULT_TOOLS,
@@ -26,17 +26,17 @@ from streamguard.knobs import (
     Disconnect,
     is_guess,
 )
-from streamguard.quoting import quoted
-from streamguard.watch import Limits
+from streamguard._watch.watch import Limits
+from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
+    from streamguard._guard.modes import Mode
+    from streamguard._guard.supervision import Process
     from streamguard.activity import Activity
     from streamguard.backends import Backend
-    from streamguard.config import Mode
     from streamguard.errors import Guard
-    from streamguard.events import Observer
+    from streamguard.events.kinds import Observer
     from streamguard.resume.settings import KeepAlive, Reconnecting
-    from streamguard.supervision import Process
 
 Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
 

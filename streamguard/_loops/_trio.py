@@ -9,8 +9,8 @@ from typing import Any
 
 import trio
 
-from streamguard.loops import Bell, Cut, Detached, Host, Parking, Steps
-from streamguard.loops.timekeeper import PASSES, Timekeeper
+from streamguard._loops import Bell, Cut, Detached, Host, Parking, Steps
+from streamguard._loops.timekeeper import PASSES, Timekeeper
 
 _ours: trio.lowlevel.RunVar[TrioLoop] = trio.lowlevel.RunVar("streamguard")
 
@@ -213,7 +213,7 @@ def _is_being_cancelled(status: Any) -> bool:
 
 
 class TrioLoop:
-    """The interface of `streamguard.loops.Loop` over one trio run."""
+    """The interface of `streamguard._loops.Loop` over one trio run."""
 
     cancelled: type[BaseException] = trio.Cancelled
     timers_may_exit = False

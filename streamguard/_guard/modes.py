@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, get_args
 
-from streamguard import durations
+from streamguard._base import durations
+from streamguard._base.quoting import quoted
 from streamguard.errors import ConfigError
-from streamguard.quoting import quoted
 
 Mode: TypeAlias = Literal["enforce", "warn", "off"]
 _MODES: Final[tuple[Mode, ...]] = get_args(Mode)  # from strong to weak
@@ -98,6 +98,6 @@ def log_once(doubt: str) -> None:
     """Tell the log of something doubtful, if it was not told of it yet."""
     if doubt not in _said:
         _said.add(doubt)
-        from streamguard.events import logger
+        from streamguard.events.kinds import logger
 
         logger.warning("%s", doubt)

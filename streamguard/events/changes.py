@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamguard import events
+from streamguard.events import kinds as events
 from streamguard.signals import Signal, TurnEnded, Waiting, WorkFinished
 
 if TYPE_CHECKING:
+    from streamguard._watch.watch import Watch
+    from streamguard._watch.windows import Work
     from streamguard.activity import Activity
-    from streamguard.watch import Watch
-    from streamguard.windows import Work
 
 
 class News:

@@ -25,8 +25,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from streamguard import events, loops, recording, scopes
+from streamguard import _loops as loops
+from streamguard._guard.knobs import is_guess
+from streamguard._guard.supervision import Supervision
+from streamguard._guard.teardown import INTERRUPTING, UNWINDING, Interrupting, Spawn, TearingDown
+from streamguard._guard.way import AFTER_INTERRUPT, CUT, FINAL, WAY, Do, Event, State, Way
+from streamguard._loops import Cut, Loop
+from streamguard._scopes import scopes
+from streamguard._watch.watch import DRAIN, Due, Half, Limits, Stalled, Watch
 from streamguard.activity import Activity
+from streamguard.backends.reading import PROGRESS, Reading
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
     ERRORS,
@@ -35,22 +43,17 @@ from streamguard.errors import (
     Teardown,
     Verdict,
 )
-from streamguard.knobs import is_guess
-from streamguard.loops import Cut, Loop
-from streamguard.news import News
-from streamguard.reading import PROGRESS, Reading
+from streamguard.events import kinds as events
+from streamguard.events import recorders as recording
+from streamguard.events.changes import News
 from streamguard.signals import Signal, TurnEnded
-from streamguard.supervision import Supervision
-from streamguard.teardown import INTERRUPTING, UNWINDING, Interrupting, Spawn, TearingDown
-from streamguard.watch import DRAIN, Due, Half, Limits, Stalled, Watch
-from streamguard.way import AFTER_INTERRUPT, CUT, FINAL, WAY, Do, Event, State, Way
 
 if TYPE_CHECKING:
-    from streamguard.config import Mode
+    from streamguard._guard.modes import Mode
+    from streamguard._guard.plan import Plan
+    from streamguard._loops.timekeeper import Entry
     from streamguard.errors import Limit
-    from streamguard.events import StreamOutcome
-    from streamguard.loops.timekeeper import Entry
-    from streamguard.plan import Plan
+    from streamguard.events.kinds import StreamOutcome
     from streamguard.process import ProcessTree, Termination
 
 NO_LIMITS: Final = Limits()

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_check
 
 import anyio
 
-from streamguard.loops import Cut, consists_of, steps_of, taken
+from streamguard._loops import Cut, consists_of, steps_of, taken
 
 if TYPE_CHECKING:
+    from streamguard._guard.knobs import Disconnect
+    from streamguard._guard.supervision import Supervision
+    from streamguard._loops import Detached, Loop, Parking, Steps
+    from streamguard._loops.timekeeper import Entry
     from streamguard.errors import DisconnectOutcome
-    from streamguard.knobs import Disconnect
-    from streamguard.loops import Detached, Loop, Parking, Steps
-    from streamguard.loops.timekeeper import Entry
     from streamguard.process import ProcessTree, Termination
-    from streamguard.supervision import Supervision
 
 # How long a cancelled pull may take to unwind before teardown starts without it (O6).
 UNWINDING: Final = 5.0

@@ -19,7 +19,7 @@ import anyio
 from streamguard.errors import ENDS_THE_PROGRAM, ConfigError
 
 if TYPE_CHECKING:
-    from streamguard.loops import Detached, Loop
+    from streamguard._loops import Detached, Loop
     from streamguard.process import Adoptable, ProcessTree
 
     Target: TypeAlias = Adoptable | ProcessTree

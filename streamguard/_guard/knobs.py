@@ -17,11 +17,11 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from streamguard import backends
+from streamguard._guard.modes import Mode
+from streamguard._watch.watch import TOOLS_ALLOWANCE
 from streamguard.backends import _processes
-from streamguard.config import Mode
 from streamguard.errors import ConfigError
 from streamguard.presets import PRESETS, named
-from streamguard.watch import TOOLS_ALLOWANCE
 
 Seconds: TypeAlias = float | timedelta
 PresetName: TypeAlias = Literal[

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import anyio
 
-from streamguard import loops
-from streamguard.attempt import Attempt
-from streamguard.config import mode_in_force
-from streamguard.loops import Cut, Host, Parking
+from streamguard import _loops as loops
+from streamguard._guard.attempt import Attempt
+from streamguard._guard.modes import mode_in_force
+from streamguard._loops import Cut, Host, Parking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from streamguard._guard.plan import Plan
+    from streamguard._watch.watch import Limits
     from streamguard.activity import Activity
-    from streamguard.events import StreamOutcome
-    from streamguard.plan import Plan
-    from streamguard.watch import Limits
+    from streamguard.events.kinds import StreamOutcome
 
 
 class Closable(Protocol):

@@ -1,0 +1,1 @@
+"""Nested time limits at work: what happens when a scope's time is up. How long it is: `limits`."""
