@@ -15,7 +15,7 @@ from benchmarks.figures import Figure
 from benchmarks.race import percentile
 from streamguard import sentinel
 from streamguard.process import ProcessTree
-from streamguard.process.sentinel import Sentinel, adopted
+from streamguard.process.sentinel.sentinel import Sentinel, adopted
 
 _IDLE = 2.0
 # An application that leaves a backend.

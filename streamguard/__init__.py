@@ -59,15 +59,15 @@ if TYPE_CHECKING:
         idle_timeout,
         inflight_tool_gate,
     )
-    from streamguard.process.sentinel import Sentinel, sentinel
-    from streamguard.publisher import publishing
-    from streamguard.resume.operators import keep_alive, reconnecting_resume
-    from streamguard.resume.points import Connection, ResumePoint
-    from streamguard.resume.sessions import Chat, Session, session
-    from streamguard.resume.turns import Turn
+    from streamguard.process.sentinel.sentinel import Sentinel, sentinel
     from streamguard.retry.classes import ErrorClass
     from streamguard.retry.classification import classify
     from streamguard.retry.policy import Backoff, RetryPolicy
+    from streamguard.sessions.hosting_operators import keep_alive, reconnecting_resume
+    from streamguard.sessions.points import Connection, ResumePoint
+    from streamguard.sessions.session import Chat, Session, session
+    from streamguard.sessions.turns import Turn
+    from streamguard.top.publisher import publishing
 
 _HOMES = {
     "activity": ("Activity", "live"),
@@ -114,12 +114,12 @@ _HOMES = {
     ),
     "_lines.output": ("json_lines", "lines"),
     "_guard.plan": ("StreamGuardWarning",),
-    "process.sentinel": ("Sentinel", "sentinel"),
-    "publisher": ("publishing",),
-    "resume.operators": ("keep_alive", "reconnecting_resume"),
-    "resume.points": ("Connection", "ResumePoint"),
-    "resume.sessions": ("Chat", "Session", "session"),
-    "resume.turns": ("Turn",),
+    "process.sentinel.sentinel": ("Sentinel", "sentinel"),
+    "top.publisher": ("publishing",),
+    "sessions.hosting_operators": ("keep_alive", "reconnecting_resume"),
+    "sessions.points": ("Connection", "ResumePoint"),
+    "sessions.session": ("Chat", "Session", "session"),
+    "sessions.turns": ("Turn",),
     "retry.classes": ("ErrorClass",),
     "retry.classification": ("classify",),
     "retry.policy": ("Backoff", "RetryPolicy"),

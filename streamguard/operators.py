@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from streamguard._watch.watch import Limits
     from streamguard.backends import Readable
     from streamguard.events.kinds import Observer
-    from streamguard.resume.operators import HostingOperator
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.hosting_operators import HostingOperator
+    from streamguard.sessions.session import Session
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -81,7 +81,7 @@ class Operator:
     def __call__(self, source: Any, /) -> Any:
         from streamguard._guard.guarded import Guarded
 
-        sessions: Any = sys.modules.get("streamguard.resume.sessions")
+        sessions: Any = sys.modules.get("streamguard.sessions.session")
         if sessions is not None and isinstance(source, sessions.Session):
             return cast("Session[Any]", source) | self
         if not hasattr(cast("object", type(source)), "__aiter__"):
@@ -93,7 +93,7 @@ class Operator:
         if isinstance(source, Guarded):
             return stream | self  # fused, and so of any order, when called, too (O2)
         if self._plan.wants_owner:
-            from streamguard.resume.sessions import session_of
+            from streamguard.sessions.session import session_of
 
             return session_of(stream, self)
         return Guarded(stream, self)

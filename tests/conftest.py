@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import pytest
 
 from streamguard.backends import facts
-from streamguard.evidence import streams
+from streamguard.evidence import stream_names as streams
 from streamguard.testing import VirtualLoop, run_virtual
 
 # What is told once in a process would be in the log of whichever test comes first.

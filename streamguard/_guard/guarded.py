@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from streamguard._loops import Loop, Parking, Steps
     from streamguard.activity import Activity
     from streamguard.events.kinds import StreamOutcome
-    from streamguard.resume.operators import HostingOperator
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.hosting_operators import HostingOperator
+    from streamguard.sessions.session import Session
 
 T = TypeVar("T")
 U = TypeVar("U")

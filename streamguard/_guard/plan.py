@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamguard.backends import Backend
     from streamguard.errors import Guard
     from streamguard.events.kinds import Observer
-    from streamguard.resume.settings import KeepAlive, Reconnecting
+    from streamguard.sessions.resume_settings import KeepAlive, Reconnecting
 
 Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
 

@@ -91,7 +91,7 @@ class Supervision:
         if self.tree is not None or (target := self._named()) is None:
             return
         from streamguard.process import ProcessTree
-        from streamguard.process.sentinel import adopted
+        from streamguard.process.sentinel.sentinel import adopted
 
         if isinstance(target, ProcessTree):
             tree, let_go = target, target.keep()

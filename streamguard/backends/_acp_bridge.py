@@ -29,8 +29,8 @@ from streamguard.backends.acp import permission_id
 from streamguard.signals import SessionOpened, Signal, WaitEnded, Waiting
 
 if TYPE_CHECKING:
-    from streamguard.resume.points import Connection, Opener, ResumePoint
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.points import Connection, Opener, ResumePoint
+    from streamguard.sessions.session import Session
 
 # How long an agent that does not read may hold up the word that its turn was left.
 _FAREWELL: Final = 1.0
@@ -301,7 +301,7 @@ def session(
 
         mcp_servers: For the agent's session.
     """
-    from streamguard.resume.sessions import session as session_of
+    from streamguard.sessions.session import session as session_of
 
     opener = open_agent(client, command, *words, cwd=cwd, env=env, mcp_servers=mcp_servers)
     return session_of(opener, prompt=prompt, point=point)
@@ -321,7 +321,7 @@ def open_agent(
     @asynccontextmanager
     async def opened(point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
         from streamguard.process import ProcessTree, marked_env
-        from streamguard.resume.points import Connection
+        from streamguard.sessions.points import Connection
 
         bridge: Any = Bridge(client)
         agent = _package().spawn_agent_process(

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamguard.errors import ConfigError
-from streamguard.resume.points import Connection, ResumePoint
-from streamguard.resume.sessions import Session, session
+from streamguard.sessions.points import Connection, ResumePoint
+from streamguard.sessions.session import Session, session
 
 if TYPE_CHECKING:
     from streamguard.backends._fields import Fields

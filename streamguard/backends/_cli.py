@@ -22,8 +22,8 @@ import anyio
 
 from streamguard._lines.output import Message, json_lines
 from streamguard.process import ProcessTree, marked_env
-from streamguard.resume.points import Connection, ResumePoint
-from streamguard.resume.sessions import Session, session
+from streamguard.sessions.points import Connection, ResumePoint
+from streamguard.sessions.session import Session, session
 
 Command: TypeAlias = Callable[[str | None], Sequence[str]]
 """The command's words; the argument is the token to resume with, None for a fresh start."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from streamguard.backends import Client, _processes
 
 if TYPE_CHECKING:
-    from streamguard.resume.points import Connection, Opener, ResumePoint
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.points import Connection, Opener, ResumePoint
+    from streamguard.sessions.session import Session
 
 
 def of_client(client: Any) -> Client | None:
@@ -60,7 +60,7 @@ def client_session(
 
         thread: Options for `thread_start` and `thread_resume`, such as `{"cwd": ...}`.
     """
-    from streamguard.resume.sessions import session
+    from streamguard.sessions.session import session
 
     return session(open_client(config, thread=thread), prompt=prompt, point=point)
 
@@ -71,7 +71,7 @@ def open_client(config: Any = None, *, thread: Mapping[str, Any] | None = None) 
 
     @asynccontextmanager
     async def opened(point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
-        from streamguard.resume.points import Connection
+        from streamguard.sessions.points import Connection
 
         # Not installed with us, so no checker knows it.
         package: Any = import_module("openai_codex")

@@ -14,8 +14,8 @@ from typing import Any
 
 from streamguard.backends._fields import Fields, fields_of
 from streamguard.errors import ConfigError
-from streamguard.resume.points import Connection, ResumePoint
-from streamguard.resume.sessions import Session, session
+from streamguard.sessions.points import Connection, ResumePoint
+from streamguard.sessions.session import Session, session
 
 # A tool that runs anew after a resume is told of by its task alone.
 STREAM_MODE = ["updates", "tasks"]

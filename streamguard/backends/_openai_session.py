@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamguard.backends._fields import Fields, fields_of, text_in
 from streamguard.errors import ConfigError
-from streamguard.resume.sessions import Session, session
+from streamguard.sessions.session import Session, session
 
 if TYPE_CHECKING:
-    from streamguard.resume.points import ResumePoint
+    from streamguard.sessions.points import ResumePoint
 
 
 def open_session(

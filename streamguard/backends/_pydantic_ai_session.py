@@ -14,8 +14,8 @@ from uuid import uuid4
 
 from streamguard.backends._fields import Fields, fields_of
 from streamguard.errors import ConfigError
-from streamguard.resume.points import Connection, ResumePoint
-from streamguard.resume.sessions import Session, session
+from streamguard.sessions.points import Connection, ResumePoint
+from streamguard.sessions.session import Session, session
 
 
 def open_session(

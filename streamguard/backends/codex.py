@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from streamguard._lines.output import Message
     from streamguard.backends._cli import OpenCli
     from streamguard.backends._codex_client import client_session, of_client, open_client
-    from streamguard.resume.points import ResumePoint
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.points import ResumePoint
+    from streamguard.sessions.session import Session
 
 __all__ = [
     "ALWAYS_ENDS_TURNS",

@@ -38,8 +38,8 @@ from streamguard.signals import (
 if TYPE_CHECKING:
     from streamguard._lines.output import Message
     from streamguard.backends._cli import OpenCli
-    from streamguard.resume.points import ResumePoint
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.points import ResumePoint
+    from streamguard.sessions.session import Session
 
 # The last line is a `result`, also of an error; a signal ends the CLI without one (T10).
 ALWAYS_ENDS_TURNS = True

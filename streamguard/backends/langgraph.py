@@ -65,7 +65,7 @@ from streamguard.signals import (
 )
 
 if TYPE_CHECKING:
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.session import Session
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 

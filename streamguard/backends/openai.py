@@ -25,8 +25,8 @@ from streamguard.backends._openai_chat import is_plain, said_by_chunk
 from streamguard.signals import Signal
 
 if TYPE_CHECKING:
-    from streamguard.resume.points import ResumePoint
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.points import ResumePoint
+    from streamguard.sessions.session import Session
 
 # A response ends with completed, failed or incomplete, a chat with a finish_reason. A connection
 # that is cut ends both without, and without an exception (T10).

@@ -45,7 +45,7 @@ from streamguard.signals import (
 )
 
 if TYPE_CHECKING:
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.session import Session
 
 ALWAYS_ENDS_TURNS = False  # see above: not of every stream that these events come in
 

@@ -15,8 +15,8 @@ from streamguard.cli.arguments import (
     WrongValueError,
     parse,
 )
-from streamguard.runner.outcome import OUR_FAILURE
-from streamguard.runner.settings import EXIT_GRACE, Settings
+from streamguard.runner.options import EXIT_GRACE, Settings
+from streamguard.runner.result import OUR_FAILURE
 from streamguard.runner.words import say
 
 TYPE_CHECKING = False
@@ -271,7 +271,7 @@ def main(words: Sequence[str]) -> int:
 
 def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
     """What was said, over what is configured, over the defaults. UsageError if it cannot be."""
-    from streamguard.cli.defaults import configured
+    from streamguard.cli.from_configuration import configured
 
     if not command:
         raise UsageError("which command? Put it at the end: streamguard run --idle 15m -- ...")

@@ -11,8 +11,8 @@ from __future__ import annotations
 from streamguard._base.durations import seconds
 from streamguard.cli.arguments import Option, UsageError, WrongValueError, parse
 from streamguard.cli.run import signal_number
-from streamguard.runner.outcome import OUR_FAILURE
-from streamguard.runner.settings import Settings
+from streamguard.runner.options import Settings
+from streamguard.runner.result import OUR_FAILURE
 from streamguard.runner.words import say
 
 TYPE_CHECKING = False

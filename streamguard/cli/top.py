@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from streamguard._base.durations import written
 from streamguard._base.quoting import quoted
 from streamguard.cli.parsers import Parser
-from streamguard.published import read_all
+from streamguard.top.published import read_all
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -33,7 +33,8 @@ from streamguard._guard.modes import (
     mode_in_force,
     weaker,
 )
-from streamguard.configuration import environment, files, values
+from streamguard.configuration import environment, values
+from streamguard.configuration import toml_files as files
 from streamguard.configuration.settings import (
     Setting,
     laid_over,
@@ -49,11 +50,11 @@ if TYPE_CHECKING:
 
     from streamguard._guard.modes import Mode
     from streamguard.breaker.breaker import CircuitBreaker
-    from streamguard.configuration.files import Source
+    from streamguard.configuration.toml_files import Source
     from streamguard.operators import Operator
-    from streamguard.resume.operators import HostingOperator
-    from streamguard.resume.points import Opener
     from streamguard.retry.policy import RetryPolicy
+    from streamguard.sessions.hosting_operators import HostingOperator
+    from streamguard.sessions.points import Opener
     from streamguard.specs import FlowSpec
 
 __all__ = ["Configuration", "from_config", "from_env"]
@@ -177,7 +178,7 @@ class Configuration:
         **options: Any,
     ) -> HostingOperator[Any]:
         """A `reconnecting_resume` with what `[retry]` and `[resume]` say, over it `options`."""
-        from streamguard.resume.operators import reconnecting_resume
+        from streamguard.sessions.hosting_operators import reconnecting_resume
 
         said = {key: setting.value for key, setting in self._resume.items()}
         if "policy" not in options:

@@ -19,7 +19,7 @@ from streamguard.events import kinds as events
 from streamguard.evidence.receipts import FinalAction, Marks, Place, Standing, Timeout, short
 from streamguard.evidence.sequels import Sequels, what_was_cut
 from streamguard.evidence.stream import Stream
-from streamguard.evidence.streams import stream_of
+from streamguard.evidence.stream_names import stream_of
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity

@@ -14,7 +14,7 @@ from streamguard._base.trusted import UntrustedError
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.evidence.files import name_of, read_document, read_lines
 from streamguard.evidence.surroundings import Git, git_state
-from streamguard.resume.points import ResumePoint
+from streamguard.sessions.points import ResumePoint
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

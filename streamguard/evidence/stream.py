@@ -17,7 +17,7 @@ from streamguard.activity import Activity
 from streamguard.backends.reading import PROGRESS
 from streamguard.events import kinds as events
 from streamguard.evidence.receipts import timestamp
-from streamguard.evidence.streams import stream_of
+from streamguard.evidence.stream_names import stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,7 @@ from typing import Any, Final
 from streamguard.errors import Teardown, Verdict, spelled
 from streamguard.events import kinds as events
 from streamguard.evidence.lanes import OTHERS, Count, Lane, Line, Stretch
-from streamguard.evidence.streams import stream_of
+from streamguard.evidence.stream_names import stream_of
 
 __all__ = ["Line", "Timeline"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.decision import GiveUp, State, decide
 from streamguard.retry.policy import Backoff, RetryPolicy, Tally
-from streamguard.runner.outcome import left_of
+from streamguard.runner.result import left_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamguard.runner.outcome import Outcome
-    from streamguard.runner.settings import Settings
+    from streamguard.runner.options import Settings
+    from streamguard.runner.result import Outcome
 
 # After these another attempt can come to something; `total` and `exit_grace` are the end.
 _RETRIED = ("idle", "first", "first_json", "tools", "turn", "liveness")

@@ -31,10 +31,10 @@ from streamguard.evidence.account import Account
 from streamguard.evidence.messages import HEAD, Cut, Rendering
 from streamguard.evidence.scribe import MEGABYTE, Scribe
 from streamguard.evidence.secrets import Redaction
-from streamguard.evidence.streams import stream_of
+from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.worker import AtOnce
-from streamguard.runner.evidence import LENGTH
-from streamguard.runner.lines import object_in
+from streamguard.runner.json_lines import object_in
+from streamguard.runner.record import LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,16 +21,16 @@ from streamguard._base.done import Deeds
 from streamguard._lines.splitter import Splitter
 from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
 from streamguard.backends.reading import PROGRESS, Reading
-from streamguard.runner.lines import MAX_LINE, object_in
-from streamguard.runner.outcome import Fired
+from streamguard.runner.json_lines import MAX_LINE, object_in
+from streamguard.runner.result import Fired
 from streamguard.signals import SessionOpened, TurnEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from streamguard.errors import Limit
-    from streamguard.runner.evidence import Evidence
-    from streamguard.runner.settings import Settings
+    from streamguard.runner.options import Settings
+    from streamguard.runner.record import Evidence
     from streamguard.runner.transcript import Transcript
     from streamguard.signals import Outcome
 

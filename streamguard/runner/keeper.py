@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from streamguard.process.identity import Handle
     from streamguard.process.polled import PolledEnding
     from streamguard.runner.child import Start
-    from streamguard.runner.tree import Household
+    from streamguard.runner.offspring import Household
 
 _NEVER = float("inf")
 _LONGEST_POLL = 1_000_000.0
@@ -351,7 +351,7 @@ class Keeper:
         from streamguard.process.identity import PidfdHandle
         from streamguard.process.members import Facts
         from streamguard.process.table import read_table, spared
-        from streamguard.runner.tree import Household
+        from streamguard.runner.offspring import Household
 
         plan = self._plan
         spared.update(self._spared)

@@ -46,12 +46,12 @@ TO_JUDGE = (
     "backends.pydantic_ai",
     "_base.done",
     "errors",
-    "published",
+    "top.published",
     "backends.reading",
     "retry",
     "retry.classes",
     "runner.judge",
-    "runner.lines",
+    "runner.json_lines",
     "runner.terminal",
     "signals",
     "_lines.splitter",
@@ -68,7 +68,7 @@ TO_END = (
     "process.procfs",
     "process.table",
     "process.termination",
-    "runner.tree",
+    "runner.offspring",
 )
 TO_TRY_AGAIN = (
     "_base.checks",
@@ -96,7 +96,7 @@ TO_RECORD = (
     "evidence.secrets",
     "evidence.sequels",
     "evidence.stream",
-    "evidence.streams",
+    "evidence.stream_names",
     "evidence.surroundings",
     "evidence.timeline",
     "evidence.worker",
@@ -108,7 +108,7 @@ TO_RECORD = (
     "events.changes",
     "presets",
     "runner.clerk",
-    "runner.evidence",
+    "runner.record",
 )
 _PACKAGES = ("backends", "backends.claude", "evidence", "_loops", "process", "retry")
 _HEADER = 16

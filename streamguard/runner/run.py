@@ -12,9 +12,10 @@ import time
 
 from streamguard.runner import keeper, kept, kernel, status
 from streamguard.runner._signal import signal
-from streamguard.runner.attempt import LONGEST_POLL, Attempt
 from streamguard.runner.child import CannotRunError, NotBegunError, become, reserve_standard
-from streamguard.runner.outcome import (
+from streamguard.runner.conduit import Sink
+from streamguard.runner.poll_loop import LONGEST_POLL, Attempt
+from streamguard.runner.result import (
     OUR_FAILURE,
     Outcome,
     described,
@@ -25,7 +26,6 @@ from streamguard.runner.outcome import (
     what_a_signal_took,
     what_was_lost,
 )
-from streamguard.runner.output import Sink
 from streamguard.runner.stdin import Stdin
 from streamguard.runner.wakeups import STOPPING, Wakeups
 from streamguard.runner.words import PATIENCE, Words
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from typing import Any, Never
 
     from streamguard._base.done import Deeds
-    from streamguard.published import Published
     from streamguard.runner.again import Again, Attempts
-    from streamguard.runner.evidence import Evidence
     from streamguard.runner.judge import Judge
-    from streamguard.runner.settings import Settings
+    from streamguard.runner.options import Settings
+    from streamguard.runner.record import Evidence
     from streamguard.runner.terminal import Terminal
     from streamguard.runner.transcript import Transcript
+    from streamguard.top.published import Published
 
 # What may be taken by who writes the status file, in seconds.
 _STATUS = 2.0
@@ -215,7 +215,7 @@ class Run:
 
     def publish(self, judge: Judge, outcome: Outcome, *, is_stopping: bool, now: float) -> None:
         """Tell others on this machine how it goes."""
-        from streamguard.published import Published
+        from streamguard.top.published import Published
 
         if self._published is None:
             self._published = Published.for_this_process(keeper.started_at(os.getpid()))
@@ -247,7 +247,7 @@ class Run:
 
     def _attempt(self, command: Sequence[str]) -> Outcome:
         if self.settings.record is not None and self.evidence is None:
-            from streamguard.runner.evidence import Evidence
+            from streamguard.runner.record import Evidence
 
             name = self.settings.command[0].rpartition("/")[2]
             self.evidence = Evidence(self.settings.record, name, self.complain)

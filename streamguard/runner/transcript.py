@@ -270,7 +270,7 @@ def _search(fd: int, at: int, size: int, by: float, *, is_within: bool) -> dict[
     `json_end`: where the first one ends. `searched`: where to go on, which is the beginning of a line,
     or the midst of one that is too long to be any. `is_whole`: whether `size` was reached.
     """
-    from streamguard.runner.lines import MAX_LINE, object_in
+    from streamguard.runner.json_lines import MAX_LINE, object_in
 
     begun = bytearray()  # a line, from `at` on
     while (read := at + len(begun)) < size and time.monotonic() < by:

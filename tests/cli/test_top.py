@@ -14,7 +14,7 @@ import time
 import pytest
 
 from streamguard.cli import top
-from streamguard.published import Published
+from streamguard.top.published import Published
 from tests.process.backends import PATIENCE
 
 RUN = {

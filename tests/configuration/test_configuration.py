@@ -9,7 +9,7 @@ import pytest
 
 from streamguard import Activity, ConfigError, from_config, idle_guard
 from streamguard.configuration import values
-from streamguard.configuration.files import find
+from streamguard.configuration.toml_files import find
 from streamguard.errors import ScopeName
 from streamguard.specs import FlowSpec
 from streamguard.testing import Script, hang

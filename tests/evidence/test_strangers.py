@@ -17,8 +17,8 @@ from streamguard.backends.facts import codex_config
 from streamguard.events import RecordingFailed
 from streamguard.evidence import files
 from streamguard.evidence.report import read_run
-from streamguard.published import read_all
-from streamguard.resume.points import ResumePoint
+from streamguard.sessions.points import ResumePoint
+from streamguard.top.published import read_all
 from tests.evidence.support import Run, hanging
 from tests.report.support import Tape
 from tests.run.commands import ENDLESS, OURS, ROOT

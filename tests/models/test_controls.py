@@ -20,8 +20,8 @@ from streamguard._watch import watch
 from streamguard.backends import reading
 from streamguard.breaker import circuit
 from streamguard.breaker.records import Records
-from streamguard.resume import replay, turns
-from streamguard.resume.owner import Owner
+from streamguard.sessions import replay, turns
+from streamguard.sessions.owner import Owner
 from streamguard.testing import clocks
 from tests.models import explorer
 from tests.models.test_explorers import MORE

@@ -13,9 +13,9 @@ import pytest
 
 import streamguard
 from streamguard.process import ProcessTree, blocking, identity, marked_env, procfs
-from streamguard.process.forest import Forest
 from streamguard.process.identity import PidfdHandle, StatHandle
 from streamguard.process.members import Members
+from streamguard.process.sentinel.forest import Forest
 from tests.process.backends import PATIENCE
 
 ROOT = Path(streamguard.__file__).parents[1]

@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from streamguard import ConfigError, StreamGuardError, sentinel
-from streamguard.process import ProcessTree, link, marked_env, procfs, wire
-from streamguard.process.helper import Helper
+from streamguard.process import ProcessTree, marked_env, procfs
 from streamguard.process.members import Facts
-from streamguard.process.sentinel import _in_force, _link, adopted
+from streamguard.process.sentinel import client as link
+from streamguard.process.sentinel import wire
+from streamguard.process.sentinel.helper import Helper
+from streamguard.process.sentinel.sentinel import _in_force, _link, adopted
 from tests.process.backends import CHILDREN, comes_true, is_dead, settled_fds
 
 LOOPS = ["none", "asyncio", "uvloop", "trio"]

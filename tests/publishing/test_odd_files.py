@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamguard.cli import top
 from streamguard.process import procfs
-from streamguard.published import LARGEST, Published, read_all
+from streamguard.top.published import LARGEST, Published, read_all
 from tests.process.backends import comes_true
 
 TOLD = {

@@ -16,9 +16,9 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
-from streamguard.published import read_all
-from streamguard.publisher import _Board
 from streamguard.testing import Script, done, hang, opened, say, silence, tool_start
+from streamguard.top.published import read_all
+from streamguard.top.publisher import _Board
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from streamguard import Activity, Teardown
 from streamguard.errors import Verdict
 from streamguard.events import kinds as events
 from streamguard.evidence.report import read_run
-from streamguard.evidence.report.reading import Run
-from streamguard.evidence.streams import stream_of
+from streamguard.evidence.report.folder import Run
+from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.timeline import Timeline
 
 WALL = 1763435564.0  # 2025-11-18 03:12:44 UTC

@@ -21,7 +21,7 @@ from streamguard.evidence.report import drawing, page, read_run
 from streamguard.evidence.report.drawing import LANES
 from streamguard.evidence.report.story import headline, is_alarm, stories
 from streamguard.evidence.report.tables import ROWS
-from streamguard.evidence.report.words import clock, clock_of, duration, instant, listed, several
+from streamguard.evidence.report.wording import clock, clock_of, duration, instant, listed, several
 from streamguard.testing import Script, hang, say, tool, tool_start
 from tests.report.support import WALL, Tape, finished, hundred, resumed_and_lost
 from tests.support import take

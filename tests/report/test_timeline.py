@@ -15,7 +15,7 @@ from streamguard import Activity, Teardown, idle_guard, reconnecting_resume, ses
 from streamguard.errors import ScopeName, Verdict
 from streamguard.events import kinds as events
 from streamguard.evidence.lanes import LONG_SPANS, MARKS, NAMES, OTHERS, PER_AGE, SHORTEST, SPANS
-from streamguard.evidence.streams import stream_of
+from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.timeline import STREAMS, Timeline
 from streamguard.testing import Script, done, hang, opened, ping, say, silence, tool, tool_start
 from tests.support import take

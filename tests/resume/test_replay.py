@@ -17,7 +17,7 @@ from streamguard import (
     session,
 )
 from streamguard.events import KeysRepeated, ReplayDropped
-from streamguard.resume.replay import Replay
+from streamguard.sessions.replay import Replay
 from streamguard.signals import SessionOpened
 from streamguard.testing import Script, done, fail, hang, message, opened, say
 from tests.support import Events

@@ -19,7 +19,7 @@ from streamguard import (
 )
 from streamguard._base.machine import ImpossibleError, Machine, arrows, missing
 from streamguard.events import AttemptEnded, OwnerAbandoned
-from streamguard.resume.tenure import IS_ENDING, TABLE, Event, State, tenure
+from streamguard.sessions.tenure import IS_ENDING, TABLE, Event, State, tenure
 from streamguard.testing import Script, done, fail, hang, opened, say, swallows_cancel
 from tests.diagrams import mermaid, shown_in
 from tests.resume.backend import Backend

@@ -18,11 +18,11 @@ import pytest
 from streamguard import plan_resume
 from streamguard.backends.reading import PROGRESS
 from streamguard.evidence.files import read_document, read_lines
-from streamguard.evidence.report.reading import read_run
+from streamguard.evidence.report.folder import read_run
 from streamguard.evidence.report.story import headline, stories
 from streamguard.process.table import read_table
 from streamguard.runner.clerk import Clerk
-from streamguard.runner.evidence import Evidence
+from streamguard.runner.record import Evidence
 from tests.process.backends import comes_true
 from tests.run.commands import INIT, OURS, RESULT, ROOT, SESSION, TEXT, TOOL, TOOL_DONE, says, sh
 
@@ -497,7 +497,7 @@ def said_by(program):
 
 
 def test_the_watchdog_loads_nothing_that_writes():
-    loaded = loaded_by("streamguard.runner.evidence")
+    loaded = loaded_by("streamguard.runner.record")
     assert not {name for name in loaded if name.startswith("streamguard.evidence")}
     assert "json" not in loaded
 

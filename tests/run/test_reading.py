@@ -17,7 +17,7 @@ from streamguard._base import durations
 from streamguard.cli.arguments import UsageError, parse
 from streamguard.cli.run import OPTIONS, settings_of
 from streamguard.runner.judge import Judge
-from streamguard.runner.settings import Settings
+from streamguard.runner.options import Settings
 from tests.run.commands import FAILED, INIT, RESULT, ROOT, TEXT, TOOL, TOOL_DONE
 
 LINES = [INIT, TEXT, TOOL, TOOL_DONE, RESULT, FAILED, {"type": "unknown"}, {"a": [1, {"b": None}]}]
@@ -270,7 +270,7 @@ def loaded(*words):
         f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "def leave(code):\n"
         "    os.write(2, ' '.join(sys.modules).encode()); os._exit(code if code >= 0 else 1)\n"
-        "import streamguard.runner.outcome as o; o.leave = leave\n"
+        "import streamguard.runner.result as o; o.leave = leave\n"
         "from streamguard.cli import main; main(sys.argv[1:])"
     )
     command = [sys.executable, "-I", "-S", "-c", program, *words]
@@ -286,7 +286,7 @@ SLOW = LOOPS | {"argparse", "typing", "re", "enum", "dataclasses", "json", "subp
 def test_a_command_that_ends_at_once_pays_for_nothing_that_decides():
     """Section 12: the start of `run` is the interpreter's and little more."""
     modules = loaded("run", "--idle", "15m", "--", "true")
-    assert "streamguard.runner.attempt" in modules
+    assert "streamguard.runner.poll_loop" in modules
     assert modules & SLOW == set()
     assert loaded("timeout", "0.1", "sleep", "60") & SLOW == set()
 

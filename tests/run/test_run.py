@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from streamguard import published
 from streamguard.process.procfs import MARK
 from streamguard.runner import child
+from streamguard.top import published
 from tests.process.backends import PATIENCE, comes_true
 from tests.run.commands import (
     ENDLESS,

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from streamguard.runner import transcript
+from streamguard.runner.json_lines import MAX_LINE
 from streamguard.runner.judge import Judge
-from streamguard.runner.lines import MAX_LINE
-from streamguard.runner.settings import Settings
+from streamguard.runner.options import Settings
 from streamguard.runner.transcript import Seen, Transcript, TranscriptError
 from tests.run.commands import OURS, sh
 

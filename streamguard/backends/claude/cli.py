@@ -14,8 +14,8 @@ from streamguard.backends._cli import OpenCli, words_of
 
 if TYPE_CHECKING:
     from streamguard._lines.output import Message
-    from streamguard.resume.points import ResumePoint
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.points import ResumePoint
+    from streamguard.sessions.session import Session
 
 _LINES: Final = ("-p", "--output-format", "stream-json", "--verbose")
 

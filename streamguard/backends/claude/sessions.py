@@ -19,14 +19,14 @@ from streamguard.backends.claude.client import check_version
 from streamguard.backends.claude.taps import check_tappable
 from streamguard.backends.claude.taps import tap as tapped
 from streamguard.errors import ConfigError
-from streamguard.resume.points import Connection, ResumePoint
-from streamguard.resume.sessions import session as session_of
+from streamguard.sessions.points import Connection, ResumePoint
+from streamguard.sessions.session import session as session_of
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, Message
 
     from streamguard.activity import Activity
-    from streamguard.resume.sessions import Session
+    from streamguard.sessions.session import Session
 
 
 def session(

@@ -11,8 +11,8 @@ by nobody who records.
 from __future__ import annotations
 
 from streamguard.evidence.report.drawing import drawing
+from streamguard.evidence.report.folder import Run, read_run, runs_in
 from streamguard.evidence.report.index import Entry, entry, index
 from streamguard.evidence.report.page import page
-from streamguard.evidence.report.reading import Run, read_run, runs_in
 
 __all__ = ["Entry", "Run", "drawing", "entry", "index", "page", "read_run", "runs_in"]

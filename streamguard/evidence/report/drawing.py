@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from streamguard.evidence.report.legend import HATCHES, LEGEND, packaged
 from streamguard.evidence.report.picture import Lane, Shape, lanes
-from streamguard.evidence.report.shapes import HATCHES, LEGEND, packaged
 from streamguard.evidence.report.story import Story, headline, is_alarm, stories
-from streamguard.evidence.report.words import clock, duration, escape, instant, several
+from streamguard.evidence.report.wording import clock, duration, escape, instant, several
 
 if TYPE_CHECKING:
-    from streamguard.evidence.report.reading import Run
+    from streamguard.evidence.report.folder import Run
 
 WIDTH: Final = 1000
 LANES: Final = 40

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from streamguard._version import __version__
-from streamguard.evidence.report.shapes import hash_of, packaged
+from streamguard.evidence.report.legend import hash_of, packaged
 from streamguard.evidence.report.story import SAID, State, headline, stories
 from streamguard.evidence.report.tables import table
-from streamguard.evidence.report.words import duration, escape, instant, several
+from streamguard.evidence.report.wording import duration, escape, instant, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from streamguard.evidence.report.reading import Run
+    from streamguard.evidence.report.folder import Run
 
 HEAD = (
     ("Run", ""),

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamguard._base.quoting import quoted
 from streamguard._version import __version__
+from streamguard.evidence.report.legend import HATCHES, LEGEND, hash_of, packaged
 from streamguard.evidence.report.picture import Lane, lanes
-from streamguard.evidence.report.shapes import HATCHES, LEGEND, hash_of, packaged
 from streamguard.evidence.report.story import SAID, Story, headline, is_alarm, stories
 from streamguard.evidence.report.tables import tables
-from streamguard.evidence.report.words import clock, duration, escape, instant, several
+from streamguard.evidence.report.wording import clock, duration, escape, instant, several
 
 if TYPE_CHECKING:
-    from streamguard.evidence.report.reading import Run
+    from streamguard.evidence.report.folder import Run
 
 _MOST_STORIES: Final = 3
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from streamguard.evidence.report.reading import WARNING, Session, Span
+from streamguard.evidence.report.folder import WARNING, Session, Span
 from streamguard.evidence.report.story import SAID, Story, lasted_of
-from streamguard.evidence.report.words import duration, several
+from streamguard.evidence.report.wording import duration, several
 
 ROWS: Final = 3
 PINGS: Final = "Liveness"

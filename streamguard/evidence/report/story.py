@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from streamguard.evidence.report.reading import (
+from streamguard.evidence.report.folder import (
     WARNING,
     Json,
     Mark,
@@ -20,7 +20,7 @@ from streamguard.evidence.report.reading import (
     as_dict,
     as_list,
 )
-from streamguard.evidence.report.words import clock, duration, listed, several
+from streamguard.evidence.report.wording import clock, duration, listed, several
 
 State: TypeAlias = Literal["hung", "failed", "open", "recovered", "finished"]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from streamguard.evidence.report.picture import end_of, text_of
 from streamguard.evidence.report.story import SAID, Story, lasted_of
-from streamguard.evidence.report.words import clock_of, duration, escape, several
+from streamguard.evidence.report.wording import clock_of, duration, escape, several
 
 if TYPE_CHECKING:
-    from streamguard.evidence.report.reading import Run, Session
+    from streamguard.evidence.report.folder import Run, Session
 
 ROWS: Final = 2000
 _QUIET: Final = ("stream", "work")  # left out first, where there is too much

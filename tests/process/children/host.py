@@ -87,7 +87,7 @@ def fork(*words):
 
 
 def leak():
-    from streamguard.process.sentinel import _link
+    from streamguard.process.sentinel.sentinel import _link
 
     subprocess.Popen(["sleep", "600"], pass_fds=[_link._fd])
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from streamguard.evidence.files import read_lines
-from streamguard.published import LARGEST, Published, folder, read_all
 from streamguard.runner import aside
 from streamguard.runner.clerk import Clerk
-from streamguard.runner.evidence import Evidence
+from streamguard.runner.record import Evidence
+from streamguard.top.published import LARGEST, Published, folder, read_all
 from tests.process.backends import PATIENCE, comes_true
 from tests.run.commands import INIT, TEXT, TOOL, await_words, fill, sh
 

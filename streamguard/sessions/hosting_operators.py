@@ -11,16 +11,16 @@ from streamguard._guard.knobs import CONFIGURED, IdleLimit, Seconds, seconds
 from streamguard._guard.plan import Plan
 from streamguard.errors import ConfigError
 from streamguard.operators import Operator
-from streamguard.resume.settings import CONTINUE, KeepAlive, Reconnecting
 from streamguard.retry.policy import Backoff, RetryPolicy
+from streamguard.sessions.resume_settings import CONTINUE, KeepAlive, Reconnecting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable
 
     from streamguard.breaker.breaker import CircuitBreaker
-    from streamguard.resume.points import Opener
-    from streamguard.resume.sessions import Session
-    from streamguard.resume.settings import DedupeBy, ResumePrompt
+    from streamguard.sessions.points import Opener
+    from streamguard.sessions.resume_settings import DedupeBy, ResumePrompt
+    from streamguard.sessions.session import Session
 
 T = TypeVar("T")
 U_co = TypeVar("U_co", covariant=True)

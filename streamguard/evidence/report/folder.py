@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from streamguard.errors import ConfigError
 from streamguard.evidence.files import lines_of, open_to_read, read_document
-from streamguard.evidence.report.words import listed, several
+from streamguard.evidence.report.wording import listed, several
 
 TIMELINE: Final = "timeline.jsonl"
 ROTATED: Final = "timeline.1.jsonl"

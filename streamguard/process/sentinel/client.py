@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 import streamguard
 from streamguard.errors import StreamGuardError
-from streamguard.process import procfs, wire
+from streamguard.process import procfs
 from streamguard.process.identity import open_again
+from streamguard.process.sentinel import wire
 from streamguard.process.table import lineage
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _LEAVING: Final = 2.0
 _PID: Final = struct.Struct("=i")
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); "
-    "from streamguard.process.helper import main; main(*map(int, sys.argv[2:4]))"
+    "from streamguard.process.sentinel.helper import main; main(*map(int, sys.argv[2:4]))"
 )
 
 

@@ -36,7 +36,8 @@ def configured() -> dict[str, Any]:
         return {}
     from streamguard._guard.modes import mode_in_force
     from streamguard.cli.arguments import ConfiguredWrongError
-    from streamguard.configuration import Configuration, files
+    from streamguard.configuration import Configuration
+    from streamguard.configuration import toml_files as files
     from streamguard.errors import ConfigError
 
     warnings: list[str] = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from streamguard.errors import Verdict
-    from streamguard.runner.outcome import Outcome
+    from streamguard.runner.result import Outcome
     from streamguard.signals import Signal
 
 # Frames of messages that may wait in memory, in bytes; and how many messages the clerk may be behind, so

@@ -20,7 +20,7 @@ from typing import Final, Self
 from streamguard._guard.knobs import Seconds, seconds
 from streamguard.errors import StreamGuardError
 from streamguard.process import Adoptable, ProcessTree
-from streamguard.process.link import Link
+from streamguard.process.sentinel.client import Link
 
 logger = logging.getLogger("streamguard")
 

@@ -18,7 +18,7 @@ from streamguard._loops import Cut
 if TYPE_CHECKING:
     from streamguard._guard.attempt import Attempt
     from streamguard._loops import Loop
-    from streamguard.resume.owner import Owner
+    from streamguard.sessions.owner import Owner
 
 # Between looks at a pull that cannot be cut yet.
 _LOOK: Final = 0.1

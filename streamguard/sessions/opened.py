@@ -20,7 +20,7 @@ from streamguard._guard.teardown import Bounded
 from streamguard.backends import adapted
 from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
 from streamguard.events import kinds as events
-from streamguard.resume.points import Connection
+from streamguard.sessions.points import Connection
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from streamguard._guard.attempt import Attempt
     from streamguard._guard.plan import Plan
     from streamguard.process import ProcessTree
-    from streamguard.resume.hosting import Hosting
-    from streamguard.resume.points import Opener, ResumePoint
+    from streamguard.sessions.hosting import Hosting
+    from streamguard.sessions.points import Opener, ResumePoint
 
 T = TypeVar("T")
 

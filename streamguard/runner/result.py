@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from streamguard._watch.windows import Due
     from streamguard.errors import Verdict
-    from streamguard.runner.settings import Settings
+    from streamguard.runner.options import Settings
 
 TIMED_OUT = 124
 OUR_FAILURE = 125

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from streamguard.backends import Backend
     from streamguard.backends.reading import Reporter
     from streamguard.breaker.breaker import Permit
-    from streamguard.resume.points import ResumePoint
-    from streamguard.resume.replay import Replay
+    from streamguard.sessions.points import ResumePoint
+    from streamguard.sessions.replay import Replay
 
 # What a consumer can act on: a delivery that cannot be taken back (gRPC calls it commitment).
 _ACTS = (Progress, WorkStarted, WorkFinished, TurnEnded)

@@ -32,11 +32,11 @@ from streamguard._guard.guarded import GuardedIterator
 from streamguard._loops import by_hand
 from streamguard.errors import StreamGuardError
 from streamguard.events import kinds as events
-from streamguard.resume.ledger import Noted
-from streamguard.resume.link import Link, raisable
-from streamguard.resume.slot import Slot
-from streamguard.resume.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, Event, State, tenure
-from streamguard.resume.warden import Warden
+from streamguard.sessions.ledger import Noted
+from streamguard.sessions.opened import Link, raisable
+from streamguard.sessions.slot import Slot
+from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, Event, State, tenure
+from streamguard.sessions.warden import Warden
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from streamguard._guard.teardown import TearingDown
     from streamguard._loops import Loop, Parking
     from streamguard.events.kinds import AttemptOutcome
-    from streamguard.resume.hosting import Hosting
-    from streamguard.resume.ledger import Ledger
-    from streamguard.resume.points import Opener, ResumePoint
-    from streamguard.resume.tenure import Tenure
+    from streamguard.sessions.hosting import Hosting
+    from streamguard.sessions.ledger import Ledger
+    from streamguard.sessions.points import Opener, ResumePoint
+    from streamguard.sessions.tenure import Tenure
 
 T = TypeVar("T")
 

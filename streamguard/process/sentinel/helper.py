@@ -17,10 +17,11 @@ import syslog
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from streamguard.process import blocking, wire
-from streamguard.process.forest import Forest
+from streamguard.process import blocking
 from streamguard.process.identity import PidfdHandle, open_again
 from streamguard.process.members import Members
+from streamguard.process.sentinel import wire
+from streamguard.process.sentinel.forest import Forest
 from streamguard.process.table import spared
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamguard.errors import ConfigError
-from streamguard.resume.points import ResumePoint
 from streamguard.retry.decision import DEFAULT_POLICY
+from streamguard.sessions.points import ResumePoint
 
 if TYPE_CHECKING:
     from streamguard.breaker.breaker import CircuitBreaker
-    from streamguard.resume.points import Opener
     from streamguard.retry.policy import RetryPolicy
+    from streamguard.sessions.points import Opener
 
 ResumePrompt: TypeAlias = str | Callable[[ResumePoint], str]
 DedupeBy: TypeAlias = Callable[[Any], Hashable | None]

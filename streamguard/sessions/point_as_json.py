@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from streamguard.errors import ConfigError, EarlierError
-from streamguard.resume.points import ResumePoint
+from streamguard.sessions.points import ResumePoint
 
 VERSION: Final = 1
 # An error may quote all that a backend has said.

@@ -21,10 +21,10 @@ import time
 from streamguard.runner import aside, kernel
 from streamguard.runner._signal import signal
 from streamguard.runner.child import MARK, Ends, Start, environment_given, marked
+from streamguard.runner.conduit import Output
 from streamguard.runner.keeper import Plan
-from streamguard.runner.link import Link
-from streamguard.runner.outcome import Fired, Outcome
-from streamguard.runner.output import Output
+from streamguard.runner.keeper_link import Link
+from streamguard.runner.result import Fired, Outcome
 from streamguard.runner.wakeups import STOPPING
 
 TYPE_CHECKING = False

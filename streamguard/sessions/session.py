@@ -25,17 +25,17 @@ from streamguard.errors import ConfigError, DeadlineExceededError, Verdict
 from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
 from streamguard.operators import Operator
-from streamguard.resume.hosting import Hosting
-from streamguard.resume.points import ResumePoint
-from streamguard.resume.replay import is_ordered
-from streamguard.resume.turns import Conversation, Turn
+from streamguard.sessions.hosting import Hosting
+from streamguard.sessions.points import ResumePoint
+from streamguard.sessions.replay import is_ordered
+from streamguard.sessions.turns import Conversation, Turn
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from streamguard._loops.timekeeper import Entry
-    from streamguard.resume.operators import HostingOperator
-    from streamguard.resume.points import Opener
+    from streamguard.sessions.hosting_operators import HostingOperator
+    from streamguard.sessions.points import Opener
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -18,7 +18,7 @@ from typing import Any, Final
 from streamguard._guard.knobs import Seconds, seconds
 from streamguard.activity import Activity, live
 from streamguard.errors import ConfigError
-from streamguard.published import Published
+from streamguard.top.published import Published
 
 __all__ = ["publishing"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from streamguard.errors import ResumeDivergedError
 
 if TYPE_CHECKING:
-    from streamguard.resume.settings import DedupeBy
+    from streamguard.sessions.resume_settings import DedupeBy
 
 
 class Replay:

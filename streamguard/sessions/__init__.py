@@ -4,7 +4,7 @@
                                                │                             │ opens, iterates, closes
                                                └── retry.decide <── failure ─┘ through a GuardedIterator
 
-`points` are the values a user gives and gets, `sessions` the block, `turns` what is decided in the
-consumer's pulls, `owner` the task that has a connection (a `link`) and `warden` what sees that it ends,
+`points` are the values a user gives and gets, `session` the block, `turns` what is decided in the
+consumer's pulls, `owner` the task that has a connection (`opened`) and `warden` what sees that it ends,
 `slot` the hand-over between consumer and owner, `ledger` and `replay` what was done and delivered so far.
 """

@@ -80,7 +80,7 @@ class ResumePoint:
         Raises:
             ConfigError: If the cursor is neither an int nor a str.
         """
-        from streamguard.resume.written import written
+        from streamguard.sessions.point_as_json import written
 
         return written(self)
 
@@ -93,7 +93,7 @@ class ResumePoint:
         Raises:
             ConfigError: If it is anything else, or of a version that is not known here.
         """
-        from streamguard.resume.written import read
+        from streamguard.sessions.point_as_json import read
 
         return read(said)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from streamguard._loops import Loop
     from streamguard._watch.watch import Limits
     from streamguard.activity import Activity
-    from streamguard.resume.points import ResumePoint
+    from streamguard.sessions.points import ResumePoint
 
 
 @dataclass(frozen=True, kw_only=True)

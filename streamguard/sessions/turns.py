@@ -24,15 +24,15 @@ from streamguard.errors import (
     StreamGuardError,
 )
 from streamguard.events import kinds as events
-from streamguard.resume.ledger import Ledger
-from streamguard.resume.owner import Owner
-from streamguard.resume.points import ResumePoint
-from streamguard.resume.replay import Replay
-from streamguard.resume.settings import Reconnecting
 from streamguard.retry.classes import ErrorClass, class_named
 from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide, work_done
 from streamguard.retry.policy import RetryPolicy, Tally
 from streamguard.retry.pushback import retry_after, retry_after_said
+from streamguard.sessions.ledger import Ledger
+from streamguard.sessions.owner import Owner
+from streamguard.sessions.points import ResumePoint
+from streamguard.sessions.replay import Replay
+from streamguard.sessions.resume_settings import Reconnecting
 from streamguard.signals import Failed
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from streamguard._base.done import Done
     from streamguard._guard.plan import Plan
     from streamguard.breaker.breaker import OnOpen, Permit
-    from streamguard.resume.hosting import Hosting
-    from streamguard.resume.points import Opener
-    from streamguard.resume.settings import KeepAlive
-    from streamguard.resume.slot import Slot
     from streamguard.retry.decision import Decision
+    from streamguard.sessions.hosting import Hosting
+    from streamguard.sessions.points import Opener
+    from streamguard.sessions.resume_settings import KeepAlive
+    from streamguard.sessions.slot import Slot
 
 T = TypeVar("T")
 _NOWHERE: Final = ResumePoint()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from streamguard.runner.child import Start
     from streamguard.runner.keeper import Plan
-    from streamguard.runner.outcome import Outcome
+    from streamguard.runner.result import Outcome
 
 _NEVER = float("inf")
 # What a keeper may take, beside the grace, to end a tree and say so: its own budget, and some more
