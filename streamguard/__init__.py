@@ -5,14 +5,13 @@ The public names, imported when first used (PEP 562), so that `import streamguar
 
 from __future__ import annotations
 
+from streamguard._base.lazy import lazy
 from streamguard._version import __version__
 
 # By its name alone, checkers know it: `typing` itself is a third of a command's start.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from streamguard._base.done import Done
     from streamguard._guard.guarded import Guarded, GuardedIterator
     from streamguard._guard.monitor import Monitor
@@ -126,8 +125,6 @@ _HOMES = {
     "_scopes.scopes": ("Scope",),
     "_guard.teardown": ("SupportsDisconnect",),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
 __all__ = [
     "Activity",
     "Backoff",
@@ -197,16 +194,4 @@ __all__ = [
     "session",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if (home := _HOME_OF.get(name)) is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -34,7 +34,7 @@ from streamguard._loops import Cut, Loop
 from streamguard._scopes import scopes
 from streamguard._watch.watch import DRAIN, Due, Half, Limits, Stalled, Watch
 from streamguard.activity import Activity
-from streamguard.backends.reading import PROGRESS, Reading
+from streamguard.backends.stream_reading import PROGRESS, Reading
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
     ERRORS,

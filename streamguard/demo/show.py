@@ -17,7 +17,7 @@ import anyio
 
 from streamguard import Activity, Recorder, idle_guard, reconnecting_resume, session
 from streamguard._base.quoting import quoted
-from streamguard.backends.claude.cli import open_cli
+from streamguard.backends.claude.command import open_cli
 from streamguard.demo import agent
 from streamguard.errors import StreamGuardError, seconds
 from streamguard.events import kinds as events

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamguard.activity import Activity
-from streamguard.backends.reading import PROGRESS
+from streamguard.backends.stream_reading import PROGRESS
 from streamguard.events import kinds as events
 from streamguard.evidence.receipts import timestamp
 from streamguard.evidence.stream_names import stream_of

@@ -11,24 +11,22 @@ each its package; nothing of streamguard knows them.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from streamguard._base.lazy import lazy
 
 if TYPE_CHECKING:
     from streamguard.observers.opentelemetry import OpenTelemetryObserver
     from streamguard.observers.prometheus import PrometheusObserver
     from streamguard.observers.structlogs import StructlogObserver
 
-_HOME_OF = {
-    "OpenTelemetryObserver": "opentelemetry",
-    "PrometheusObserver": "prometheus",
-    "StructlogObserver": "structlogs",
-}
-
 __all__ = ["OpenTelemetryObserver", "PrometheusObserver", "StructlogObserver"]
 
-
-def __getattr__(name: str) -> Any:
-    if (home := _HOME_OF.get(name)) is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "opentelemetry": ("OpenTelemetryObserver",),
+        "prometheus": ("PrometheusObserver",),
+        "structlogs": ("StructlogObserver",),
+    },
+)

@@ -10,7 +10,9 @@ Nothing here waits, reads a loop's clock or knows a stream: `resume` acts on wha
 here. Errors of other libraries are read by their shape; no SDK is imported.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from streamguard._base.lazy import lazy
 
 if TYPE_CHECKING:
     from streamguard.retry.classes import ErrorClass
@@ -36,20 +38,13 @@ __all__ = [
 ]
 
 # A reader needs the classes alone: the rest is imported when it is asked for.
-_HOME_OF = {
-    "ErrorClass": "classes",
-    "classify": "classification",
-    **dict.fromkeys(
-        ("Decision", "GaveUp", "GiveUp", "Restart", "Resume", "State", "decide"), "decision"
-    ),
-    **dict.fromkeys(("Backoff", "RetryPolicy", "Tally"), "policy"),
-    "retry_after": "pushback",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if (home := _HOME_OF.get(name)) is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "classes": ("ErrorClass",),
+        "classification": ("classify",),
+        "decision": ("Decision", "GaveUp", "GiveUp", "Restart", "Resume", "State", "decide"),
+        "policy": ("Backoff", "RetryPolicy", "Tally"),
+        "pushback": ("retry_after",),
+    },
+)

@@ -23,7 +23,7 @@ from streamguard import signals
 from streamguard._base.done import Deeds
 from streamguard._watch.watch import Limits, Watch
 from streamguard.activity import Activity
-from streamguard.backends.reading import PROGRESS
+from streamguard.backends.stream_reading import PROGRESS
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
 from streamguard.events import kinds as events
 from streamguard.events.changes import News

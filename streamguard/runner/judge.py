@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from streamguard._base.done import Deeds
 from streamguard._lines.splitter import Splitter
 from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
-from streamguard.backends.reading import PROGRESS, Reading
+from streamguard.backends.stream_reading import PROGRESS, Reading
 from streamguard.runner.json_lines import MAX_LINE, object_in
 from streamguard.runner.result import Fired
 from streamguard.signals import SessionOpened, TurnEnded

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamguard._base.done import Deeds
-from streamguard.backends.reading import Reading
+from streamguard.backends.stream_reading import Reading
 from streamguard.signals import (
     Failed,
     Progress,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streamguard._guard.attempt import Attempt
     from streamguard._guard.plan import Plan
     from streamguard.backends import Backend
-    from streamguard.backends.reading import Reporter
+    from streamguard.backends.stream_reading import Reporter
     from streamguard.breaker.breaker import Permit
     from streamguard.sessions.points import ResumePoint
     from streamguard.sessions.replay import Replay

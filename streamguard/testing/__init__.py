@@ -19,8 +19,9 @@ May import anyio and `streamguard.signals`; nothing of streamguard imports it.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from streamguard._base.lazy import lazy
 
 if TYPE_CHECKING:
     from streamguard.testing.channel import Channel
@@ -110,64 +111,54 @@ __all__ = [
 
 # Where each name lives. Imported at first use: pytest loads `plugin`, and with it this
 # package, in every run, and should not pay for anyio there.
-_HOMES = {
-    "channel": ("Channel",),
-    "clients": (
-        "ClientFactory",
-        "FakeClient",
-    ),
-    "clocks": (
-        "DeadlockError",
-        "VirtualLoop",
-        "block_loop",
-        "run_virtual",
-        "virtual_clock",
-        "virtual_options",
-    ),
-    "messages": ("Message",),
-    "misbehaving": (
-        "holds_scope",
-        "holds_task_group",
-        "own_fail_after",
-        "slow_cleanup",
-        "swallows_cancel",
-    ),
-    "plugin": ("VirtualTime",),
-    "relays": ("relayed",),
-    "script": (
-        "Script",
-        "block",
-        "call",
-        "done",
-        "fail",
-        "failed",
-        "hang",
-        "message",
-        "opened",
-        "ping",
-        "pings",
-        "repeat",
-        "say",
-        "silence",
-        "tool",
-        "tool_end",
-        "tool_start",
-        "usage",
-        "wait_ended",
-        "waiting",
-    ),
-    "tap": ("Tap",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "channel": ("Channel",),
+        "clients": (
+            "ClientFactory",
+            "FakeClient",
+        ),
+        "clocks": (
+            "DeadlockError",
+            "VirtualLoop",
+            "block_loop",
+            "run_virtual",
+            "virtual_clock",
+            "virtual_options",
+        ),
+        "messages": ("Message",),
+        "misbehaving": (
+            "holds_scope",
+            "holds_task_group",
+            "own_fail_after",
+            "slow_cleanup",
+            "swallows_cancel",
+        ),
+        "plugin": ("VirtualTime",),
+        "relays": ("relayed",),
+        "script": (
+            "Script",
+            "block",
+            "call",
+            "done",
+            "fail",
+            "failed",
+            "hang",
+            "message",
+            "opened",
+            "ping",
+            "pings",
+            "repeat",
+            "say",
+            "silence",
+            "tool",
+            "tool_end",
+            "tool_start",
+            "usage",
+            "wait_ended",
+            "waiting",
+        ),
+        "tap": ("Tap",),
+    },
+)

@@ -159,7 +159,7 @@ def test_a_turn_that_is_left_is_cancelled_and_makes_room_for_the_next():
 
 def test_a_deaf_agent_does_not_hold_up_who_leaves(monkeypatch):
     """Neither an agent that does not read, nor one that does not answer."""
-    monkeypatch.setattr("streamguard.backends._acp_bridge._FAREWELL", 0.01)
+    monkeypatch.setattr("streamguard.backends.acp.bridge._FAREWELL", 0.01)
 
     class Deaf(Connection):
         async def cancel(self, session_id):

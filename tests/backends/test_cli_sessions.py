@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from streamguard import ResumePoint, idle_guard, process, reconnecting_resume
-from streamguard.backends import _cli, claude, codex, gemini
+from streamguard.backends import claude, codex, gemini
+from streamguard.backends import command_line as _cli
 from streamguard.errors import ProcessExitedError
 from streamguard.events import OwnerAbandoned
 from streamguard.process.identity import PidfdHandle

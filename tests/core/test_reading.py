@@ -14,7 +14,7 @@ import pytest
 
 from streamguard import IdleTimeoutError, StreamTruncatedError, ToolTimeoutError, idle_guard
 from streamguard.backends import Backend, claude
-from streamguard.backends.reading import PROGRESS, Reading
+from streamguard.backends.stream_reading import PROGRESS, Reading
 from streamguard.events import ReaderFailed, UnknownMessage
 from streamguard.signals import (
     Liveness,

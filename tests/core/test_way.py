@@ -21,7 +21,7 @@ from streamguard._guard.way import FINAL, WAY, Do, Event, State
 from streamguard._loops import Cut
 from streamguard._watch.watch import Limits
 from streamguard.activity import Activity
-from streamguard.backends.reading import Reading
+from streamguard.backends.stream_reading import Reading
 from streamguard.errors import Verdict
 from streamguard.events import CutWithdrawn, PullDeaf, StreamEnded, StreamStarted, TimedOut
 from streamguard.signals import TurnEnded

@@ -17,7 +17,7 @@ from streamguard._guard import attempt, teardown
 from streamguard._guard.attempt import Attempt
 from streamguard._loops import Cut, _asyncio, timekeeper
 from streamguard._watch import watch
-from streamguard.backends import reading
+from streamguard.backends import stream_reading as reading
 from streamguard.breaker import circuit
 from streamguard.breaker.records import Records
 from streamguard.sessions import replay, turns

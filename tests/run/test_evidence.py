@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from streamguard import plan_resume
-from streamguard.backends.reading import PROGRESS
+from streamguard.backends.stream_reading import PROGRESS
 from streamguard.evidence.files import read_document, read_lines
 from streamguard.evidence.report.folder import read_run
 from streamguard.evidence.report.story import headline, stories

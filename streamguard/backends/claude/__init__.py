@@ -2,25 +2,25 @@
 
     reading     what messages say, pure; objects and lines alike
     outcome     how a turn ended, and of which class its errors are
-    cli         `cli_session()`: the command line without the SDK
+    command     `cli_session()`: the command line without the SDK
     client      what a client of the SDK can be ended with, and which SDKs will do
     taps        `tap()`: what the SDK hides of the CLI's lines, for the guard
-    sessions    `session()`: connect, interrupt, disconnect, resume
+    session     `session()`: connect, interrupt, disconnect, resume
 
 The SDK is imported by what makes clients and transports of it, and by nothing else.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from streamguard._base.lazy import lazy
 from streamguard.backends.claude.reading import ALWAYS_ENDS_TURNS, read
 
 if TYPE_CHECKING:
-    from streamguard.backends.claude.cli import cli_session, open_cli
     from streamguard.backends.claude.client import of_client
-    from streamguard.backends.claude.sessions import session
+    from streamguard.backends.claude.command import cli_session, open_cli
+    from streamguard.backends.claude.session import session
     from streamguard.backends.claude.taps import tap
 
 __all__ = [
@@ -33,16 +33,12 @@ __all__ = [
     "tap",
 ]
 
-_HOMES = {
-    "cli_session": "cli",
-    "of_client": "client",
-    "open_cli": "cli",
-    "session": "sessions",
-    "tap": "taps",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if (home := _HOMES.get(name)) is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "client": ("of_client",),
+        "command": ("cli_session", "open_cli"),
+        "session": ("session",),
+        "taps": ("tap",),
+    },
+)

@@ -11,7 +11,8 @@ import re
 from functools import cache, partial
 from typing import Any, Final, cast
 
-from streamguard.backends import Client, _processes
+from streamguard.backends import _processes
+from streamguard.backends.registry import Client
 from streamguard.errors import ConfigError
 
 # The first whose close is shielded. Before it a cancellation may leave the CLI alive, and before

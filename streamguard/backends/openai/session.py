@@ -15,16 +15,40 @@ from typing import TYPE_CHECKING, Any
 
 from streamguard.backends._fields import Fields, fields_of, text_in
 from streamguard.errors import ConfigError
-from streamguard.sessions.session import Session, session
+from streamguard.sessions.session import Session
+from streamguard.sessions.session import session as opened_by
 
 if TYPE_CHECKING:
     from streamguard.sessions.points import ResumePoint
 
 
-def open_session(
-    client: Any, prompt: str | None, point: ResumePoint | None, create: Fields
+def session(
+    client: Any,
+    /,
+    *,
+    prompt: str | None = None,
+    point: ResumePoint | None = None,
+    background: bool = True,
+    **create: Any,
 ) -> Session[Any]:
-    """The session that `openai.session` promises."""
+    """A conversation of responses that outlive their connection: pipe it through operators.
+
+        chat = openai.session(client, model="gpt-5", prompt="Fix issue 7")
+        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
+
+    Each prompt is one response, chained to the one before. When its stream hangs or breaks, it is
+    fetched again from the last event that was delivered: nothing is lost, said twice or begun
+    anew. What has run in the foreground is asked anew, if nothing of it was delivered.
+
+    Args:
+        client: An `AsyncOpenAI`.
+        prompt: What is asked first. Without one, and with `point`, the response that was under
+            way there is listened to.
+        point: Where an earlier session stood (`chat.point`).
+        background: Whether responses run on without us. False costs the resume.
+        create: All else for `client.responses.create`: `model=`, `tools=`, ...
+    """
+    create["background"] = background
     if not hasattr(getattr(client, "responses", None), "retrieve"):
         raise ConfigError(
             f"openai.session({client!r}): pass the client itself, an AsyncOpenAI(...), which has "
@@ -38,7 +62,7 @@ def open_session(
     conversation = _Conversation(client, create)
     if point is not None:
         conversation.take_up(point, listens=prompt is None)
-    return session(conversation.open, prompt=prompt, point=point)
+    return opened_by(conversation.open, prompt=prompt, point=point)
 
 
 class _Conversation:

@@ -1,4 +1,4 @@
-"""ACP, the agent client protocol: what an agent's updates say, and its pushes as a stream.
+"""ACP, the agent client protocol: what an agent's updates say.
 
     message                                     signals
     ──────────────────────────────────────────  ──────────────────────────────────────────
@@ -14,16 +14,13 @@
     anything else                               Progress
 
 Reads the objects of the package `acp` (never imported), notifications and updates as dicts, and
-JSON-RPC lines. Pure and total: garbage is Progress, never an exception. `Bridge` (imported with
-asyncio when it is asked for) makes one stream of each prompt out of a client's callbacks; `session`
-starts the agent, too.
+JSON-RPC lines. Pure and total: garbage is Progress, never an exception.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from streamguard.backends._fields import Fields, either, fields_of, number_in, numbers_in, text_in
 from streamguard.retry import classes
@@ -38,30 +35,6 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-
-if TYPE_CHECKING:
-    from streamguard.backends._acp_bridge import (
-        Bridge,
-        PermissionAnswered,
-        PermissionAsked,
-        Turn,
-        of_client,
-        open_agent,
-        session,
-    )
-
-__all__ = [
-    "ALWAYS_ENDS_TURNS",
-    "Bridge",
-    "PermissionAnswered",
-    "PermissionAsked",
-    "Turn",
-    "of_client",
-    "open_agent",
-    "permission_id",
-    "read",
-    "session",
-]
 
 # A prompt's end is an answer, not an update: a stream made of updates alone ends without one.
 ALWAYS_ENDS_TURNS = False
@@ -159,9 +132,3 @@ _UPDATES: dict[str, Callable[[Fields], Said]] = {
     "current_mode_update": _nothing,
     "session_info_update": _nothing,
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("streamguard.backends._acp_bridge"), name)

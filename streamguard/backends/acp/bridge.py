@@ -13,24 +13,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from streamguard._base import quoting
-from streamguard.backends import Client
 from streamguard.backends._fields import fields_of
-from streamguard.backends.acp import permission_id
+from streamguard.backends.acp.reading import permission_id
 from streamguard.signals import SessionOpened, Signal, WaitEnded, Waiting
-
-if TYPE_CHECKING:
-    from streamguard.sessions.points import Connection, Opener, ResumePoint
-    from streamguard.sessions.session import Session
 
 # How long an agent that does not read may hold up the word that its turn was left.
 _FAREWELL: Final = 1.0
@@ -209,7 +201,7 @@ class Turn(AsyncIterator[Any]):
     async def _ask(self) -> Any:
         prompt = self._prompt
         if isinstance(prompt, str):
-            prompt = [_package().text_block(prompt)]
+            prompt = [acp_package().text_block(prompt)]
         return await self._connection.prompt(session_id=self._session_id, prompt=list(prompt))
 
     def _answered(self, answer: asyncio.Task[Any]) -> None:
@@ -252,114 +244,7 @@ class _Raised:
     error: BaseException
 
 
-def of_client(client: Any) -> Client | None:
-    """The handle of a `ClientSideConnection`, which is its close; None for anything else.
-
-    It serves several sessions, so an interrupt is a turn's: `interrupt=turn.interrupt`.
-    """
-    if isinstance(client, type) or not (hasattr(client, "prompt") and hasattr(client, "close")):
-        return None
-    return Client(disconnect=client.close)
-
-
-def _package() -> Any:
+def acp_package() -> Any:
+    """The package `acp`."""
     # Not installed with us, so no checker knows it.
     return import_module("acp")
-
-
-# --- sessions -----------------------------------------------------------------------------
-
-
-def session(
-    client: object,
-    command: str,
-    *words: str,
-    prompt: str | None = None,
-    point: ResumePoint | None = None,
-    cwd: str | PathLike[str] = ".",
-    env: Mapping[str, str] | None = None,
-    mcp_servers: Sequence[Any] = (),
-) -> Session[Any]:
-    """A session of an ACP agent that is started here: cancelled, else ended, and resumed.
-
-    On a verdict the turn is cancelled (`session/cancel`), and the same agent goes on if it obeys;
-    else it is ended with all that it started, and a new one resumes or loads the session, if it
-    says that it can.
-
-    Args:
-        client: Yours, with `request_permission` and whatever else the agent may ask for.
-
-        command: The agent's executable, with its `words`.
-
-        prompt: What is asked first.
-
-        point: Where an earlier session stood (`chat.point`), to go on from there.
-
-        cwd: The session's folder, and the agent's.
-
-        env: What is added to the few variables that the package hands on (HOME, PATH, ...).
-
-        mcp_servers: For the agent's session.
-    """
-    from streamguard.sessions.session import session as session_of
-
-    opener = open_agent(client, command, *words, cwd=cwd, env=env, mcp_servers=mcp_servers)
-    return session_of(opener, prompt=prompt, point=point)
-
-
-def open_agent(
-    client: object,
-    command: str,
-    *words: str,
-    cwd: str | PathLike[str] = ".",
-    env: Mapping[str, str] | None = None,
-    mcp_servers: Sequence[Any] = (),
-) -> Opener[Any]:
-    """`open` for `streamguard.session` and `reconnecting_resume`; see `session`."""
-    folder = str(Path(cwd).absolute())  # the protocol wants it so
-
-    @asynccontextmanager
-    async def opened(point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
-        from streamguard.process import ProcessTree, marked_env
-        from streamguard.sessions.points import Connection
-
-        bridge: Any = Bridge(client)
-        agent = _package().spawn_agent_process(
-            bridge,
-            command,
-            *words,
-            env=marked_env(env or {}),
-            cwd=folder,
-            transport_kwargs={"stderr": None},  # a pipe that nobody empties would stop it
-        )
-        async with agent as (connection, process):
-            with ProcessTree.adopt(process) as tree:
-                where = {"cwd": folder, "mcp_servers": list(mcp_servers)}
-                session_id, resumable = await _open_session(connection, point.token, where)
-                yield Connection(
-                    partial(bridge.prompt, connection, session_id, resumable=resumable),
-                    disconnect=connection.close,
-                    interrupt=partial(connection.cancel, session_id=session_id),
-                    process=tree,
-                    outlives_interrupt=True,
-                )
-
-    return opened
-
-
-async def _open_session(
-    connection: Any, token: str | None, where: Mapping[str, Any]
-) -> tuple[str, bool]:
-    """A session's id, and whether it could be opened again."""
-    said = await connection.initialize(protocol_version=_package().PROTOCOL_VERSION)
-    can = fields_of(getattr(said, "agent_capabilities", None))
-    can_resume = fields_of(can.get("session_capabilities")).get("resume") is not None
-    can_load = can.get("load_session") is True
-    if token is None:
-        session_id = str((await connection.new_session(**where)).session_id)
-        return session_id, can_resume or can_load
-    if can_resume:
-        await connection.resume_session(session_id=token, **where)
-    else:  # it plays the session's updates again, which are of no turn
-        await connection.load_session(session_id=token, **where)
-    return token, True

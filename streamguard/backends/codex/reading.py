@@ -20,7 +20,6 @@
 
 Notifications are read as objects of the package `openai_codex` (never imported) and as dicts
 `{"method": ..., "params": ...}`. Pure and total: garbage is Progress, never an exception.
-`session` runs `codex exec`, `client_session` the app-server's Python client.
 
 A command that runs for more than 10 s may go on in the background without an `item.completed`:
 its entry holds the gate until the turn's end, and no longer than the limit `tools` says (S4).
@@ -28,13 +27,11 @@ its entry holds the gate until the turn's end, and no longer than the limit `too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
-from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, cast
 
-from streamguard.backends._codex_failures import RETRIABLE, failure_of
 from streamguard.backends._fields import Fields, either, fields_of, numbers_in, text_in
+from streamguard.backends.codex.failures import RETRIABLE, failure_of
 from streamguard.signals import (
     Failed,
     Outcome,
@@ -48,23 +45,6 @@ from streamguard.signals import (
     WorkScope,
     WorkStarted,
 )
-
-if TYPE_CHECKING:
-    from streamguard._lines.output import Message
-    from streamguard.backends._cli import OpenCli
-    from streamguard.backends._codex_client import client_session, of_client, open_client
-    from streamguard.sessions.points import ResumePoint
-    from streamguard.sessions.session import Session
-
-__all__ = [
-    "ALWAYS_ENDS_TURNS",
-    "client_session",
-    "of_client",
-    "open_client",
-    "open_exec",
-    "read",
-    "session",
-]
 
 # Every turn ends with `turn.completed` or `turn.failed` (`turn/completed`). A signal ends the
 # CLI without one (T10).
@@ -288,57 +268,3 @@ _NOTIFICATIONS: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, _nothing) | 
     "hook/started": _hook_started,
     "hook/completed": _hook_completed,
 }
-
-
-# --- sessions -----------------------------------------------------------------------------
-
-
-def session(
-    *options: str,
-    prompt: str | None = None,
-    point: ResumePoint | None = None,
-    command: str | Sequence[str] = "codex",
-    cwd: str | PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Session[Message]:
-    """A session of `codex exec --json`: each prompt a process, each one resumed by its thread.
-
-    Args:
-        options: For `codex exec`, such as `"--sandbox", "workspace-write"`.
-
-        prompt: What is asked first.
-
-        point: Where an earlier session stood (`chat.point`), to go on from there.
-
-        command: The executable, or the words that start it.
-
-        cwd: The folder to work in.
-
-        env: Its whole environment, this process's own if there is none.
-    """
-    return open_exec(*options, command=command, cwd=cwd, env=env).session(prompt, point)
-
-
-def open_exec(
-    *options: str,
-    command: str | Sequence[str] = "codex",
-    cwd: str | PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-) -> OpenCli:
-    """`open` for `streamguard.session` and `reconnecting_resume`; see `session`."""
-    from streamguard.backends._cli import OpenCli, words_of
-
-    def words(token: str | None) -> list[str]:
-        resumed = ["resume", token] if token else []
-        return [*words_of(command), "exec", "--json", *options, *resumed, "-"]
-
-    return OpenCli(words, cwd, env)
-
-
-# --- the app-server's client --------------------------------------------------------------
-
-
-def __getattr__(name: str) -> Any:
-    if name not in {"client_session", "of_client", "open_client"}:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("streamguard.backends._codex_client"), name)

@@ -17,16 +17,12 @@ Comments in the stream (SSE keep-alives) are swallowed by the client, so they ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from streamguard.backends import _openai_responses as responses
 from streamguard.backends._fields import Fields, fields_of
 from streamguard.backends._openai_chat import is_plain, said_by_chunk
 from streamguard.signals import Signal
-
-if TYPE_CHECKING:
-    from streamguard.sessions.points import ResumePoint
-    from streamguard.sessions.session import Session
 
 # A response ends with completed, failed or incomplete, a chat with a finish_reason. A connection
 # that is cut ends both without, and without an exception (T10).
@@ -81,34 +77,3 @@ _EVENTS: dict[str, Callable[[Fields], Said]] = {
     "chunk": _chunk,
     **dict.fromkeys(_DERIVED, _derived),
 }
-
-
-def session(
-    client: Any,
-    /,
-    *,
-    prompt: str | None = None,
-    point: ResumePoint | None = None,
-    background: bool = True,
-    **create: Any,
-) -> Session[Any]:
-    """A conversation of responses that outlive their connection: pipe it through operators.
-
-        chat = openai.session(client, model="gpt-5", prompt="Fix issue 7")
-        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
-
-    Each prompt is one response, chained to the one before. When its stream hangs or breaks, it is
-    fetched again from the last event that was delivered: nothing is lost, said twice or begun
-    anew. What has run in the foreground is asked anew, if nothing of it was delivered.
-
-    Args:
-        client: An `AsyncOpenAI`.
-        prompt: What is asked first. Without one, and with `point`, the response that was under
-            way there is listened to.
-        point: Where an earlier session stood (`chat.point`).
-        background: Whether responses run on without us. False costs the resume.
-        create: All else for `client.responses.create`: `model=`, `tools=`, ...
-    """
-    from streamguard.backends._openai_session import open_session
-
-    return open_session(client, prompt, point, {**create, "background": background})

@@ -18,9 +18,8 @@ total: garbage is Progress, never an exception. `session` runs the CLI.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, cast
 
 from streamguard.backends._fields import Fields, class_of_status, fields_of, numbers_in, text_in
 from streamguard.retry import classes
@@ -34,12 +33,6 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-
-if TYPE_CHECKING:
-    from streamguard._lines.output import Message
-    from streamguard.backends._cli import OpenCli
-    from streamguard.sessions.points import ResumePoint
-    from streamguard.sessions.session import Session
 
 # The last line is a `result`, also of an error; a signal ends the CLI without one (T10).
 ALWAYS_ENDS_TURNS = True
@@ -143,50 +136,3 @@ _LINES: dict[str, Callable[[Fields], Said]] = {
     "error": _error,
     "result": _result,
 }
-
-
-# --- sessions -----------------------------------------------------------------------------
-
-
-def session(
-    *options: str,
-    prompt: str | None = None,
-    point: ResumePoint | None = None,
-    command: str | Sequence[str] = "gemini",
-    cwd: str | PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Session[Message]:
-    """A session of `gemini --output-format stream-json`: each prompt a process, resumed by its id.
-
-    The CLI keeps its sessions by folder: `cwd` has to stay the same.
-
-    Args:
-        options: For the CLI, such as `"--approval-mode", "auto_edit"`.
-
-        prompt: What is asked first.
-
-        point: Where an earlier session stood (`chat.point`), to go on from there.
-
-        command: The executable, or the words that start it.
-
-        cwd: The folder to work in.
-
-        env: Its whole environment, this process's own if there is none.
-    """
-    return open_cli(*options, command=command, cwd=cwd, env=env).session(prompt, point)
-
-
-def open_cli(
-    *options: str,
-    command: str | Sequence[str] = "gemini",
-    cwd: str | PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-) -> OpenCli:
-    """`open` for `streamguard.session` and `reconnecting_resume`; see `session`."""
-    from streamguard.backends._cli import OpenCli, words_of
-
-    def words(token: str | None) -> list[str]:
-        resumed = ["--resume", token] if token else []
-        return [*words_of(command), "--output-format", "stream-json", *options, *resumed]
-
-    return OpenCli(words, cwd, env)

@@ -1,42 +1,24 @@
-"""The Python client of Codex's app-server: what it can be ended with, and its session.
+"""Sessions of Codex: of `codex exec --json`, and of the app-server's Python client.
 
-The package `openai_codex` is imported by the session alone; a client that exists is asked by duck
-typing. Its streams cannot be cancelled: a thread waits in them until the app-server is closed, and
-`close()` ends that. asyncio alone, as the package itself.
+The package `openai_codex` is imported by a client's session alone. asyncio alone, as that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from streamguard.backends import Client, _processes
+from streamguard.backends.command_line import CommandLine
+from streamguard.sessions.points import Connection, Opener, ResumePoint
+from streamguard.sessions.session import Session
+from streamguard.sessions.session import session as opened_by
 
-if TYPE_CHECKING:
-    from streamguard.sessions.points import Connection, Opener, ResumePoint
-    from streamguard.sessions.session import Session
+_EXEC: Final = CommandLine("codex", "exec", "--json", resume="resume", last=("-",))
 
-
-def of_client(client: Any) -> Client | None:
-    """The handles of an `AsyncCodex`, of its threads, and of an `AsyncTurnHandle`; else None.
-
-    A turn's handle can be interrupted; `close()` ends the app-server and with it every turn.
-    """
-    if isinstance(client, type):
-        return None
-    codex = getattr(client, "_codex", client)
-    close, interrupt = getattr(codex, "close", None), getattr(client, "interrupt", None)
-    if not callable(close):
-        return None
-    return Client(
-        disconnect=close,
-        interrupt=interrupt if callable(interrupt) else None,
-        process=partial(_processes.process_of, client),
-        outlives_interrupt=True,
-    )
+session = _EXEC.session
+open_exec = _EXEC.open
 
 
 def client_session(
@@ -60,9 +42,7 @@ def client_session(
 
         thread: Options for `thread_start` and `thread_resume`, such as `{"cwd": ...}`.
     """
-    from streamguard.sessions.session import session
-
-    return session(open_client(config, thread=thread), prompt=prompt, point=point)
+    return opened_by(open_client(config, thread=thread), prompt=prompt, point=point)
 
 
 def open_client(config: Any = None, *, thread: Mapping[str, Any] | None = None) -> Opener[Any]:
@@ -71,8 +51,6 @@ def open_client(config: Any = None, *, thread: Mapping[str, Any] | None = None) 
 
     @asynccontextmanager
     async def opened(point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
-        from streamguard.sessions.points import Connection
-
         # Not installed with us, so no checker knows it.
         package: Any = import_module("openai_codex")
         under_way: list[Any] = []

@@ -9,20 +9,39 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamguard.errors import ConfigError
 from streamguard.sessions.points import Connection, ResumePoint
-from streamguard.sessions.session import Session, session
-
-if TYPE_CHECKING:
-    from streamguard.backends._fields import Fields
+from streamguard.sessions.session import Session
+from streamguard.sessions.session import session as opened_by
 
 
-def open_session(
-    runner: Any, user_id: str, session_id: str, prompt: str | None, options: Fields
+def session(
+    runner: Any,
+    /,
+    *,
+    user_id: str,
+    session_id: str,
+    prompt: str | None = None,
+    **options: Any,
 ) -> Session[Any]:
-    """The session that `google_adk.session` promises."""
+    """A session of a runner's that outlives its runs: pipe it through operators.
+
+        chat = google_adk.session(runner, user_id="u", session_id="issue-7", prompt="Fix it")
+        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
+
+    A run that hangs is cancelled, and the agent is asked to continue in the same session, which is
+    made if it is not there. It sees all that was complete: partial text and calls without a
+    response are lost.
+
+    Args:
+        runner: A `Runner`, with any session service.
+        user_id: Whose session it is.
+        session_id: Its name in the session service.
+        prompt: What is asked first.
+        options: All else for `runner.run_async`: `run_config=`, `state_delta=`, ...
+    """
     if not hasattr(runner, "run_async") or not hasattr(runner, "session_service"):
         raise ConfigError(
             f"google_adk.session({runner!r}): pass a Runner, which has run_async and "
@@ -45,4 +64,4 @@ def open_session(
     async def open_(_point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
         yield Connection(turn)
 
-    return session(open_, prompt=prompt, point=ResumePoint(token=session_id))
+    return opened_by(open_, prompt=prompt, point=ResumePoint(token=session_id))

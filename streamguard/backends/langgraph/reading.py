@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from streamguard.backends._fields import Fields, fields_of, text_in
 from streamguard.backends._langchain import (
@@ -63,9 +63,6 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-
-if TYPE_CHECKING:
-    from streamguard.sessions.session import Session
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 
@@ -97,41 +94,6 @@ def reader(*nodes: str) -> Callable[[object], Said]:
         return _read(message, named)
 
     return read_with_nodes
-
-
-def _as_user_message(prompt: str) -> dict[str, Any]:
-    return {"messages": [("user", prompt)]}
-
-
-def session(
-    graph: Any,
-    config: Fields,
-    /,
-    *,
-    prompt: str | None = None,
-    inputs: Callable[[str], Any] = _as_user_message,
-    **options: Any,
-) -> Session[Any]:
-    """A thread of a graph that outlives its runs: pipe it through operators.
-
-        chat = langgraph.session(graph, {"configurable": {"thread_id": "7"}}, prompt="Fix it")
-        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
-
-    A run that hangs is cancelled, and the graph runs on from its last checkpoint: the nodes that
-    were under way begin anew, those that had ended do not. A prompt that comes while the thread
-    waits at an `interrupt()` is the answer to it.
-
-    Args:
-        graph: A compiled graph with a checkpointer.
-        config: As for `graph.astream`; names the `thread_id`.
-        prompt: What is asked first.
-        inputs: What a prompt is as the graph's input; a user's message unless told otherwise.
-        options: All else for `graph.astream`: `context=`, `subgraphs=`, and `stream_mode=`, which
-            is `["updates", "tasks"]` unless told otherwise.
-    """
-    from streamguard.backends._langgraph_session import open_session
-
-    return open_session(graph, config, prompt, inputs, options)
 
 
 def _read(message: object, nodes: frozenset[str]) -> Said:

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import Final, TypeAlias
+from typing import Final
 
 import anyio
 
@@ -25,19 +25,76 @@ from streamguard.process import ProcessTree, marked_env
 from streamguard.sessions.points import Connection, ResumePoint
 from streamguard.sessions.session import Session, session
 
-Command: TypeAlias = Callable[[str | None], Sequence[str]]
-"""The command's words; the argument is the token to resume with, None for a fresh start."""
-
 # A CLI whose turn is over has only its own farewells to do.
 LEAVING: Final = 5.0
 KILL_GRACE: Final = 5.0
+
+
+class CommandLine:
+    """An agent's command: `words` that make it write JSON lines, `resume` that takes up a session.
+
+    `last` ends the words: that the prompt is on stdin, for a command that wants to be told.
+    """
+
+    def __init__(
+        self, command: str, *words: str, resume: str = "--resume", last: tuple[str, ...] = ()
+    ) -> None:
+        self._command = command
+        self._words = words
+        self._resume = resume
+        self._last = last
+
+    def session(
+        self,
+        *options: str,
+        prompt: str | None = None,
+        point: ResumePoint | None = None,
+        command: str | Sequence[str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Session[Message]:
+        """A session of this command line: each prompt a process, each one resumed by the session's id.
+
+        Args:
+            options: For the command, such as `"--model", "..."`.
+
+            prompt: What is asked first.
+
+            point: Where an earlier session stood (`chat.point`), to go on from there.
+
+            command: The executable, or the words that start it; its usual name if left out.
+
+            cwd: The folder to work in. Some agents keep their sessions by folder.
+
+            env: Its whole environment, this process's own if there is none.
+        """
+        opening = self.open(*options, command=command, cwd=cwd, env=env)
+        return session(opening, prompt=prompt, point=point)
+
+    def open(
+        self,
+        *options: str,
+        command: str | Sequence[str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> OpenCli:
+        """`open` for `streamguard.session` and `reconnecting_resume`; arguments as for `session`."""
+        command = self._command if command is None else command
+        # A text is one executable, never a line for a shell.
+        started = (command,) if isinstance(command, str) else tuple(command)
+
+        def words(token: str | None) -> Sequence[str]:
+            resumed = (self._resume, token) if token else ()
+            return (*started, *self._words, *options, *resumed, *self._last)
+
+        return OpenCli(words, cwd, env)
 
 
 @dataclass(frozen=True)
 class OpenCli:
     """`open` for a session of a command line: called with a point, it gives a `Connection`."""
 
-    command: Command
+    words: Callable[[str | None], Sequence[str]]
     cwd: str | PathLike[str] | None = None
     env: Mapping[str, str] | None = None
 
@@ -48,11 +105,7 @@ class OpenCli:
                 "a command line wants a prompt: give one with session(prompt=...), or ask it with "
                 "chat.ask(...) instead of iterating the chat itself"
             )
-        return self._running(self.command(point.token), point.prompt, point)
-
-    def session(self, prompt: str | None, point: ResumePoint | None) -> Session[Message]:
-        """The session that opens with this."""
-        return session(self, prompt=prompt, point=point)
+        return self._running(self.words(point.token), point.prompt, point)
 
     @asynccontextmanager
     async def _running(
@@ -80,11 +133,6 @@ class OpenCli:
                     await lines.aclose()
                     await _see_off(tree, patience=LEAVING if has_ended else 0)
                     await process.aclose()
-
-
-def words_of(command: str | Sequence[str]) -> list[str]:
-    """A command as its words: a text is one executable, never a line for a shell."""
-    return [command] if isinstance(command, str) else list(command)
 
 
 async def _hand_over(stdin: anyio.abc.ByteSendStream, prompt: str) -> None:

@@ -28,8 +28,8 @@ May import `signals` and its helpers beside it; what `session` needs, when it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, cast
 
 from streamguard.backends._fields import Fields, fields_of, numbers_in, text_in
 from streamguard.retry import classes
@@ -43,9 +43,6 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-
-if TYPE_CHECKING:
-    from streamguard.sessions.session import Session
 
 ALWAYS_ENDS_TURNS = False  # see above: not of every stream that these events come in
 
@@ -64,33 +61,6 @@ def read(message: object) -> Said:
     kind = fields.get("event_kind")
     handle = _EVENTS.get(kind) if isinstance(kind, str) else None
     return None if handle is None else handle(fields)
-
-
-def session(
-    agent: Any,
-    /,
-    *,
-    prompt: str | None = None,
-    history: Sequence[Any] = (),
-    **options: Any,
-) -> Session[Any]:
-    """A conversation of an agent's that outlives its runs: pipe it through operators.
-
-        chat = pydantic_ai.session(agent, prompt="Fix issue 7")
-        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
-
-    A run that hangs is cancelled, and the agent is asked to continue with its history: results of
-    tools and text that was cut short are in it, and a tool that was interrupted is told as such.
-
-    Args:
-        agent: An `Agent`.
-        prompt: What is asked first.
-        history: What was said before, as `message_history` of a run.
-        options: All else for `agent.run_stream_events`: `deps=`, `usage_limits=`, ...
-    """
-    from streamguard.backends._pydantic_ai_session import open_session
-
-    return open_session(agent, prompt, history, options)
 
 
 # --- tools --------------------------------------------------------------------------------

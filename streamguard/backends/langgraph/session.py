@@ -15,20 +15,43 @@ from typing import Any
 from streamguard.backends._fields import Fields, fields_of
 from streamguard.errors import ConfigError
 from streamguard.sessions.points import Connection, ResumePoint
-from streamguard.sessions.session import Session, session
+from streamguard.sessions.session import Session
+from streamguard.sessions.session import session as opened_by
 
 # A tool that runs anew after a resume is told of by its task alone.
 STREAM_MODE = ["updates", "tasks"]
 
 
-def open_session(
+def _as_user_message(prompt: str) -> dict[str, Any]:
+    return {"messages": [("user", prompt)]}
+
+
+def session(
     graph: Any,
     config: Fields,
-    prompt: str | None,
-    inputs: Callable[[str], Any],
-    options: Fields,
+    /,
+    *,
+    prompt: str | None = None,
+    inputs: Callable[[str], Any] = _as_user_message,
+    **options: Any,
 ) -> Session[Any]:
-    """The session that `langgraph.session` promises."""
+    """A thread of a graph that outlives its runs: pipe it through operators.
+
+        chat = langgraph.session(graph, {"configurable": {"thread_id": "7"}}, prompt="Fix it")
+        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
+
+    A run that hangs is cancelled, and the graph runs on from its last checkpoint: the nodes that
+    were under way begin anew, those that had ended do not. A prompt that comes while the thread
+    waits at an `interrupt()` is the answer to it.
+
+    Args:
+        graph: A compiled graph with a checkpointer.
+        config: As for `graph.astream`; names the `thread_id`.
+        prompt: What is asked first.
+        inputs: What a prompt is as the graph's input; a user's message unless told otherwise.
+        options: All else for `graph.astream`: `context=`, `subgraphs=`, and `stream_mode=`, which
+            is `["updates", "tasks"]` unless told otherwise.
+    """
     thread = fields_of(config.get("configurable")).get("thread_id")
     if thread in (None, ""):
         raise ConfigError(
@@ -42,7 +65,7 @@ def open_session(
             "graph.astream(...) | idle_guard(180)"
         )
     run = _Thread(graph, config, inputs, {"stream_mode": STREAM_MODE, **options})
-    return session(run.open, prompt=prompt, point=ResumePoint(token=str(thread)))
+    return opened_by(run.open, prompt=prompt, point=ResumePoint(token=str(thread)))
 
 
 class _Thread:

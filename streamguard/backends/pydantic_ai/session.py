@@ -15,20 +15,39 @@ from uuid import uuid4
 from streamguard.backends._fields import Fields, fields_of
 from streamguard.errors import ConfigError
 from streamguard.sessions.points import Connection, ResumePoint
-from streamguard.sessions.session import Session, session
+from streamguard.sessions.session import Session
+from streamguard.sessions.session import session as opened_by
 
 
-def open_session(
-    agent: Any, prompt: str | None, history: Sequence[Any], options: Fields
+def session(
+    agent: Any,
+    /,
+    *,
+    prompt: str | None = None,
+    history: Sequence[Any] = (),
+    **options: Any,
 ) -> Session[Any]:
-    """The session that `pydantic_ai.session` promises."""
+    """A conversation of an agent's that outlives its runs: pipe it through operators.
+
+        chat = pydantic_ai.session(agent, prompt="Fix issue 7")
+        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
+
+    A run that hangs is cancelled, and the agent is asked to continue with its history: results of
+    tools and text that was cut short are in it, and a tool that was interrupted is told as such.
+
+    Args:
+        agent: An `Agent`.
+        prompt: What is asked first.
+        history: What was said before, as `message_history` of a run.
+        options: All else for `agent.run_stream_events`: `deps=`, `usage_limits=`, ...
+    """
     if not hasattr(agent, "run_stream_events"):
         raise ConfigError(
             f"pydantic_ai.session({agent!r}): pass an Agent, which has run_stream_events"
         )
     conversation = str(options.get("conversation_id") or uuid4())
     talk = _Talk(agent, history, {**options, "conversation_id": conversation})
-    return session(talk.open, prompt=prompt, point=ResumePoint(token=conversation))
+    return opened_by(talk.open, prompt=prompt, point=ResumePoint(token=conversation))
 
 
 class _Talk:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from streamguard.backends._fields import Fields, either, fields_of, text_in
 from streamguard.backends._gemini_api import failure_of, parts_of, usage_in, word_in
@@ -44,9 +44,6 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-
-if TYPE_CHECKING:
-    from streamguard.sessions.session import Session
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 
@@ -71,36 +68,6 @@ def read(message: object) -> Said:
     if is_users:
         return (*opened, *counted)
     return (*opened, *counted, *(done or (_PROGRESS,)), *ended)
-
-
-def session(
-    runner: Any,
-    /,
-    *,
-    user_id: str,
-    session_id: str,
-    prompt: str | None = None,
-    **options: Any,
-) -> Session[Any]:
-    """A session of a runner's that outlives its runs: pipe it through operators.
-
-        chat = google_adk.session(runner, user_id="u", session_id="issue-7", prompt="Fix it")
-        async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
-
-    A run that hangs is cancelled, and the agent is asked to continue in the same session, which is
-    made if it is not there. It sees all that was complete: partial text and calls without a
-    response are lost.
-
-    Args:
-        runner: A `Runner`, with any session service.
-        user_id: Whose session it is.
-        session_id: Its name in the session service.
-        prompt: What is asked first.
-        options: All else for `runner.run_async`: `run_config=`, `state_delta=`, ...
-    """
-    from streamguard.backends._adk_session import open_session
-
-    return open_session(runner, user_id, session_id, prompt, options)
 
 
 @lru_cache(maxsize=256)  # it comes with every event of its run

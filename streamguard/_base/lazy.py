@@ -1,0 +1,37 @@
+"""A package's public names, each imported from its home when it is first asked for.
+
+    __getattr__, __dir__ = lazy(__name__, {"session": ("session", "open_exec")})
+
+`import streamguard` stays cheap, and what is optional is imported by whoever uses it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # `typing` itself is a third of a command's start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+
+def lazy(
+    package: str, names_by_module: Mapping[str, Iterable[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for `package`, whose modules have these names."""
+    home_of = {name: module for module, names in names_by_module.items() for name in names}
+
+    def find(name: str) -> Any:
+        if (home := home_of.get(name)) is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"{package}.{home}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*sys.modules[package].__dict__.get("__all__", ()), *home_of})
+
+    return find, names

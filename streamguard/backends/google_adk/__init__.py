@@ -1,0 +1,24 @@
+"""Google's ADK: the events of a runner, and its session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamguard._base.lazy import lazy
+from streamguard.backends.google_adk.reading import ALWAYS_ENDS_TURNS, read
+
+if TYPE_CHECKING:
+    from streamguard.backends.google_adk.session import session
+
+__all__ = [
+    "ALWAYS_ENDS_TURNS",
+    "read",
+    "session",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "session": ("session",),
+    },
+)

@@ -1,0 +1,238 @@
+"""Whose message is this? Finds the backend that wrote a message, importing no SDK (S1).
+
+One package per backend beside this module. Its `reading` has `read(message)`, the pure reader, and
+`ALWAYS_ENDS_TURNS`; where not all that its SDK yields is a message, `is_message(kind)`; where
+its client's streams must be set right, in how they end or in how they are left, `adapted(stream)`.
+It may import `signals` and `errors`, knows no other backend, and is imported only when its SDK
+or one of its messages was seen or when it was asked for. What gives a backend away *before*
+that is kept here (its root package) and in `_shapes` (the shape of a dict or a tuple).
+
+Where an SDK has clients, `client` says what such a client can be ended with: `of_client(client)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar, cast
+
+from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
+from streamguard.errors import ConfigError
+from streamguard.signals import SIGNALS, Reader, Signal
+
+__all__ = [
+    "NAMES",
+    "Backend",
+    "Client",
+    "Readable",
+    "adapted",
+    "find",
+    "is_own",
+    "of_client",
+    "resolve",
+]
+
+S = TypeVar("S")
+_ROOM = __name__.rpartition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of stream: how its messages are read, and what its end means.
+
+    `always_ends_turns`: an end without `TurnEnded` is a truncation, not an end (T10).
+    """
+
+    name: str
+    read: Reader
+    always_ends_turns: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Client:
+    """What a client can be ended with, as its backend knows it; None is what it does not have.
+
+    `disconnect`, `interrupt`: functions of no arguments, sync or async.
+    `process`: a plain function that gives the process, or None as long as there is none.
+    `outlives_interrupt`: a turn that `interrupt` has ended leaves it as good as it was.
+    """
+
+    disconnect: Callable[[], Any]
+    interrupt: Callable[[], Any] | None = None
+    process: Callable[[], Any] | None = None
+    outlives_interrupt: bool = False
+
+
+Readable: TypeAlias = str | Reader | ModuleType | Backend
+
+_BY_ROOT_PACKAGE = {
+    "acp": "acp",
+    "agents": "openai_agents",
+    "anthropic": "anthropic",
+    "claude_agent_sdk": "claude",
+    "google.adk": "google_adk",
+    "google.genai": "google_genai",
+    "langgraph_sdk": "langgraph",
+    "litellm": "litellm",
+    "openai": "openai",
+    "openai_codex": "codex",
+    "pydantic_ai": "pydantic_ai",
+}
+_NAMESPACES = {"google"}  # a root that packages of many makers share: two names are the package
+_ADAPTED = {"agents": "openai_agents", "litellm": "litellm"}
+_WITH_CLIENTS = {"acp", "claude", "codex"}
+NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
+"""What `read=` can name."""
+
+
+def find(message: object) -> Backend | None:
+    """The backend that wrote `message`, or None if nobody here knows it.
+
+    For anything but dicts and tuples the answer depends on `type(message)` alone, so callers
+    may keep it per type. A dict or a tuple has no type of its own: ask again for each one
+    until one is recognised, since an unknown line says nothing about the next (S1).
+    """
+    if (name := name_by_shape(message)) is not None:
+        return _by_name(name)
+    # A type is hashable; mypy looks for that at its instances.
+    return _by_type(type(message))  # type: ignore[arg-type]
+
+
+def adapted(source: S) -> S:
+    """`source` as it is to be iterated.
+
+    A client's stream may tell its own end wrongly, or leave a run behind when it is closed.
+    """
+    name = _ADAPTED.get(_home_of(source).partition(".")[0])
+    return source if name is None else cast("S", _part(name, "reading").adapted(source))
+
+
+def resolve(read: Readable) -> Backend | None:
+    """What `read=` names, as a Backend; None for "auto", which asks `find` per stream.
+
+    Accepts a backend's name, its module, its reader, any function of one message, or a
+    Backend. Anything else raises ConfigError.
+    """
+    match read:
+        case "auto":
+            return None
+        case Backend():
+            return read
+        case str():
+            return _by_name(read)
+        case ModuleType():
+            return _of_module(read)
+        case _ if callable(read):
+            return _of_callable(read)
+        case _:
+            raise ConfigError(f"read={read!r} is not a reader; {_ACCEPTED}")
+
+
+def of_client(client: object) -> tuple[Backend, Client] | None:
+    """What the client's backend knows of it; None if it is of no backend that is known.
+
+    ConfigError for a client that cannot be guarded.
+    """
+    # A type is hashable; mypy looks for that at its instances.
+    backend = _by_type(type(client))  # type: ignore[arg-type]
+    if backend is None or backend.name not in _WITH_CLIENTS:
+        return None
+    known: Client | None = _part(backend.name, "client").of_client(client)
+    return None if known is None else (backend, known)
+
+
+def is_own(backend: Backend, stream: object) -> bool:
+    """Whether `stream` is of the backend's own making, or of ours for it, and no user's."""
+    root = _home_of(stream).partition(".")[0]
+    return root == "streamguard" or _BY_ROOT_PACKAGE.get(root) == backend.name
+
+
+def _home_of(stream: object) -> str:
+    """The module that made it: of a generator the one it was written in."""
+    frame = getattr(stream, "ag_frame", None)
+    return str(frame.f_globals.get("__name__") if frame is not None else type(stream).__module__)
+
+
+_ACCEPTED = (
+    'read= takes "auto", the name of a backend ("claude"), its module, or a function that '
+    "takes one message and returns a signal, several, or None"
+)
+
+
+# --- by type ------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)  # asked per message; bounded, as types can be made at run time
+def _by_type(kind: type) -> Backend | None:
+    # The mro, because a user may subclass a backend's message; the exact root package,
+    # because `claude_agent_sdk_extras` is somebody else's.
+    for base in kind.__mro__:
+        root = _root_of(base)
+        if root == "streamguard":
+            return _NEUTRAL
+        if (name := _BY_ROOT_PACKAGE.get(root)) and _is_message(name, base):
+            return _by_name(name)
+    return None
+
+
+def _root_of(kind: type) -> str:
+    root, _, rest = str(kind.__module__).partition(".")
+    return f"{root}.{rest.partition('.')[0]}" if root in _NAMESPACES else root
+
+
+def _is_message(name: str, kind: type) -> bool:
+    # An API's package yields more than turns (pages, say), and `agents` may be anybody's.
+    is_message = getattr(_part(name, "reading"), "is_message", None)
+    return is_message is None or is_message(kind)
+
+
+def _read_neutral(message: Any) -> Signal | Iterable[Signal] | None:
+    if isinstance(message, SIGNALS):
+        return message
+    signals: Iterable[Signal] | None = getattr(message, "signals", None)
+    return signals
+
+
+# A signal that is yielded as a message speaks for itself; scripted messages carry theirs.
+# Such a stream has no habits of its own, so its end is a normal end.
+_NEUTRAL = Backend("neutral", _read_neutral)
+
+
+# --- by name, module, function ------------------------------------------------------------
+
+
+@cache
+def _by_name(name: str) -> Backend:
+    if name not in NAMES:
+        raise ConfigError(f"read={name!r} is not a backend that is known; {_ACCEPTED}")
+    return _of_module(_part(name, "reading"), name)
+
+
+def _part(name: str, part: str) -> ModuleType:
+    return import_module(f"{_ROOM}.{name}.{part}")
+
+
+def _of_module(module: ModuleType, name: str = "") -> Backend:
+    read = getattr(module, "read", None)
+    if not callable(read):
+        raise ConfigError(f"module {module.__name__} has no function read(message); {_ACCEPTED}")
+    name = name or module.__name__.rpartition(".")[2]
+    return Backend(name, cast("Reader", read), bool(getattr(module, "ALWAYS_ENDS_TURNS", False)))
+
+
+def _of_callable(read: Callable[..., Any]) -> Backend:
+    if inspect.iscoroutinefunction(read) or inspect.isasyncgenfunction(read):
+        raise ConfigError(f"read={read!r} is async, but a reader is a plain function")
+    if isinstance(read, type):
+        raise ConfigError(f"read={read!r} is a class; {_ACCEPTED}")
+    # `read=claude.read` must mean the same as `read=claude`, habits included (T10).
+    module = str(getattr(read, "__module__", ""))
+    for name in (module.rpartition(".")[0], module):  # a backend may be a package of several
+        if getattr(sys.modules.get(name), "read", None) is read:
+            return _of_module(sys.modules[name])
+    return Backend(getattr(read, "__qualname__", type(read).__qualname__), read)
