@@ -13,9 +13,10 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from streamguard._base.done import Done
+    from streamguard._base.warning import StreamGuardWarning
     from streamguard._guard.guarded import Guarded, GuardedIterator
     from streamguard._guard.monitor import Monitor
-    from streamguard._guard.plan import StreamGuardWarning
+    from streamguard._guard.operator import Operator
     from streamguard._guard.teardown import SupportsDisconnect
     from streamguard._lines.output import json_lines, lines
     from streamguard._scopes.scopes import Scope
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from streamguard.evidence.resuming import ResumePlan, plan_resume, resume_from
     from streamguard.limits import scope
     from streamguard.operators import (
-        Operator,
         activity_stamp,
         derived_idle,
         idle_guard,
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "activity": ("Activity", "live"),
     "breaker.breaker": ("CircuitBreaker",),
-    "configuration": ("Configuration", "from_config", "from_env"),
+    "configuration.configuration": ("Configuration", "from_config", "from_env"),
     "_base.done": ("Done",),
     "errors": (
         "CircuitEscalatedError",
@@ -103,8 +103,8 @@ _HOMES = {
     "_guard.guarded": ("Guarded", "GuardedIterator"),
     "limits": ("scope",),
     "_guard.monitor": ("Monitor",),
+    "_guard.operator": ("Operator",),
     "operators": (
-        "Operator",
         "activity_stamp",
         "derived_idle",
         "idle_guard",
@@ -112,7 +112,7 @@ _HOMES = {
         "inflight_tool_gate",
     ),
     "_lines.output": ("json_lines", "lines"),
-    "_guard.plan": ("StreamGuardWarning",),
+    "_base.warning": ("StreamGuardWarning",),
     "process.sentinel.sentinel": ("Sentinel", "sentinel"),
     "top.publisher": ("publishing",),
     "sessions.hosting_operators": ("keep_alive", "reconnecting_resume"),

@@ -22,18 +22,19 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from streamguard import _loops as loops
+from streamguard._base import defaults
 from streamguard._base.done import NOTHING_DONE, Done
-from streamguard._guard.knobs import Default, Seconds, seconds
-from streamguard._watch.watch import HOLD_ALLOWANCE, Watch
+from streamguard._base.numbers import Default, Seconds, seconds
 from streamguard.errors import ConfigError
 from streamguard.signals import SIGNALS, Signal
 
 if TYPE_CHECKING:
     from streamguard._loops import Loop
+    from streamguard._watch.watch import Watch
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 _FAR: Final = 366 * 86400.0
-_DEFAULT_ALLOWANCE: Final = Default(HOLD_ALLOWANCE)
+_DEFAULT_ALLOWANCE: Final = Default(defaults.HOLD)
 
 F = TypeVar("F", bound=Callable[..., Any])
 Status: TypeAlias = Literal[

@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import anyio
 
 from streamguard import _loops as loops
-from streamguard._base import quoting
+from streamguard._base import defaults, quoting
 from streamguard._guard.monitor import Monitor
 from streamguard.activity import Activity
 from streamguard.backends import _processes
@@ -85,7 +85,7 @@ class WatchdogConfig:
 
     timeout_seconds: float = 180.0
     poll_interval_seconds: float = 10.0
-    kill_grace_seconds: float = 5.0
+    kill_grace_seconds: float = defaults.KILL_GRACE
 
 
 class SubprocessWatchdog:

@@ -23,7 +23,7 @@
 
 A `Verdict` says what was decided and why; a `Teardown` says what was done about it; a `Tail` is the
 last that a process wrote; `Done` is what the session has done. All are decided once and travel on the
-error. An error's text is one line, whatever it names. Imports quoting and done alone.
+error. An error's text is one line, whatever it names. Imports what `_base` has for texts.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from streamguard._base import quoting
 from streamguard._base.done import NOTHING_DONE, Done
+from streamguard._base.durations import in_words
 from streamguard._base.quoting import quoted
 
 if TYPE_CHECKING:
@@ -62,16 +63,6 @@ Cause: TypeAlias = Literal["exited", "terminated", "killed", "survived", "unprov
 
 # What goes on up from wherever it is raised: all else that a callback raises is reported.
 ENDS_THE_PROGRAM: Final = (KeyboardInterrupt, SystemExit)
-
-
-def seconds(value: float) -> str:
-    """A duration as a person writes it: `7,200 s`, `0.5 s`, `12.3 ms`, `0.52 ms`."""
-    if value >= 10:
-        return f"{value:,.1f}".removesuffix(".0") + " s"
-    if value >= 0.1 or not value:
-        return f"{value:.3g} s"
-    milliseconds = value * 1000
-    return f"{milliseconds:.3g} ms" if milliseconds >= 1 else f"{milliseconds:.2g} ms"
 
 
 class ScopeName(NamedTuple):
@@ -132,7 +123,7 @@ class Verdict:
         return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
 
     def _what_happened(self) -> str:  # noqa: C901 - a table
-        spent = seconds(self.elapsed)
+        spent = in_words(self.elapsed)
         match self.limit:
             case "idle":
                 return f"idle for {spent}{self._knob()}"
@@ -160,7 +151,7 @@ class Verdict:
 
     def _what_the_scope_came_to(self, effective: ScopeName) -> str:
         if self.fired is None:
-            left = seconds(max(0.0, (self.window or 0.0) - self.elapsed))
+            left = in_words(max(0.0, (self.window or 0.0) - self.elapsed))
             return f"was not begun: only {left} left of {effective}{self._knob()}"
         cut = "" if self.fired == effective else f"was cut with {effective}, which "
         return cut + self._what_happened()
@@ -173,7 +164,7 @@ class Verdict:
             seen = f"{self.messages} message{'s' * (self.messages != 1)} seen"
             if self.last_message_age is not None:
                 what = quoting.name(self.last_signal or "message")
-                seen += f", the last ({what}) {seconds(self.last_message_age)} ago"
+                seen += f", the last ({what}) {in_words(self.last_message_age)} ago"
         elif self.first_seen:
             seen = "no message was seen, but it was at work"
         else:
@@ -209,7 +200,7 @@ class Teardown:
             "abandoned": "disconnect hung and was abandoned",
         }[self.disconnect]
         state = "confirmed" if self.confirmed else "NOT confirmed"
-        said = f"teardown {state} after {seconds(self.elapsed)}: {how}"
+        said = f"teardown {state} after {in_words(self.elapsed)}: {how}"
         return said if self.tree is None else f"{said}, {self._what_became_of_the_tree()}"
 
     def _what_became_of_the_tree(self) -> str:
@@ -241,7 +232,7 @@ class Attempted:
     messages: int
 
     def __str__(self) -> str:
-        came = f"{self.messages} message{'s' * (self.messages != 1)} in {seconds(self.lived)}"
+        came = f"{self.messages} message{'s' * (self.messages != 1)} in {in_words(self.lived)}"
         return quoted(f"attempt {self.attempt} ({came}): {self.error_class}: {self.error}")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from streamguard._guard.knobs import seconds_or_default
+from streamguard._base.numbers import seconds_or_default
 from streamguard._scopes.scopes import (
     CLEANUP,
     MIN_ATTEMPT,
@@ -31,7 +31,7 @@ from streamguard.errors import ConfigError, ScopeKind, ScopeName
 from streamguard.presets import PRESETS
 
 if TYPE_CHECKING:
-    from streamguard._guard.knobs import Seconds
+    from streamguard._base.numbers import Seconds
 
 
 class Budget(NamedTuple):

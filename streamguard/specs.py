@@ -19,7 +19,6 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,14 +26,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from streamguard._base.configured import content, text_of, toml_of
-from streamguard._base.quoting import quoted
-from streamguard.errors import ConfigError, ScopeKind, ScopeName, seconds
+from streamguard._base.durations import in_words
+from streamguard._base.warning import warn
+from streamguard.errors import ConfigError, ScopeKind, ScopeName
 from streamguard.limits import BUDGETS, MIN_ATTEMPT, Override, budget_of, check_kind, scope_under
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from streamguard._guard.knobs import Seconds
+    from streamguard._base.numbers import Seconds
     from streamguard._scopes.scopes import Scope
 
 _OF_A_FLOW: Final = ("timeouts", "hard_limits", "steps")
@@ -117,9 +117,9 @@ class FlowSpec:
             within = self.kinds.get(inner, _NOTHING).timeout
             around = self.kinds.get(outer, _NOTHING).timeout
             if within is not None and around is not None and within >= around:
-                self._warn(
-                    f"{where}timeouts.{inner} ({seconds(within)}) can never be reached: "
-                    f"timeouts.{outer} ({seconds(around)}) comes first"
+                warn(
+                    f"{where}timeouts.{inner} ({in_words(within)}) can never be reached: "
+                    f"timeouts.{outer} ({in_words(around)}) comes first"
                 )
 
     def _check_budget(self, kind: ScopeKind, name: str, what: str, lever: str) -> None:
@@ -129,11 +129,6 @@ class FlowSpec:
                 f"{what}: {_ms(budget.timeout)} is past the hard limit of {_ms(budget.hard)}. "
                 f"Lower it, or raise the limit: {lever}"
             )
-
-    def _warn(self, text: str) -> None:
-        from streamguard._guard.plan import StreamGuardWarning, _stack_of_the_caller
-
-        warnings.warn(quoted(text), StreamGuardWarning, stacklevel=_stack_of_the_caller())
 
 
 def _kinds(spec: Mapping[str, Any], where: str) -> dict[ScopeKind, Override]:
@@ -222,7 +217,7 @@ def _seconds(value: object, where: str) -> float:
 
 
 def _ms(value: float) -> str:
-    return f"{value * 1000:.0f} ms ({seconds(value)})"
+    return f"{value * 1000:.0f} ms ({in_words(value)})"
 
 
 def _kind_of(value: object) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 
 from streamguard._base import trusted
+from streamguard._base.variables import CONFIG
 
 TYPE_CHECKING = False
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any, Final
 
-CONFIG: Final = "STREAMGUARD_CONFIG"
 # What environment variables may say, each by its name in capitals behind a prefix; and ours.
 PREFIX: Final = "STREAMGUARD"
 IN_ENVIRONMENT: Final = (

@@ -1,6 +1,6 @@
 """A duration as it is written: on the command line, in the environment, in a file.
 
-`seconds` takes what GNU `timeout` takes: `90`, `1.5m`, `2h`, `0x1p3`, `1e-3d`; 0 is off. `seconds_told`
+`parsed` takes what GNU `timeout` takes: `90`, `1.5m`, `2h`, `0x1p3`, `1e-3d`; 0 is off. `parsed_loosely`
 takes the same for variables and files, where people also write blanks, and milliseconds (`250 ms`).
 There a limit may be switched off by a word, too (`says_off`).
 Imports nothing: the command's start pays for it.
@@ -14,7 +14,7 @@ _OFF = ("off", "no", "false", "none")
 _SHORTEST = 1e-9
 
 
-def seconds(text: str) -> float:
+def parsed(text: str) -> float:
     """How many seconds `text` says, `inf` for more than a float holds; ValueError if it says none."""
     return _seconds(*_split(text))
 
@@ -30,12 +30,12 @@ def _seconds(number: str, unit: float) -> float:
     return value
 
 
-def seconds_told(text: str) -> float:
-    """As `seconds`, with blanks around the number, and with `ms` for milliseconds."""
+def parsed_loosely(text: str) -> float:
+    """As `parsed`, with blanks around the number, and with `ms` for milliseconds."""
     text = text.strip()
     if text.endswith("ms"):
         return _seconds(text[:-2].rstrip(), 0.001)
-    return seconds(f"{text[:-1].rstrip()}{text[-1]}" if is_with_unit(text) else text)
+    return parsed(f"{text[:-1].rstrip()}{text[-1]}" if is_with_unit(text) else text)
 
 
 def says_off(text: str) -> bool:
@@ -90,9 +90,19 @@ def said_twice(first: float | None, idle: float | None) -> str | None:
     )
 
 
-def written(value: float) -> str:
+def typed(value: float) -> str:
     """A duration as a person would write it on a command line: `90`, `15m`, `2h`."""
     for unit in ("h", "m"):
         if value and value % UNITS[unit] == 0:
             return f"{value / UNITS[unit]:g}{unit}"
     return f"{value:g}"
+
+
+def in_words(value: float) -> str:
+    """A duration as a person writes it: `7,200 s`, `0.5 s`, `12.3 ms`, `0.52 ms`."""
+    if value >= 10:
+        return f"{value:,.1f}".removesuffix(".0") + " s"
+    if value >= 0.1 or not value:
+        return f"{value:.3g} s"
+    milliseconds = value * 1000
+    return f"{milliseconds:.3g} ms" if milliseconds >= 1 else f"{milliseconds:.2g} ms"

@@ -15,18 +15,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from streamguard import _loops as loops
+from streamguard._base.numbers import Default
 from streamguard._base.quoting import quoted
 from streamguard._guard.attempt import NO_LIMITS, Attempt
-from streamguard._guard.knobs import Default, is_guess
+from streamguard._guard.knobs import is_guess
 from streamguard._guard.modes import mode_in_force
 from streamguard._guard.monitor import Block
+from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.sources import Source
 from streamguard._guard.teardown import LEAVING, close_bounded
 from streamguard._loops import Suspended, by_hand, stepped, suspend
 from streamguard.backends import adapted
 from streamguard.errors import StreamInterruptedError, Verdict
 from streamguard.events.kinds import logger
-from streamguard.operators import Operator
 
 if TYPE_CHECKING:
     from streamguard._loops import Loop, Parking, Steps
@@ -40,7 +41,7 @@ U = TypeVar("U")
 R = TypeVar("R")
 
 
-class Guarded(Generic[T]):
+class Guarded(Pipeable, Generic[T]):
     """A guarded stream: `async for` it as it is, or in `async with ... as messages`.
 
     A source that can be iterated anew (an aiostream stream) is guarded anew each time; one that

@@ -10,20 +10,18 @@ import dataclasses
 import difflib
 import functools
 import inspect
-import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from streamguard import backends
+from streamguard._base import defaults
+from streamguard._base.numbers import Default, Seconds, optional_seconds, seconds
 from streamguard._guard.modes import Mode
-from streamguard._watch.watch import TOOLS_ALLOWANCE
 from streamguard.backends import _processes
 from streamguard.errors import ConfigError
 from streamguard.presets import PRESETS, named
 
-Seconds: TypeAlias = float | timedelta
 PresetName: TypeAlias = Literal[
     "tokens",
     "messages",
@@ -35,12 +33,6 @@ PresetName: TypeAlias = Literal[
     "multica",
 ]
 Disconnect: TypeAlias = Callable[[], Awaitable[object] | object]
-
-
-class Default(float):
-    """A number that was not written: it gives way to any written one."""
-
-    __slots__ = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +62,9 @@ class Configured:
 
 IdleLimit: TypeAlias = Seconds | PresetName | Configured | None
 CONFIGURED: Final = Configured()
-DEFAULT_TOOLS: Final = Default(TOOLS_ALLOWANCE)
-DEFAULT_DISCONNECT_TIMEOUT: Final = Default(30.0)
-DEFAULT_KILL_GRACE: Final = Default(5.0)
+DEFAULT_TOOLS: Final = Default(defaults.TOOLS)
+DEFAULT_DISCONNECT_TIMEOUT: Final = Default(defaults.DISCONNECT_TIMEOUT)
+DEFAULT_KILL_GRACE: Final = Default(defaults.KILL_GRACE)
 
 # Where the name of a preset stands that has an `idle` beside it. No knob that anybody writes.
 PRESET: Final = "/preset"
@@ -146,33 +138,6 @@ def _off_or(name: str, value: Any) -> Mapping[str, Any]:
     if value is None and name in _OFF:
         return _OFF[name]
     return _OTHERS[name](value)
-
-
-def seconds(value: Seconds, name: str, *, none: str = "") -> float:
-    """`value` in seconds; a ConfigError that names the knob unless it is a positive number.
-
-    `none` is what None means, where it may be written.
-    """
-    otherwise = f" (None = {none})" if none else ""
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    # bool is an int, and idle=True is a mistake.
-    if isinstance(number, bool) or not isinstance(cast("object", number), int | float):
-        raise ConfigError(
-            f"{name}={value!r}: use seconds or a timedelta, such as {name}=180{otherwise}"
-        )
-    if not 0 < number <= sys.float_info.max:  # NaN is neither; an int may be beyond
-        raise ConfigError(f"{name}={value!r}: use a positive number of seconds{otherwise}")
-    return number
-
-
-def optional_seconds(value: Seconds | None, name: str) -> float | None:
-    """As `seconds`, with None for off."""
-    return None if value is None else seconds(value, name, none="off")
-
-
-def seconds_or_default(value: Seconds | None, name: str) -> float | None:
-    """As `seconds`, with None for what was not written."""
-    return None if value is None else seconds(value, name, none="the default")
 
 
 def _tools(tools: Seconds | Mapping[str, Seconds | None] | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from streamguard._base import durations
 from streamguard._base.quoting import quoted
+from streamguard._base.variables import IDLE, MODE
 from streamguard.errors import ConfigError
 
 Mode: TypeAlias = Literal["enforce", "warn", "off"]
@@ -20,8 +21,6 @@ _MODES: Final[tuple[Mode, ...]] = get_args(Mode)  # from strong to weak
 _OFF_TOO: Final = ("0", "false", "no")
 _ON_TOO: Final = ("", "1", "true", "yes", "on")
 
-MODE: Final = "STREAMGUARD_MODE"
-IDLE: Final = "STREAMGUARD_IDLE"
 
 _said: Final[set[str]] = set()
 
@@ -79,7 +78,7 @@ def environment_idle() -> float | None:
     if durations.says_off(value):
         return None
     try:
-        number = durations.seconds_told(value)
+        number = durations.parsed_loosely(value)
     except ValueError:
         number = float("inf")
     if number == float("inf"):

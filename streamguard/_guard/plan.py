@@ -7,21 +7,19 @@ another merge their plans, which is why six cost what one costs (O2) and order c
 from __future__ import annotations
 
 import math
-import sys
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from streamguard._base.durations import said_twice
-from streamguard._base.quoting import quoted
+from streamguard._base.numbers import Default
+from streamguard._base.warning import warn
 from streamguard._guard.knobs import (
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
     DEFAULT_TOOLS,
     LIMITS,
-    Default,
     Derived,
     Disconnect,
     is_guess,
@@ -46,10 +44,6 @@ CONTRADICTIONS: Final = (
     *((inner, outer) for inner in ("idle", "first", "liveness") for outer in ("turn", "total")),
     ("turn", "total"),
 )
-
-
-class StreamGuardWarning(UserWarning):
-    """Two written values contradict each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +79,7 @@ class Plan:
         found = [text for text in self._contradictions() if text not in self.told]
         object.__setattr__(self, "told", self.told.union(found))
         for text in found:
-            warnings.warn(quoted(text), StreamGuardWarning, stacklevel=_stack_of_the_caller())
+            warn(text)
 
     def merged(self, other: Plan) -> Plan:
         """Both plans in one: the tightest of each knob; callbacks add up (T12)."""
@@ -136,11 +130,6 @@ class Plan:
         if self.gate:
             numbers |= {"tools": None if len(self.tools) > 1 else self.tools["*"]}
         return frozenset(name for name, value in numbers.items() if not isinstance(value, Default))
-
-    @property
-    def wants_owner(self) -> bool:
-        """Whether the stream needs a task of its own, and so an `async with`."""
-        return self.reconnecting is not None or self.keep_alive is not None
 
     @property
     def bound(self) -> tuple[object, ...]:
@@ -242,12 +231,3 @@ def _only(knob: str, a: Any, b: Any) -> Any:
 def _weaker(a: Mode | None, b: Mode | None) -> Mode | None:
     modes: tuple[Mode, ...] = ("off", "warn", "enforce")
     return next((mode for mode in modes if mode in (a, b)), None)
-
-
-def _stack_of_the_caller() -> int:
-    """How many frames up the first line outside of this package is: where it was written."""
-    ours = ("streamguard.", "dataclasses")
-    frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(ours):
-        frame, level = frame.f_back, level + 1
-    return level

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import anyio
 
+from streamguard._base.defaults import LONGEST_LINE
 from streamguard._lines.pipes import Drain, Pipe, Remembered, close_writer, pipe_of
 from streamguard._lines.splitter import Splitter
 from streamguard.errors import ConfigError, InvalidLineError, LineTooLongError, Tail
@@ -28,7 +29,6 @@ OnInvalid: TypeAlias = Literal["skip", "raise"] | Callable[[str], Message | None
 
 # An image of 5 MB in a tool's result is a line of 6.7 MB; the 1 MiB that SDKs allow is met in
 # practice. What is longer still is more likely a process gone wild than a message.
-MAX_LINE: Final = 16 * 1024 * 1024
 TAIL: Final = 8 * 1024
 # How long the end waits for stderr's: what a dying process says there comes with its stdout's
 # end, but a grandchild may hold stderr for ever.
@@ -51,7 +51,7 @@ class HasPipes(Protocol):
 def lines(
     process: HasPipes,
     *,
-    max_line: int = MAX_LINE,
+    max_line: int = LONGEST_LINE,
     tail: int = TAIL,
     close_stdin: bool = False,
     errors: str = "replace",
@@ -73,7 +73,7 @@ def json_lines(
     process: HasPipes,
     *,
     on_invalid: OnInvalid = "skip",
-    max_line: int = MAX_LINE,
+    max_line: int = LONGEST_LINE,
     tail: int = TAIL,
     close_stdin: bool = False,
 ) -> LineSource[Message]:

@@ -24,7 +24,8 @@ import anyio
 import anyio.lowlevel
 
 from streamguard import _loops as loops
-from streamguard._guard.knobs import seconds_or_default
+from streamguard._base.durations import in_words
+from streamguard._base.numbers import seconds_or_default
 from streamguard.errors import (
     ConfigError,
     DeadlineExceededError,
@@ -32,14 +33,13 @@ from streamguard.errors import (
     ScopeName,
     StreamGuardError,
     Verdict,
-    seconds,
     spelled,
 )
 from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
 
 if TYPE_CHECKING:
-    from streamguard._guard.knobs import Seconds
+    from streamguard._base.numbers import Seconds
     from streamguard.activity import Activity
     from streamguard.limits import Spec
 
@@ -108,7 +108,7 @@ class _TimeLimit(ABC):
         self._stream: weakref.ref[Activity] | None = None
 
     def __repr__(self) -> str:
-        return f"<{spelled(self.path)}, {seconds(self._timeout)}>"
+        return f"<{spelled(self.path)}, {in_words(self._timeout)}>"
 
     @property
     def name(self) -> str:

@@ -38,8 +38,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
+from streamguard._base import defaults
 from streamguard._base.done import Deeds
-from streamguard._watch.windows import TOOLS_ALLOWANCE, Due, Half, Judgement, Limits, Stalled, Work
+from streamguard._watch.windows import Due, Half, Judgement, Limits, Stalled, Work
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
     Liveness,
@@ -56,8 +57,6 @@ from streamguard.signals import (
 
 __all__ = [
     "DRAIN",
-    "HOLD_ALLOWANCE",
-    "TOOLS_ALLOWANCE",
     "Due",
     "Half",
     "Judgement",
@@ -70,7 +69,6 @@ __all__ = [
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-HOLD_ALLOWANCE: Final = 3600.0
 # What a dead process has left in its pipes comes at once: silence longer than this is the end.
 DRAIN: Final = 0.5
 # T4: a deadline noticed later than this is a loop that did not run, not a silence.
@@ -470,7 +468,7 @@ class Watch:
         key = _Announced(signal.id)
         match signal.until:
             case None:
-                until = now + HOLD_ALLOWANCE
+                until = now + defaults.HOLD
             case datetime() as moment:
                 until = now + (moment.timestamp() - wall)
             case epoch:
@@ -478,7 +476,7 @@ class Watch:
         latest = self._waits.get(signal.id)
         if latest is None:
             self._stir(now)
-            self._waits = {**self._waits, signal.id: max(until, now + HOLD_ALLOWANCE)}
+            self._waits = {**self._waits, signal.id: max(until, now + defaults.HOLD)}
         elif signal.until is None and self._holds.get(key, now) > now:
             return  # its end is known
         elif (until := min(until, latest)) <= now and key not in self._holds:
@@ -620,7 +618,7 @@ class Watch:
         since = max([self._exit_from, *(entry.until for entry in self.work.values())])
         if self._more_expected:
             # An announced turn that never comes lapses as an announced wait does.
-            since = max(since, self._exit_from + HOLD_ALLOWANCE)
+            since = max(since, self._exit_from + defaults.HOLD)
         return [Due("exit_grace", end_of(window, since), window, since)]
 
     def _decidable(self, due: Due) -> float:

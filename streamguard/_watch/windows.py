@@ -12,10 +12,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from streamguard._base import defaults
+
 if TYPE_CHECKING:
     from streamguard.errors import Limit
 
-TOOLS_ALLOWANCE: Final = 7200.0
 
 _NO_NAMES: Final[Mapping[str, float | None]] = MappingProxyType({})
 
@@ -28,7 +29,7 @@ class Limits:
     first: float | None = None
     liveness: float | None = None
     gate: bool = False
-    tools: float | None = TOOLS_ALLOWANCE
+    tools: float | None = defaults.TOOLS
     tools_by_name: Mapping[str, float | None] = field(default_factory=lambda: _NO_NAMES)
     turn: float | None = None
     exit_grace: float | None = None

@@ -20,6 +20,7 @@ from typing import Final
 
 import anyio
 
+from streamguard._base import defaults
 from streamguard._lines.output import Message, json_lines
 from streamguard.process import ProcessTree, marked_env
 from streamguard.sessions.points import Connection, ResumePoint
@@ -27,7 +28,6 @@ from streamguard.sessions.session import Session, session
 
 # A CLI whose turn is over has only its own farewells to do.
 LEAVING: Final = 5.0
-KILL_GRACE: Final = 5.0
 
 
 class CommandLine:
@@ -151,4 +151,4 @@ async def _see_off(tree: ProcessTree, patience: float) -> None:
     with anyio.move_on_after(patience):
         await tree.wait_dead()
     if not tree.is_dead:
-        await tree.terminate(KILL_GRACE)
+        await tree.terminate(defaults.KILL_GRACE)

@@ -162,7 +162,8 @@ def _first_line_of(path: str, timeout: float) -> tuple[bytes, bool]:
     import subprocess
     from signal import SIGKILL
 
-    from streamguard.process import MARK, blocking, identity, marked_env
+    from streamguard._base.variables import MARK
+    from streamguard.process import blocking, identity, marked_env
     from streamguard.process.members import Facts as Known
     from streamguard.process.members import Members
 

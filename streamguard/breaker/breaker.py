@@ -28,7 +28,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
-from streamguard._base.checks import check_number
+from streamguard._base.durations import in_words
+from streamguard._base.numbers import check_number
 from streamguard._base.quoting import quoted
 from streamguard.breaker.circuit import (
     Admitted,
@@ -56,7 +57,6 @@ from streamguard.errors import (
     CircuitEscalatedError,
     CircuitOpenError,
     ConfigError,
-    seconds,
 )
 from streamguard.events.kinds import logger, tell
 from streamguard.retry import ErrorClass, classify, retry_after
@@ -524,7 +524,7 @@ def _why(key: str, circuit: Circuit, wait: float) -> str:
             f"{name} is {circuit.status} ({circuit.cause}): nobody may try until a person has "
             "looked at the backend and calls reset() on its breaker"
         )
-    return f"{name} {_STATES[circuit.status].format(circuit.cause)} in {seconds(wait)}: {_NEXT}"
+    return f"{name} {_STATES[circuit.status].format(circuit.cause)} in {in_words(wait)}: {_NEXT}"
 
 
 _NEXT: Final = "wait so long, as on_open='wait' does, or find out why the backend fails"

@@ -44,7 +44,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias, TypedDict, cast, get_args
 
-from streamguard._base.checks import check_count, check_number
+from streamguard._base.numbers import check_count, check_number
 from streamguard.errors import ConfigError
 
 Status: TypeAlias = Literal["closed", "open", "half_open", "escalated", "isolated"]

@@ -212,7 +212,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _configuration(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Finding]:
-    from streamguard._guard.modes import MODE, doubtful_mode
+    from streamguard._base.variables import MODE
+    from streamguard._guard.modes import doubtful_mode
     from streamguard.backends.facts import FACTS, codex_config, collisions
     from streamguard.configuration import from_config
     from streamguard.errors import ConfigError

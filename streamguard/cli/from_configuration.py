@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from streamguard._base import configured as files_of_ours
+from streamguard._base.variables import CONFIG
 
 TYPE_CHECKING = False
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _VARIABLES = (
     *(files_of_ours.variable(files_of_ours.PREFIX, knob) for knob in files_of_ours.IN_ENVIRONMENT),
-    files_of_ours.CONFIG,
+    CONFIG,
 )
 
 
@@ -30,7 +31,7 @@ def configured() -> dict[str, Any]:
     `warnings`: what to say of files that are not used, and of a doubtful word in the environment.
     ConfiguredWrongError if something that is written is no good.
     """
-    is_named = files_of_ours.CONFIG in os.environ
+    is_named = CONFIG in os.environ
     found = [] if is_named else _candidates()
     if not (found or any(map(os.environ.get, _VARIABLES))):
         return {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from streamguard._base import quoting
-from streamguard._base.durations import said_twice, seconds, written
+from streamguard._base import defaults, quoting
+from streamguard._base.durations import parsed, said_twice, typed
 from streamguard._base.quoting import quoted
 from streamguard.cli import agents
 from streamguard.cli.arguments import (
@@ -15,7 +15,7 @@ from streamguard.cli.arguments import (
     WrongValueError,
     parse,
 )
-from streamguard.runner.options import EXIT_GRACE, Settings
+from streamguard.runner.options import Settings
 from streamguard.runner.result import OUR_FAILURE
 from streamguard.runner.words import say
 
@@ -97,7 +97,7 @@ _ALIASES = {
 
 def _duration(text: str) -> float | None:
     try:
-        value = seconds(text) or None
+        value = parsed(text) or None
     except ValueError:
         raise WrongValueError("use a duration such as 90, 1.5m or 2h (0 = off)") from None
     if text.isdigit() and value is not None and value > _A_DAY:
@@ -291,7 +291,7 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
     settings.wants_exit_grace = settings.exit_grace is not None
     settings.speaks_json = agents.speaks_json(command)
     if settings.watches_output and "exit_grace" not in values and not agents.stays_open(command):
-        settings.exit_grace = EXIT_GRACE
+        settings.exit_grace = defaults.EXIT_GRACE
     if settings.resume_command is not None and not settings.retries:
         raise UsageError("--resume-cmd is for --retries: say how many, for instance --retries 2")
     if settings.pty and settings.foreground:
@@ -354,7 +354,7 @@ def _warnings(settings: Settings) -> Iterator[str]:
     if advice and limit is not None and settings.transcript is None:
         yield (
             f"{quoting.name(os.path.basename(settings.command[0]))} writes nothing until it is done, so {option} "
-            f"{written(limit)} measures all of its work; add {advice}"
+            f"{typed(limit)} measures all of its work; add {advice}"
         )
     if settings.transcript is not None and not settings.measures_silence:
         yield (

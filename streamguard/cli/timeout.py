@@ -8,7 +8,7 @@ its process group are sent signals, and its output is not touched.
 
 from __future__ import annotations
 
-from streamguard._base.durations import seconds
+from streamguard._base.durations import parsed
 from streamguard.cli.arguments import Option, UsageError, WrongValueError, parse
 from streamguard.cli.run import signal_number
 from streamguard.runner.options import Settings
@@ -43,7 +43,7 @@ a command started: streamguard run.
 
 def _duration(text: str) -> float | None:
     try:
-        return seconds(text) or None
+        return parsed(text) or None
     except ValueError:
         raise WrongValueError("invalid time interval") from None
 

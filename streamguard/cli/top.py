@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamguard._base.durations import written
+from streamguard._base.durations import typed
 from streamguard._base.quoting import quoted
 from streamguard.cli.parsers import Parser
 from streamguard.top.published import read_all
@@ -135,7 +135,7 @@ def _row(run: dict[str, Any], now: float) -> Row:
         quoted(run.get("name", "?"), _NAME_LENGTH),
         state if attempt == 1 else f"{state}, attempt {attempt}",
         _clock(silent),
-        written(idle) if idle else "-",
+        typed(idle) if idle else "-",
         ", ".join(map(str, work)) or "-",
         str(run.get("messages", 0)),
         _clock(age),

@@ -11,13 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from streamguard._base.configured import IN_ENVIRONMENT, PREFIX, variable
-from streamguard._guard.modes import (
-    IDLE,
-    doubtful_mode,
-    environment_idle,
-    environment_mode,
-    log_once,
-)
+from streamguard._base.variables import IDLE
+from streamguard._guard.modes import doubtful_mode, environment_idle, environment_mode, log_once
 from streamguard.configuration import values
 from streamguard.configuration.settings import Setting
 from streamguard.errors import ConfigError

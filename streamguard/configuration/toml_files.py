@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard._base.configured import (
-    CONFIG,
     OWN,
     SHARED,
     candidates,
@@ -27,6 +25,8 @@ from streamguard._base.configured import (
     toml_of,
     warning_of,
 )
+from streamguard._base.variables import CONFIG
+from streamguard._base.warning import warn
 from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ def _warn(text: str) -> None:
     if text in _told:
         return
     _told.add(text)
-    from streamguard._guard.plan import StreamGuardWarning, _stack_of_the_caller
-
-    warnings.warn(text, StreamGuardWarning, stacklevel=_stack_of_the_caller())
+    warn(text)
 
 
 _told: Final[set[str]] = set()

@@ -36,7 +36,7 @@ def _seconds(value: Any) -> float:
     has_unit = False
     if isinstance(value, str):
         try:
-            number = durations.seconds_told(value)
+            number = durations.parsed_loosely(value)
         except ValueError:
             raise ValueError(_SUCH_AS) from None
         has_unit = durations.is_with_unit(value)

@@ -16,10 +16,11 @@ from typing import Any, Final, TextIO, cast
 import anyio
 
 from streamguard import Activity, Recorder, idle_guard, reconnecting_resume, session
+from streamguard._base.durations import in_words
 from streamguard._base.quoting import quoted
 from streamguard.backends.claude.command import open_cli
 from streamguard.demo import agent
-from streamguard.errors import StreamGuardError, seconds
+from streamguard.errors import StreamGuardError
 from streamguard.events import kinds as events
 from streamguard.evidence.report import page, read_run
 from streamguard.process import ProcessTree
@@ -43,7 +44,7 @@ async def show(folder: Path, out: TextIO | None = None) -> int:
 
     screen.say(f"An agent is asked: {_PROMPT}")
     screen.say(
-        f"It may be silent for {seconds(IDLE)}, but for as long as a tool of its is at work."
+        f"It may be silent for {in_words(IDLE)}, but for as long as a tool of its is at work."
     )
     screen.say("")
     guarded = session(open_, prompt=_PROMPT) | guard | reconnecting_resume(backoff=(0.5,))
@@ -90,14 +91,14 @@ class _Incident:
             case events.WorkBegan():
                 say(f"  {event.name} is at work: silence is not counted")
             case events.WorkOver():
-                say(f"  {event.name} is done after {seconds(event.elapsed)}")
+                say(f"  {event.name} is done after {in_words(event.elapsed)}")
             case events.TimedOut():
                 self.was_caught = True
                 say(f"  CAUGHT: {event.verdict.reason}")
             case events.ProcessKilled():
                 sent = ", ".join(event.signals)
                 say(
-                    f"  ended the agent with all that it started: {sent} in {seconds(event.elapsed)}"
+                    f"  ended the agent with all that it started: {sent} in {in_words(event.elapsed)}"
                 )
             case events.RetryScheduled():
                 say(f"  {event.why}")

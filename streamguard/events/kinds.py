@@ -17,6 +17,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from streamguard._base import quoting
+from streamguard._base.durations import in_words
 from streamguard._base.quoting import quoted
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
@@ -24,7 +25,6 @@ from streamguard.errors import (
     NotASignalError,
     Teardown,
     Verdict,
-    seconds,
 )
 
 if TYPE_CHECKING:
@@ -495,8 +495,8 @@ def _trouble(event: Event) -> tuple[int, object] | None:
             return logging.WARNING, f"{verb}: {event.verdict.reason}"
         case LoopStalled():
             return logging.WARNING, (
-                f"the event loop did not run for {seconds(event.lateness)}, so silence is not "
-                f"proven: limit {event.limit} extended by {seconds(event.extended_by)}"
+                f"the event loop did not run for {in_words(event.lateness)}, so silence is not "
+                f"proven: limit {event.limit} extended by {in_words(event.extended_by)}"
             )
         case PullDeaf():
             return logging.WARNING, "the cancelled pull does not unwind; tearing down anyway"
@@ -504,7 +504,7 @@ def _trouble(event: Event) -> tuple[int, object] | None:
             return logging.WARNING, f"disconnect raised {event.error!r}"
         case DisconnectAbandoned():
             return logging.ERROR, (
-                f"disconnect still hung after {seconds(event.bound)} and was abandoned; "
+                f"disconnect still hung after {in_words(event.bound)} and was abandoned; "
                 "the backend may be alive"
             )
         case InterruptFailed():
@@ -532,7 +532,7 @@ def _trouble_with_processes(event: Event) -> tuple[int, str] | None:
         case ProcessKilled():
             return logging.WARNING, (
                 f"process {event.pid} and its tree had to be ended: {', '.join(event.signals)} "
-                f"in {seconds(event.elapsed)}"
+                f"in {in_words(event.elapsed)}"
             )
         case ProcessSurvived():
             left = ", ".join(map(str, event.survivors)) or "nobody that could be seen"
@@ -627,10 +627,10 @@ def _news_of_work(event: Event) -> tuple[int, str] | None:
             return logging.DEBUG, f"{event.name or event.id} is in flight"
         case WorkOver():
             return logging.DEBUG, (
-                f"{event.name or event.id} {event.outcome} after {seconds(event.elapsed)}"
+                f"{event.name or event.id} {event.outcome} after {in_words(event.elapsed)}"
             )
         case HoldBegan():
-            left = seconds(event.until - event.at)
+            left = in_words(event.until - event.at)
             return logging.DEBUG, f"held ({event.reason}), for at most {left}"
         case HoldOver():
             return logging.DEBUG, f"held no more ({event.reason})"
@@ -648,7 +648,7 @@ def _news(event: Event) -> tuple[int, object]:
         case HalfTime():
             return logging.INFO, f"half of {event.limit}={event.window:g} has passed in silence"
         case Interrupting():
-            return logging.INFO, f"interrupting, for at most {seconds(event.bound)}"
+            return logging.INFO, f"interrupting, for at most {in_words(event.bound)}"
         case ProcessAdopted():
             return logging.DEBUG, f"process {event.pid} adopted ({event.proof})"
         case ProcessExited():

@@ -26,6 +26,7 @@ import anyio
 
 from streamguard import _loops as loops
 from streamguard._guard.knobs import check_callable
+from streamguard._guard.operator import Operator
 from streamguard._guard.plan import Plan
 from streamguard._scopes import scopes
 from streamguard.errors import ConfigError
@@ -37,7 +38,6 @@ from streamguard.evidence.messages import Rendering
 from streamguard.evidence.scribe import MEGABYTE, Scribe, inspector, writer
 from streamguard.evidence.secrets import Redaction
 from streamguard.evidence.waiting import in_thread
-from streamguard.operators import Operator
 
 if TYPE_CHECKING:
     from streamguard._guard.attempt import Attempt

@@ -19,11 +19,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
+from streamguard._base import defaults
+from streamguard._base.variables import MARK
 from streamguard.errors import Cause, ConfigError
 from streamguard.process import identity, procfs
 from streamguard.process.marks import marked_env
 from streamguard.process.members import Members
-from streamguard.process.procfs import MARK
 from streamguard.process.table import untouchable
 from streamguard.process.termination import Termination
 
@@ -136,7 +137,9 @@ class ProcessTree:
             self._members.update(await fresh_table())
         return tuple(handle.pid for handle in self._members.living)
 
-    async def terminate(self, grace: float = 5.0, *, budget: float | None = None) -> Termination:
+    async def terminate(
+        self, grace: float = defaults.KILL_GRACE, *, budget: float | None = None
+    ) -> Termination:
         """End the process and its tree: TERM and CONT, `grace` seconds, KILL until none is left.
 
         Takes at most `budget` seconds (2 x grace + 5), of which the grace at most half. It ends as

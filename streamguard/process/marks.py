@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 from weakref import WeakSet
 
-from streamguard.process.procfs import MARK, Stat, read_mark
+from streamguard._base.variables import MARK
+from streamguard.process.procfs import Stat, read_mark
 
 
 def marked_env(env: Mapping[str, str] | None = None) -> dict[str, str]:

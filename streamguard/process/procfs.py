@@ -12,8 +12,9 @@ import os
 import time
 from typing import Final, NamedTuple
 
+from streamguard._base.variables import MARK
+
 # The environment variable that marks the processes of one tree.
-MARK: Final = "STREAMGUARD_TREE"
 
 _MARK_PREFIX: Final = f"{MARK}=".encode()
 _BLOCK: Final = 1 << 16

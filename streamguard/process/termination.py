@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from streamguard.errors import Cause, seconds
+from streamguard._base.durations import in_words
+
+if TYPE_CHECKING:
+    from streamguard.errors import Cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,4 +36,4 @@ class Termination:
         sent = f" ({', '.join(self.signals)})" if self.signals else ""
         left = f", still alive: {', '.join(map(str, self.survivors))}" if self.survivors else ""
         status = "" if self.exit is None else f", exit status {self.exit}"
-        return f"process tree {self.cause}{sent} after {seconds(self.elapsed)}{status}{left}"
+        return f"process tree {self.cause}{sent} after {in_words(self.elapsed)}{status}{left}"

@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from streamguard.errors import seconds
+from streamguard._base.durations import in_words
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.policy import RetryPolicy, Tally
 
@@ -198,7 +198,7 @@ def _circuit_is_open(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp 
     delay = _base_delay(state, policy, tally)
     if state.circuit_waits or state.circuit <= delay:
         return None
-    why = f"the circuit breaker is open for another {seconds(state.circuit)}"
+    why = f"the circuit breaker is open for another {in_words(state.circuit)}"
     return _give_up("circuit", state, why)
 
 
@@ -210,8 +210,8 @@ def _does_not_fit(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | N
     if room > 0 and room >= policy.min_attempt:
         return None
     why = (
-        f"the next attempt may begin in {seconds(delay)}, and only "
-        f"{seconds(state.remaining)} are left"
+        f"the next attempt may begin in {in_words(delay)}, and only "
+        f"{in_words(state.remaining)} are left"
     )
     return _give_up("deadline", state, why)
 
@@ -224,7 +224,7 @@ def _retry(state: State, policy: RetryPolicy, tally: Tally) -> Resume | Restart:
     source = _delay_source(state, policy, tally, jittered)
     retry = tally.of(error_class) + 1
     number = f"{_named(state)}: retry {retry} of {policy.backoff(error_class).retries}"
-    when = f"in {seconds(delay)}" if delay else "at once"
+    when = f"in {in_words(delay)}" if delay else "at once"
     after = tally.retried(error_class)
     if token is None:
         why = f"{number} {when}, started afresh: nothing has happened that this could repeat"

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from streamguard._base.checks import check_count, check_number
+from streamguard._base import defaults
+from streamguard._base.numbers import check_count, check_number
 from streamguard.errors import ConfigError
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.classification import classify
@@ -70,7 +71,7 @@ class RetryPolicy:
     `random` gives numbers from 0 up to 1.
     """
 
-    idle: Backoff = Backoff(2, (0.0, 5.0, 15.0))
+    idle: Backoff = Backoff(defaults.RETRIES, defaults.BACKOFF)
     network: Backoff = Backoff(3, (1.0, 2.0, 4.0), jitter=0.5)
     server: Backoff = Backoff(3, (1.0, 2.0, 4.0), jitter=0.5)
     rate_limit: Backoff = Backoff(5, (MISSING,), jitter=0.1, jitter_cap=5.0)

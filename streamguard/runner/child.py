@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 
+from streamguard._base.variables import MARK
 from streamguard.runner.wakeups import restore_overwritten
 
 TYPE_CHECKING = False
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from streamguard.runner.wakeups import Wakeups
 
 # The same name as in process.procfs, which the command's start does not import.
-MARK = "STREAMGUARD_TREE"
 
 _NOT_FOUND = 127
 _CANNOT_RUN = 126

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from typing import Final, cast
 
-# An image in a tool's result is a line of several MB; what is longer is no message.
-MAX_LINE: Final = 16 * 1024 * 1024
 # A long line is one text, or a few. One of 15 MB that is all brackets took 421 MB to read.
 _LONG: Final = 1024 * 1024
 _MOST_VALUES: Final = 100_000

@@ -17,11 +17,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from streamguard._base.defaults import LONGEST_LINE
 from streamguard._base.done import Deeds
 from streamguard._lines.splitter import Splitter
 from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
 from streamguard.backends.stream_reading import PROGRESS, Reading
-from streamguard.runner.json_lines import MAX_LINE, object_in
+from streamguard.runner.json_lines import object_in
 from streamguard.runner.result import Fired
 from streamguard.signals import SessionOpened, TurnEnded
 
@@ -94,7 +95,7 @@ class Judge:
             self._for_tools = Measured("tools", windows, began)
         self._exit_grace = settings.exit_grace if settings.wants_exit_grace else None
         self._reading = Reading(None)
-        self._lines = Splitter(MAX_LINE)
+        self._lines = Splitter(LONGEST_LINE)
         self._is_certain = settings.speaks_json
         self._depends_on_lines = settings.depends_on_lines
         self._is_text = False  # and will be: only its recorder wants to see it

@@ -71,7 +71,7 @@ TO_END = (
     "runner.offspring",
 )
 TO_TRY_AGAIN = (
-    "_base.checks",
+    "_base.numbers",
     "retry.classification",
     "retry.decision",
     "retry.foreign",

@@ -1,18 +1,17 @@
 """What one run was asked for: plain values, made by the command line and read by the machine.
 
-A plain class: the command's start pays for this module. Imports nothing.
+A plain class: the command's start pays for this module. Imports the defaults.
 """
 
 from __future__ import annotations
+
+from streamguard._base import defaults
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KILL_AFTER = 5.0
-EXIT_GRACE = 30.0
-TOOLS = 7200.0
 TERM = 15
 
 
@@ -27,7 +26,7 @@ class Settings:
     first: float | None = None
     first_json: float | None = None
     liveness: float | None = None
-    tools: float | None = TOOLS
+    tools: float | None = defaults.TOOLS
     tools_by_name: Mapping[str, float | None] | None = None
     watches_tools: bool = False  # `tools` was asked for: enough to look at the output
     turn: float | None = None
@@ -36,7 +35,7 @@ class Settings:
     total: float | None = None
     transcript: str | None = None  # what is written there counts, too
 
-    kill_after: float | None = KILL_AFTER
+    kill_after: float | None = defaults.KILL_GRACE
     signal: int = TERM
     preserve_status: bool = False
     # As GNU `timeout`: the command and its group are sent signals, not its whole tree; nothing of
@@ -50,7 +49,7 @@ class Settings:
     reap: bool = False
 
     retries: int = 0
-    backoff: tuple[float, ...] = (0.0, 5.0, 15.0)
+    backoff: tuple[float, ...] = defaults.BACKOFF
     resume_command: str | None = None
 
     record: str | None = None

@@ -18,9 +18,10 @@ import os
 import select
 import time
 
+from streamguard._base.variables import MARK
 from streamguard.runner import aside, kernel
 from streamguard.runner._signal import signal
-from streamguard.runner.child import MARK, Ends, Start, environment_given, marked
+from streamguard.runner.child import Ends, Start, environment_given, marked
 from streamguard.runner.conduit import Output
 from streamguard.runner.keeper import Plan
 from streamguard.runner.keeper_link import Link

@@ -270,7 +270,8 @@ def _search(fd: int, at: int, size: int, by: float, *, is_within: bool) -> dict[
     `json_end`: where the first one ends. `searched`: where to go on, which is the beginning of a line,
     or the midst of one that is too long to be any. `is_whole`: whether `size` was reached.
     """
-    from streamguard.runner.json_lines import MAX_LINE, object_in
+    from streamguard._base.defaults import LONGEST_LINE
+    from streamguard.runner.json_lines import object_in
 
     begun = bytearray()  # a line, from `at` on
     while (read := at + len(begun)) < size and time.monotonic() < by:
@@ -281,12 +282,12 @@ def _search(fd: int, at: int, size: int, by: float, *, is_within: bool) -> dict[
         if newline:
             for line in (bytes(begun) + whole).split(b"\n"):
                 end = at + len(line) + 1
-                if not is_within and len(line) <= MAX_LINE and object_in(line) is not None:
+                if not is_within and len(line) <= LONGEST_LINE and object_in(line) is not None:
                     return {"json_end": end, "searched": (at, False), "is_whole": True}
                 at, is_within = end, False
             begun.clear()
         begun += begins
-        if is_within or len(begun) > MAX_LINE:
+        if is_within or len(begun) > LONGEST_LINE:
             at, is_within = at + len(begun), True
             begun.clear()
     return {"json_end": None, "searched": (at, is_within), "is_whole": read >= size}

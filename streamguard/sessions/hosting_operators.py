@@ -5,18 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
-from streamguard._guard.knobs import CONFIGURED, IdleLimit, Seconds, seconds
+from streamguard._base import defaults
+from streamguard._base.numbers import Seconds, seconds
+from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.plan import Plan
 from streamguard.errors import ConfigError
-from streamguard.operators import Operator
 from streamguard.retry.policy import Backoff, RetryPolicy
 from streamguard.sessions.resume_settings import CONTINUE, KeepAlive, Reconnecting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable
 
+    from streamguard._guard.knobs import CONFIGURED, IdleLimit
     from streamguard.breaker.breaker import CircuitBreaker
     from streamguard.sessions.points import Opener
     from streamguard.sessions.resume_settings import DedupeBy, ResumePrompt
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U_co = TypeVar("U_co", covariant=True)
 V = TypeVar("V")
-
-_RETRIES: Final = 2
-_BACKOFF: Final = (0.0, 5.0, 15.0)
-_MAX_RECONNECTS: Final = 50
 
 
 class HostingOperator(Operator, Generic[U_co]):
@@ -58,17 +56,22 @@ class HostingOperator(Operator, Generic[U_co]):
             self, limit: IdleLimit = CONFIGURED, /, **knobs: Any
         ) -> HostingOperator[U_co]: ...
 
+    def _guarding(self, source: AsyncIterable[Any]) -> Pipeable:
+        from streamguard.sessions.session import session_of
+
+        return session_of(source, self)
+
 
 def reconnecting_resume(
     open: Opener[Any] | None = None,  # noqa: A002 - the word of the contract
     /,
     *,
-    retries: int = _RETRIES,
-    backoff: Sequence[float] = _BACKOFF,
+    retries: int = defaults.RETRIES,
+    backoff: Sequence[float] = defaults.BACKOFF,
     policy: RetryPolicy | None = None,
     breaker: CircuitBreaker | None = None,
     prompt: ResumePrompt = CONTINUE,
-    max_reconnects: int = _MAX_RECONNECTS,
+    max_reconnects: int = defaults.MAX_RECONNECTS,
     dedupe_by: DedupeBy | None = None,
     resume_after_unconfirmed_teardown: bool = False,
 ) -> HostingOperator[Never]:
@@ -108,9 +111,13 @@ def reconnecting_resume(
         raise ConfigError(f"prompt={prompt!r}: use a text, or a function of a ResumePoint")
     if dedupe_by is not None and not callable(dedupe_by):
         raise ConfigError(f"dedupe_by={dedupe_by!r}: use a function that gives a message's key")
-    defaults = {"retries": _RETRIES, "backoff": _BACKOFF, "max_reconnects": _MAX_RECONNECTS}
+    usual = {
+        "retries": defaults.RETRIES,
+        "backoff": defaults.BACKOFF,
+        "max_reconnects": defaults.MAX_RECONNECTS,
+    }
     numbers = {"retries": retries, "backoff": tuple(backoff), "max_reconnects": max_reconnects}
-    written = {name: value for name, value in numbers.items() if value != defaults[name]}
+    written = {name: value for name, value in numbers.items() if value != usual[name]}
     settings = Reconnecting(
         open=open,
         policy=_policy(policy, written, numbers),

@@ -18,13 +18,13 @@ import anyio
 from streamguard import _loops as loops
 from streamguard._guard.attempt import NO_LIMITS
 from streamguard._guard.modes import mode_in_force
+from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.plan import Plan
 from streamguard._guard.teardown import outlast
 from streamguard.activity import Activity
 from streamguard.errors import ConfigError, DeadlineExceededError, Verdict
 from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
-from streamguard.operators import Operator
 from streamguard.sessions.hosting import Hosting
 from streamguard.sessions.points import ResumePoint
 from streamguard.sessions.replay import is_ordered
@@ -132,7 +132,7 @@ def _as_it_is(stream: AsyncIterable[T]) -> Opener[T]:
     return opened
 
 
-class Session(Generic[T]):
+class Session(Pipeable, Generic[T]):
     """A session to be entered: `async with session(...) | idle_guard(180) as chat:`."""
 
     def __init__(self, opening: _Opening[T], operator: Operator = NOTHING) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from streamguard._guard.knobs import Default
+from streamguard._base.numbers import Default
 from streamguard._guard.teardown import LEAVING, UNWINDING, TearingDown
 from streamguard._loops import Cut
 

@@ -15,7 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from streamguard._guard.knobs import Seconds, seconds
+from streamguard._base.numbers import Seconds, seconds
 from streamguard.activity import Activity, live
 from streamguard.errors import ConfigError
 from streamguard.top.published import Published

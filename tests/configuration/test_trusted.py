@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streamguard import ConfigError, from_config
 from streamguard._base import trusted
 from streamguard._base.configured import MOST, may_name_us
-from streamguard._guard.plan import StreamGuardWarning
+from streamguard._base.warning import StreamGuardWarning
 from streamguard.specs import FlowSpec
 from tests.run.commands import OURS, ROOT
 
@@ -266,7 +266,7 @@ def test_a_user_may_be_ruled_by_files_of_root(own, folder):
 def as_stranger(name):
     """What one who is not root finds wrong with a file in this folder."""
     program = (
-        f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); from streamguard import trusted; "
+        f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); from streamguard._base import trusted; "
         f"os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER}); "
         f"print(trusted.look({name!r}, 999).distrust)"
     )

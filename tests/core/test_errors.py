@@ -29,7 +29,8 @@ from streamguard import (
     exit_code_for,
     idle_guard,
 )
-from streamguard.errors import ERRORS, seconds
+from streamguard._base.durations import in_words
+from streamguard.errors import ERRORS
 from streamguard.testing import (
     Script,
     fail,
@@ -256,7 +257,7 @@ def test_an_error_says_how_the_teardown_went(teardown, text):
 )
 def test_a_duration_reads_as_a_person_writes_it(duration, text):
     """Small ones in milliseconds: nobody counts the zeros of 0.000518 s."""
-    assert seconds(duration) == text
+    assert in_words(duration) == text
 
 
 # -- what they carry -----------------------------------------------------------------------------

@@ -14,8 +14,9 @@ import streamguard
 def test_every_promised_name_is_there_and_at_home_where_it_is_said_to_be():
     """O1: what others type is one list, sorted, and each name comes from one module."""
     assert sorted(streamguard.__all__) == list(streamguard.__all__)
-    assert {*streamguard._HOME_OF, "__version__"} == set(streamguard.__all__)
-    for name, home in streamguard._HOME_OF.items():
+    at_home = [(name, home) for home, names in streamguard._HOMES.items() for name in names]
+    assert sorted([name for name, _ in at_home] + ["__version__"]) == streamguard.__all__
+    for name, home in at_home:
         assert getattr(streamguard, name).__module__ == f"streamguard.{home}"
     assert set(streamguard.__all__) == set(dir(streamguard))
 

@@ -27,7 +27,7 @@ from streamguard import (
     idle_guard,
 )
 from streamguard._base.quoting import LINE, NAME, name, quoted
-from streamguard._guard.plan import StreamGuardWarning
+from streamguard._base.warning import StreamGuardWarning
 from streamguard.breaker import Circuit
 from streamguard.breaker import circuit_events as circuits
 from streamguard.breaker.breaker import _why

@@ -17,7 +17,8 @@ import anyio
 import pytest
 
 from streamguard import ConfigError
-from streamguard.process import MARK, ProcessTree, marked_env, procfs
+from streamguard._base.variables import MARK
+from streamguard.process import ProcessTree, marked_env, procfs
 from streamguard.process.identity import PidfdHandle, StatHandle
 from streamguard.process.table import Table
 from tests.process.backends import CHILDREN, PATIENCE, is_dead, settled_fds

@@ -229,24 +229,24 @@ def test_options_are_understood_or_refused_with_a_reason(words):
 @settings(max_examples=200, deadline=None)
 def test_every_number_is_a_duration(number, unit):
     expected = number * durations.UNITS.get(unit, 1)
-    assert durations.seconds(f"{number!r}{unit}") == expected
-    assert durations.seconds(f" +{number!r}{unit}") == expected
+    assert durations.parsed(f"{number!r}{unit}") == expected
+    assert durations.parsed(f" +{number!r}{unit}") == expected
     if number:
         with pytest.raises(ValueError):
-            durations.seconds(f"-{number!r}{unit}")
+            durations.parsed(f"-{number!r}{unit}")
 
 
 @given(st.floats(min_value=1e-300, allow_infinity=False), st.sampled_from(["", "s", "m", "h"]))
 @settings(max_examples=200, deadline=None)
 def test_every_hexadecimal_number_is_one_too(number, unit):
-    assert durations.seconds(f"{number.hex()}{unit}") == number * durations.UNITS.get(unit, 1)
+    assert durations.parsed(f"{number.hex()}{unit}") == number * durations.UNITS.get(unit, 1)
 
 
 @given(st.text(max_size=10))
 @settings(max_examples=300, deadline=None)
 def test_any_text_is_a_duration_of_zero_or_more_or_none(text):
     try:
-        found = durations.seconds(text)
+        found = durations.parsed(text)
     except ValueError:
         return
     assert found >= 0
@@ -257,8 +257,8 @@ def test_any_text_is_a_duration_of_zero_or_more_or_none(text):
     ("seconds", "text"), [(90, "90"), (900, "15m"), (7200, "2h"), (0.5, "0.5")]
 )
 def test_a_duration_is_written_as_it_would_be_typed(seconds, text):
-    assert durations.written(seconds) == text
-    assert durations.seconds(text) == seconds
+    assert durations.typed(seconds) == text
+    assert durations.parsed(text) == seconds
 
 
 # -- what it costs ---------------------------------------------------------------------------

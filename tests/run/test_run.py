@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streamguard.process.procfs import MARK
+from streamguard._base.variables import MARK
 from streamguard.runner import child
 from streamguard.top import published
 from tests.process.backends import PATIENCE, comes_true

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamguard import ConfigError, scope
-from streamguard._guard.plan import StreamGuardWarning
+from streamguard._base.warning import StreamGuardWarning
 from streamguard.limits import Override
 from streamguard.specs import FlowSpec
 from tests.conftest import Loop

@@ -22,7 +22,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import streamguard
 from streamguard.errors import StreamGuardError
 from streamguard.process import procfs
 from streamguard.process.identity import open_again
@@ -197,7 +196,7 @@ def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
     """The process that will fork the helper, in a session of its own: no Ctrl-C is for it."""
     if not sys.executable or getattr(sys, "frozen", False):
         raise _not_started("this program does not know the Python that it runs on")
-    home = str(Path(streamguard.__path__[0]).parent)
+    home = str(Path(__file__).parents[3])
     fd, pid = theirs.fileno(), os.getpid()
     try:
         return subprocess.Popen(  # noqa: S603 - our own program

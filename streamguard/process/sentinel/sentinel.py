@@ -17,7 +17,8 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from streamguard._guard.knobs import Seconds, seconds
+from streamguard._base import defaults
+from streamguard._base.numbers import Seconds, seconds
 from streamguard.errors import StreamGuardError
 from streamguard.process import Adoptable, ProcessTree
 from streamguard.process.sentinel.client import Link
@@ -106,7 +107,7 @@ class Sentinel:
 _in_force: Final[set[Sentinel]] = set()
 
 
-def sentinel(*, kill_grace: Seconds = 5.0) -> Sentinel:
+def sentinel(*, kill_grace: Seconds = defaults.KILL_GRACE) -> Sentinel:
     """Have what is adopted ended, tree and all, when this program is gone without a goodbye.
 
     `kill_grace`: seconds between asking a process tree to end (TERM) and killing it. Starts one

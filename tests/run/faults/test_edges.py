@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamguard.process.procfs import MARK
+from streamguard._base.variables import MARK
 from tests.process.backends import PATIENCE, comes_true
 from tests.run import traces
 from tests.run.commands import INIT, OURS, RESULT, ROOT, SESSION, TEXT, fill, gnu_timeout, says, sh
