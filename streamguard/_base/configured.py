@@ -46,7 +46,7 @@ def variable(prefix: str, knob: str) -> str:
     return f"{prefix}_{knob.upper()}"
 
 
-def candidates(folder: str) -> Iterator[trusted.Found]:
+def candidates(folder: str) -> Iterator[trusted.FileFound]:
     """The files from `folder` upwards that may configure us, the nearest first, trusted or not."""
     while True:
         for name in (OWN, SHARED):
@@ -80,7 +80,7 @@ def may_name_us(toml: bytes) -> bool:
     )
 
 
-def warning_of(found: trusted.Found) -> str:
+def warning_of(found: trusted.FileFound) -> str:
     """What to say of a file that is passed over."""
     return (
         f"{found.path} is not used: {found.distrust}. If you trust it, say so by its name: "

@@ -49,7 +49,7 @@ class UntrustedError(OSError):
         super().__init__(errno.EPERM, why, path)
 
 
-class Found:
+class FileFound:
     """A file as it was found, and why it is not to be believed (None: it is).
 
     `data`: what is in it, None if it was not read.
@@ -81,7 +81,7 @@ def read_named(path: str, most: int) -> bytes:
     return data
 
 
-def look(path: str, most: int) -> Found:
+def look(path: str, most: int) -> FileFound:
     """A file, trusted or not. What is no regular file, or too large, is not read.
 
     Raises:
@@ -94,15 +94,17 @@ def look(path: str, most: int) -> Found:
         except OSError as error:
             if place == path:
                 raise
-            return Found(path, None, f"it is a link to what cannot be opened: {error.strerror}")
+            return FileFound(
+                path, None, f"it is a link to what cannot be opened: {error.strerror}"
+            )
         distrust = distrust or found.distrust
         if found.link is None:
-            return Found(path, found.data, distrust)
+            return FileFound(path, found.data, distrust)
         place = os.path.join(os.path.dirname(place), found.link)
-    return Found(path, None, "it is a link that leads from one to the next")
+    return FileFound(path, None, "it is a link that leads from one to the next")
 
 
-class _Step(Found):
+class _Step(FileFound):
     """What is in one place; `link`: where it leads to, if it is a link."""
 
     link: str | None = None

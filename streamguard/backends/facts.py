@@ -164,8 +164,7 @@ def _first_line_of(path: str, timeout: float) -> tuple[bytes, bool]:
 
     from streamguard._base.variables import MARK
     from streamguard.process import blocking, identity, marked_env
-    from streamguard.process.members import Facts as Known
-    from streamguard.process.members import Members
+    from streamguard.process.members import Members, TreeFacts
 
     env = marked_env()
     deadline = time.monotonic() + timeout
@@ -181,7 +180,7 @@ def _first_line_of(path: str, timeout: float) -> tuple[bytes, bool]:
     try:
         root = identity.open_handle(process.pid)
         # All is known of it, also if it has ended already.
-        tree = Members.from_facts(Known(process.pid, 0.0, process.pid, env[MARK]), root)
+        tree = Members.from_facts(TreeFacts(process.pid, 0.0, process.pid, env[MARK]), root)
         try:
             said, has_ended = _output_of(process.stdout.fileno(), deadline)
             if has_ended:  # it may still have something to put in order

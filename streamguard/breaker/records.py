@@ -69,7 +69,7 @@ class Records:
         self._owed: deque[Callable[[], Callable[[], None]]] = deque(maxlen=MOST_OWED)
         self._settling = threading.RLock()
         self._is_settling = False
-        self._worker = Worker()
+        self._worker = OneByOne()
         self._asked: deque[_Job[Any]] = deque()
 
     @property
@@ -268,7 +268,7 @@ class _Job(Generic[T]):
             self._forget(answer)
 
 
-class Worker:
+class OneByOne:
     """Does one thing after the other, in a thread that is there while there is something to do."""
 
     def __init__(self) -> None:
@@ -328,7 +328,7 @@ class Worker:
         return not thread.is_alive()
 
 
-_working: set[Worker] = set()
+_working: set[OneByOne] = set()
 
 
 @atexit.register

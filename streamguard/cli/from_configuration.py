@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from streamguard._base.trusted import Found
+    from streamguard._base.trusted import FileFound
 
 _VARIABLES = (
     *(files_of_ours.variable(files_of_ours.PREFIX, knob) for knob in files_of_ours.IN_ENVIRONMENT),
@@ -56,7 +56,7 @@ def configured() -> dict[str, Any]:
     return values
 
 
-def _candidates() -> list[Found]:
+def _candidates() -> list[FileFound]:
     try:
         folder = os.getcwd()
     except OSError:  # it was removed, and nothing lies above it

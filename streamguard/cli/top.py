@@ -43,7 +43,7 @@ _WIDEST: Final = 120
 _BAR: Final = 10
 
 
-class Row(NamedTuple):
+class Line(NamedTuple):
     """One run: its cells as texts, and how much of its idle limit is spent (0 to 1 and more)."""
 
     cells: tuple[str, ...]
@@ -112,13 +112,13 @@ def _show(live: Live, every: float) -> int:
 # --- rows ---------------------------------------------------------------------------------
 
 
-def rows(runs: Iterable[dict[str, Any]], now: float) -> list[Row]:
+def rows(runs: Iterable[dict[str, Any]], now: float) -> list[Line]:
     """The runs as rows, those that are nearest to their limit first."""
     made = [_row(run, now) for run in runs]
     return sorted(made, key=lambda row: row.spent, reverse=True)
 
 
-def _row(run: dict[str, Any], now: float) -> Row:
+def _row(run: dict[str, Any], now: float) -> Line:
     since = max(0.0, now - _number(run.get("boot"), now))
     age = _number(run.get("age"), 0.0) + since
     last = run.get("last_message_age")
@@ -143,7 +143,7 @@ def _row(run: dict[str, Any], now: float) -> Row:
     )
     # A name is whatever somebody chose: nothing of it may reach the terminal as a command.
     shown = tuple(quoted(cell, _WIDEST) for cell in cells)
-    return Row(shown, silent / idle if counts else 0.0)
+    return Line(shown, silent / idle if counts else 0.0)
 
 
 def _number(value: Any, otherwise: float) -> float:
@@ -159,7 +159,7 @@ def _clock(value: float) -> str:
 # --- pictures -----------------------------------------------------------------------------
 
 
-def plain(shown: Sequence[Row]) -> str:
+def plain(shown: Sequence[Line]) -> str:
     """A table of plain text."""
     if not shown:
         return "No guarded run of yours says anything. `streamguard run` does; a program with publishing()."
@@ -174,7 +174,7 @@ def plain(shown: Sequence[Row]) -> str:
     )
 
 
-def table(shown: Sequence[Row]) -> Table:
+def table(shown: Sequence[Line]) -> Table:
     """A table for a terminal, with a bar for how much of the limit is spent."""
     from rich.box import SIMPLE
     from rich.table import Table

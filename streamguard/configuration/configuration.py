@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from streamguard._guard.modes import Mode
     from streamguard._guard.operator import Operator
     from streamguard.breaker.breaker import CircuitBreaker
-    from streamguard.configuration.toml_files import Source
+    from streamguard.configuration.toml_files import Written
     from streamguard.retry.policy import RetryPolicy
     from streamguard.sessions.hosting_operators import HostingOperator
     from streamguard.sessions.points import Opener
@@ -88,7 +88,7 @@ class Configuration:
     """What is configured. Each value is checked when it is read; `check` makes the whole of it."""
 
     def __init__(
-        self, source: Source | None, prefix: str = PREFIX, *, is_alone: bool = False
+        self, source: Written | None, prefix: str = PREFIX, *, is_alone: bool = False
     ) -> None:
         self._source = source
         self._prefix = prefix

@@ -30,14 +30,14 @@ from streamguard._base.warning import warn
 from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
-    from streamguard._base.trusted import Found
+    from streamguard._base.trusted import FileFound
 
 _IN_SHARED: Final = ("tool", "streamguard")
 _NOWHERE: Final = ("", "0", "none", "off")
 
 
 @dataclass(frozen=True)
-class Source:
+class Written:
     """A configuration as it is written: its table, and where that is."""
 
     path: Path
@@ -71,7 +71,7 @@ class Source:
                 raise ConfigError(f"{self.where(*keys, key)}: unknown; {hint}")
 
 
-def find(start: Path | None = None) -> Source | None:
+def find(start: Path | None = None) -> Written | None:
     """The configuration in force for `start` (default: the working directory), if there is one.
 
     What is not trusted is passed over, with a warning.
@@ -85,7 +85,7 @@ def find(start: Path | None = None) -> Source | None:
     return choose(candidates(os.fspath(folder)), _warn)
 
 
-def named() -> Source | None:
+def named() -> Written | None:
     """What the environment variable names; None if it says "off"."""
     value = os.environ.get(CONFIG, "")
     if value.strip().lower() in _NOWHERE:
@@ -93,7 +93,7 @@ def named() -> Source | None:
     return read(Path(value), said_by=CONFIG)
 
 
-def choose(found: Iterable[Found], tell: Callable[[str], object]) -> Source | None:
+def choose(found: Iterable[FileFound], tell: Callable[[str], object]) -> Written | None:
     """The first of these that is trusted and of ours; `tell` hears of those that are not trusted."""
     for each in found:
         if each.data is None or each.distrust is not None:
@@ -105,18 +105,18 @@ def choose(found: Iterable[Found], tell: Callable[[str], object]) -> Source | No
     return None
 
 
-def read(path: Path, *, said_by: str = "") -> Source:
+def read(path: Path, *, said_by: str = "") -> Written:
     """The configuration in `path`, whoever it belongs to; ConfigError if it cannot be read."""
     told = f"environment variable {said_by}={str(path)!r}" if said_by else str(path)
     return _source(path, content(os.fspath(path), told))
 
 
-def _source(path: Path, data: bytes) -> Source:
+def _source(path: Path, data: bytes) -> Written:
     text = text_of(data, str(path))
-    whole = Source(path, text, _table_of(text, path))
+    whole = Written(path, text, _table_of(text, path))
     if path.name != SHARED:
         return whole
-    return Source(path, text, whole.section(*_IN_SHARED), _IN_SHARED)
+    return Written(path, text, whole.section(*_IN_SHARED), _IN_SHARED)
 
 
 @lru_cache(maxsize=8)

@@ -14,7 +14,7 @@ from streamguard._base.done import NOTHING_DONE, Done
 
 if TYPE_CHECKING:
     from streamguard.errors import Limit, Teardown, Verdict
-    from streamguard.evidence.surroundings import Found, Git
+    from streamguard.evidence.surroundings import ArtifactsFound, Git
 
 VERSION: Final = 1
 _LONGEST: Final = 2000
@@ -92,7 +92,7 @@ class Timeout:
     recovered: bool = False
     logged: bytes = b""  # its line, as it is in the log
     git: Git | None = None
-    found: Found | None = None
+    found: ArtifactsFound | None = None
 
     def line(self) -> dict[str, Any]:
         """The line in timeouts.jsonl."""

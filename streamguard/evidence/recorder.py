@@ -34,7 +34,7 @@ from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
 from streamguard.events.recorders import Recording, Tap
 from streamguard.evidence.account import Account
-from streamguard.evidence.messages import Rendering
+from streamguard.evidence.rendering import Rendering
 from streamguard.evidence.scribe import MEGABYTE, Scribe, inspector, writer
 from streamguard.evidence.secrets import Redaction
 from streamguard.evidence.waiting import in_thread

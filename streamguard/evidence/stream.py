@@ -73,7 +73,7 @@ class Sink(Protocol):
         ...
 
 
-class Host(Protocol):
+class Recording(Protocol):
     """The part of a loop that a recorder needs."""
 
     @property
@@ -100,7 +100,7 @@ class Recorded(Protocol):
         ...
 
     @property
-    def loop(self) -> Host | None:
+    def loop(self) -> Recording | None:
         """Whose time it is told in."""
         ...
 

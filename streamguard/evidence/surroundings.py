@@ -16,7 +16,15 @@ from typing import Any, Final, TypeAlias
 
 from streamguard.evidence.worktree import Git, git_state
 
-__all__ = ["Artifact", "Artifacts", "Found", "Git", "StrPath", "find_artifacts", "git_state"]
+__all__ = [
+    "Artifact",
+    "Artifacts",
+    "ArtifactsFound",
+    "Git",
+    "StrPath",
+    "find_artifacts",
+    "git_state",
+]
 
 CALLBACK_LIMIT: Final = 5.0
 _MOST_PATHS: Final = 1000
@@ -38,7 +46,7 @@ Artifacts: TypeAlias = "Iterable[StrPath | Artifact] | Callable[[], Iterable[Str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ArtifactsFound:
     """Artifacts as they are written down, and what could not be told of."""
 
     artifacts: tuple[Mapping[str, Any], ...] = ()
@@ -46,7 +54,7 @@ class Found:
     error: BaseException | None = None
 
 
-def find_artifacts(named: Artifacts, homes: tuple[Path, ...]) -> Found:
+def find_artifacts(named: Artifacts, homes: tuple[Path, ...]) -> ArtifactsFound:
     """What became of the artifacts `named`; only what lies in one of `homes` is looked at.
 
     A relative path is one in the last of `homes`.
@@ -70,7 +78,7 @@ def find_artifacts(named: Artifacts, homes: tuple[Path, ...]) -> Found:
         found.append(
             {"path": written, "complete": artifact.complete, "bytes_written": bytes_written}
         )
-    return Found(artifacts=tuple(found), outside=tuple(outside), error=error)
+    return ArtifactsFound(artifacts=tuple(found), outside=tuple(outside), error=error)
 
 
 def _listed(named: Artifacts) -> tuple[list[StrPath | Artifact], BaseException | None]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamguard.process.table import Table
 
 
-class Facts(NamedTuple):
+class TreeFacts(NamedTuple):
     """What only a living root could tell of itself: enough for another process to go on from.
 
     `started` is 0 where nothing tells it; `session` is None unless it leads its group.
@@ -49,7 +49,7 @@ class Members:
         self._is_handed_over = False
 
     @classmethod
-    def from_facts(cls, facts: Facts, root: Handle | None) -> Self:
+    def from_facts(cls, facts: TreeFacts, root: Handle | None) -> Self:
         """The tree of a root that was seen by somebody else."""
         members = cls(facts.pid, root)
         members._started = facts.started
@@ -61,9 +61,9 @@ class Members:
         return members
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> TreeFacts:
         """What is known of the root, for another process."""
-        return Facts(self.pid, self._started, self._session, self._mark)
+        return TreeFacts(self.pid, self._started, self._session, self._mark)
 
     def __repr__(self) -> str:
         return f"the tree of process {self.pid}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamguard.runner.options import Settings
-    from streamguard.runner.result import Outcome
+    from streamguard.runner.result import Result
 
 # After these another attempt can come to something; `total` and `exit_grace` are the end.
 _RETRIED = ("idle", "first", "first_json", "tools", "turn", "liveness")
@@ -53,7 +53,7 @@ class Attempts:
         )
         self._tally = Tally()
 
-    def after(self, outcome: Outcome, left: float, *, replays: bool) -> Again | str | None:
+    def after(self, outcome: Result, left: float, *, replays: bool) -> Again | str | None:
         """A further attempt; or why there is none; or None where that needs no word.
 
         `left` seconds are left of `total`; `replays`: the input can be given again.
@@ -85,7 +85,7 @@ class Attempts:
         self._tally = decision.tally
         return Again(command, decision.delay)
 
-    def _why(self, decision: GiveUp, outcome: Outcome) -> str | None:
+    def _why(self, decision: GiveUp, outcome: Result) -> str | None:
         if decision.reason == "retries":
             return None
         if decision.reason == "deadline":

@@ -28,7 +28,7 @@ from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
 from streamguard.events import kinds as events
 from streamguard.events.changes import News
 from streamguard.evidence.account import Account
-from streamguard.evidence.messages import HEAD, Cut, Rendering
+from streamguard.evidence.rendering import HEAD, Rendering, Shortened
 from streamguard.evidence.scribe import MEGABYTE, Scribe
 from streamguard.evidence.secrets import Redaction
 from streamguard.evidence.stream_names import stream_of
@@ -240,7 +240,7 @@ class Clerk:
     ) -> None:
         message: object = None
         if head is not None and len(head) < length:
-            message = Cut(head[:HEAD], length)
+            message = Shortened(head[:HEAD], length)
         elif head is not None:
             message = object_in(head) if is_object else None
             message = head.decode(errors="replace") if message is None else message
@@ -313,7 +313,7 @@ class Clerk:
             self._waiting = 0
             self._stream.do()
 
-    def _seen_line(self, at: float, line: bytes | Cut) -> None:
+    def _seen_line(self, at: float, line: bytes | Shortened) -> None:
         message: object = line
         if isinstance(line, bytes):
             found = object_in(line)
@@ -391,7 +391,7 @@ class Clerk:
             self._complain(event.what, event.why)
         self._account(event)
 
-    def _lines_of(self, chunk: bytes) -> Iterator[bytes | Cut]:
+    def _lines_of(self, chunk: bytes) -> Iterator[bytes | Shortened]:
         first, newline, others = chunk.partition(b"\n")
         self._line += first
         if newline:
@@ -403,14 +403,14 @@ class Clerk:
             self._line = bytearray(last)
         if len(self._line) > _LONGEST_LINE:
             if not self._is_passing_over:
-                yield Cut(bytes(self._line[:HEAD]), len(self._line))
+                yield Shortened(bytes(self._line[:HEAD]), len(self._line))
             self._is_passing_over = True
             self._line = bytearray()
 
 
-def _bounded(line: bytes) -> bytes | Cut:
+def _bounded(line: bytes) -> bytes | Shortened:
     line = line.removesuffix(b"\r")
-    return line if len(line) <= _LONGEST_LINE else Cut(line[:HEAD], len(line))
+    return line if len(line) <= _LONGEST_LINE else Shortened(line[:HEAD], len(line))
 
 
 def _frames_in(came: bytearray) -> Iterator[tuple[int, str, tuple[Any, ...]]]:

@@ -31,7 +31,7 @@ _BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
 class Output:
     """One command's output. `poll` is the loop's; `read_along` says whether bytes are wanted."""
 
-    def __init__(self, source: int, sink: Sink, poll: select.poll, *, read_along: bool) -> None:
+    def __init__(self, source: int, sink: Outlet, poll: select.poll, *, read_along: bool) -> None:
         os.set_blocking(source, False)
         self.source: int | None = source
         self.read_along = read_along
@@ -241,7 +241,7 @@ class Output:
                 pass  # no pipe, or more than this user may have
 
 
-class Sink:
+class Outlet:
     """Our standard output, written to without ever waiting.
 
     To set O_NONBLOCK on the description that we were given would set it for everybody who shares it.

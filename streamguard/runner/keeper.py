@@ -59,7 +59,7 @@ _LARGEST_PID = 1 << 22
 _NAME = "sguard-keeper"
 
 
-class Plan:
+class EndingPlan:
     """How a command is to be ended, for the keeper to know even when nobody can tell it."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Known:
         self.spared = {each: started_at(each) for each in spared}
 
 
-def fork(plan: Plan, command: Start | Known, orders: int, reports: int) -> int:
+def fork(plan: EndingPlan, command: Start | Known, orders: int, reports: int) -> int:
     """The pid of a keeper, which reads `orders` and writes `reports`. OSError if there can be none."""
     keeper = Keeper(plan, orders, reports)
 
@@ -110,7 +110,7 @@ def fork(plan: Plan, command: Start | Known, orders: int, reports: int) -> int:
 class Keeper:
     """In its process: what it knows, and its loop."""
 
-    def __init__(self, plan: Plan, orders: int, reports: int) -> None:
+    def __init__(self, plan: EndingPlan, orders: int, reports: int) -> None:
         self._plan = plan
         self._orders = orders
         self._reports = Outbox(reports)
@@ -349,7 +349,7 @@ class Keeper:
         """Who is to be ended. Who takes over meets all at once: who starts them may be killed, too."""
         from streamguard.process import identity
         from streamguard.process.identity import PidfdHandle
-        from streamguard.process.members import Facts
+        from streamguard.process.members import TreeFacts
         from streamguard.process.table import read_table, spared
         from streamguard.runner.offspring import Household
 
@@ -361,7 +361,7 @@ class Keeper:
         elif not self._is_dead:
             root = identity.open_again(self._pid, self._started)
         session = self._pid if plan.leads_session else None
-        facts = Facts(self._pid, self._started, session, plan.mark)
+        facts = TreeFacts(self._pid, self._started, session, plan.mark)
         household = Household.of_keeper(facts, root, self._adopter, self.has_children)
         if not self._is_parent:
             try:

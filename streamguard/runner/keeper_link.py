@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamguard.runner.child import Start
-    from streamguard.runner.keeper import Plan
-    from streamguard.runner.result import Outcome
+    from streamguard.runner.keeper import EndingPlan
+    from streamguard.runner.result import Result
 
 _NEVER = float("inf")
 # What a keeper may take, beside the grace, to end a tree and say so: its own budget, and some more
@@ -43,14 +43,14 @@ _LEAVING = 2.0
 _MOST_KEEPERS = 3
 
 
-class Link:
+class KeeperLink:
     """To the keeper of one command; what it reports is noted in `outcome`."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: EndingPlan,
         start: Start,
-        outcome: Outcome,
+        outcome: Result,
         poll: select.poll,
         *,
         adopts_orphans: bool,

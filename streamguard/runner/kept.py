@@ -90,7 +90,7 @@ TO_RECORD = (
     "evidence.account",
     "evidence.files",
     "evidence.lanes",
-    "evidence.messages",
+    "evidence.rendering",
     "evidence.receipts",
     "evidence.scribe",
     "evidence.secrets",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from streamguard.process.identity import Handle
-    from streamguard.process.members import Facts
+    from streamguard.process.members import TreeFacts
     from streamguard.process.procfs import Stat
     from streamguard.process.table import Table
 
@@ -41,7 +41,7 @@ class Household(Members):
     @classmethod
     def of_keeper(
         cls,
-        facts: Facts,
+        facts: TreeFacts,
         root: Handle | None,
         adopter: int | None,
         has_children: Callable[[], bool],

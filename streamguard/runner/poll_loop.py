@@ -23,9 +23,9 @@ from streamguard.runner import aside, kernel
 from streamguard.runner._signal import signal
 from streamguard.runner.child import Ends, Start, environment_given, marked
 from streamguard.runner.conduit import Output
-from streamguard.runner.keeper import Plan
-from streamguard.runner.keeper_link import Link
-from streamguard.runner.result import Fired, Outcome
+from streamguard.runner.keeper import EndingPlan
+from streamguard.runner.keeper_link import KeeperLink
+from streamguard.runner.result import Fired, Result
 from streamguard.runner.wakeups import STOPPING
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamguard.runner.judge import Judge
-    from streamguard.runner.run import Run
+    from streamguard.runner.run import CommandRun
 
 _NEVER = float("inf")
 # What decides is loaded when the command has run for so long and then paused; at the latest, when
@@ -59,10 +59,10 @@ _LOOK = 0.02
 LONGEST_POLL = 1_000_000.0
 
 
-class Attempt:
+class PollLoop:
     """One life of the command."""
 
-    def __init__(self, run: Run, command: Sequence[str]) -> None:
+    def __init__(self, run: CommandRun, command: Sequence[str]) -> None:
         self._run = run
         self._settings = settings = run.settings
         self._poll = select.poll()
@@ -82,7 +82,7 @@ class Attempt:
         self._ended_at = _NEVER  # when the command closed its output
         self._last_came = 0.0
         self._owed = 0
-        self.outcome = Outcome()
+        self.outcome = Result()
         self._note_at = _NEVER
         self._noted = 0.0
         self._judged_from: int | None = None
@@ -91,7 +91,7 @@ class Attempt:
 
     # -- the loop ------------------------------------------------------------------------
 
-    def go(self) -> Outcome:
+    def go(self) -> Result:
         """Wait for its end, and see to it."""
         now = time.monotonic()
         self._decide(now, is_pause=False)  # its start may have told us that it is dead
@@ -111,7 +111,7 @@ class Attempt:
         stdin = run.stdin.for_child(is_resumed=run.is_resumed)
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
         ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
-        plan = Plan(
+        plan = EndingPlan(
             self._environment.get(MARK) if not settings.group_only else None,
             signal=settings.signal or signal.SIGTERM,
             grace=_NEVER if settings.kill_after is None else settings.kill_after,
@@ -126,7 +126,7 @@ class Attempt:
             closed=run.closed,
         )
         try:
-            self._link = Link(
+            self._link = KeeperLink(
                 plan,
                 start,
                 self.outcome,
@@ -389,7 +389,7 @@ class Attempt:
         since = max(self._last_came, self._dead_at)
         return min(since + _SILENT, self._dead_at + _DRAINED)
 
-    def _leave(self) -> Outcome:
+    def _leave(self) -> Result:
         outcome = self.outcome
         if self._judge is None and self._run.wants_all:
             self._judge = self._judged()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from streamguard.errors import Verdict
-    from streamguard.runner.result import Outcome
+    from streamguard.runner.result import Result
     from streamguard.signals import Signal
 
 # Frames of messages that may wait in memory, in bytes; and how many messages the clerk may be behind, so
@@ -128,13 +128,13 @@ class Evidence:
         self._tell("verdict", verdict.at, told, enforced)
         self.flush()
 
-    def again(self, outcome: Outcome, delay: float, at: float) -> None:
+    def again(self, outcome: Result, delay: float, at: float) -> None:
         """The attempt is over, and there will be another one."""
         reason = "" if outcome.fired is None else outcome.fired.reason
         self._tell("again", at, _end_of(outcome), delay, reason)
         self.flush()
 
-    def ended(self, outcome: Outcome, code: int, at: float) -> None:
+    def ended(self, outcome: Result, code: int, at: float) -> None:
         """The run is over, and `code` is how it ends."""
         self._tell("ended", at, _end_of(outcome), code)
         self.flush()
@@ -339,7 +339,7 @@ def _plain_value(value: Any) -> Any:
     return dict(value) if hasattr(value, "keys") else value
 
 
-def _end_of(outcome: Outcome) -> dict[str, Any]:
+def _end_of(outcome: Result) -> dict[str, Any]:
     """How an attempt ended, as values that can be told."""
     fired, status = outcome.fired, outcome.status
     return {

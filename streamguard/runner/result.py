@@ -55,7 +55,7 @@ class Fired:
         self.verdict = verdict
 
 
-class Outcome:
+class Result:
     """All that is known at the end of one attempt."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Outcome:
         return not self.survivors and not self.is_unproven
 
 
-def exit_code(outcome: Outcome, settings: Settings) -> int:
+def exit_code(outcome: Result, settings: Settings) -> int:
     """The exit code; a negative one is a signal that we are to die by ourselves."""
     code = _code_of(outcome, settings)
     if code or not outcome.lost:
@@ -100,7 +100,7 @@ def exit_code(outcome: Outcome, settings: Settings) -> int:
     return -int(signal.SIGPIPE) if has_reader_left(outcome) else OUR_FAILURE
 
 
-def _code_of(outcome: Outcome, settings: Settings) -> int:
+def _code_of(outcome: Result, settings: Settings) -> int:
     if outcome.status is None:  # it lives, or whoever knew its end was killed
         if outcome.fired is None:
             return OUR_FAILURE
@@ -137,7 +137,7 @@ def leave(code: int) -> Never:
 
 
 def described(
-    outcome: Outcome, settings: Settings, attempt: int, code: int, unsaid: int = 0
+    outcome: Result, settings: Settings, attempt: int, code: int, unsaid: int = 0
 ) -> dict[str, Any]:
     """The run's end as `--status-file` and `--errors json` give it."""
     fired = outcome.fired
@@ -168,14 +168,14 @@ def described(
     }
 
 
-def explain(outcome: Outcome, settings: Settings) -> str:
+def explain(outcome: Result, settings: Settings) -> str:
     """One line for the person who reads the log."""
     assert outcome.fired is not None
     sent = f"; sent {', '.join(outcome.signals)}" if outcome.signals else ""
     return f"{settings.program}: {outcome.fired.reason}{sent}{left_of(outcome)}"
 
 
-def what_a_signal_took(outcome: Outcome, settings: Settings) -> str | None:
+def what_a_signal_took(outcome: Result, settings: Settings) -> str | None:
     """Of a signal that we passed on, for the person who reads the log; None: it was enough."""
     if outcome.passed_on is None or settings.group_only:
         return None
@@ -189,7 +189,7 @@ def what_a_signal_took(outcome: Outcome, settings: Settings) -> str | None:
     return None
 
 
-def left_of(outcome: Outcome) -> str:
+def left_of(outcome: Result) -> str:
     """What is still there, or may be, as the end of a line."""
     if outcome.survivors:
         return f"; STILL ALIVE: {', '.join(map(str, outcome.survivors))}"
@@ -198,12 +198,12 @@ def left_of(outcome: Outcome) -> str:
     return ""
 
 
-def has_reader_left(outcome: Outcome) -> bool:
+def has_reader_left(outcome: Result) -> bool:
     """Whether nobody reads its output any more: then it, or we in its place, end by SIGPIPE."""
     return outcome.failure is not None and outcome.failure.errno == errno.EPIPE
 
 
-def what_was_lost(outcome: Outcome) -> str | None:
+def what_was_lost(outcome: Result) -> str | None:
     """Of its output, for the person who reads the log; None if nothing was."""
     if not outcome.lost or has_reader_left(outcome):  # who left has no need to be told
         return None

@@ -13,11 +13,11 @@ import time
 from streamguard.runner import keeper, kept, kernel, status
 from streamguard.runner._signal import signal
 from streamguard.runner.child import CannotRunError, NotBegunError, become, reserve_standard
-from streamguard.runner.conduit import Sink
-from streamguard.runner.poll_loop import LONGEST_POLL, Attempt
+from streamguard.runner.conduit import Outlet
+from streamguard.runner.poll_loop import LONGEST_POLL, PollLoop
 from streamguard.runner.result import (
     OUR_FAILURE,
-    Outcome,
+    Result,
     described,
     exit_code,
     explain,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _STATUS = 2.0
 
 
-class Run:
+class CommandRun:
     """Everything that outlives an attempt."""
 
     def __init__(self, settings: Settings) -> None:
@@ -65,7 +65,7 @@ class Run:
             )
         self.began = time.monotonic()
         self.wakeups = Wakeups(job_control=not settings.foreground)
-        self.sink = Sink(1)
+        self.sink = Outlet(1)
         self.stdin = Stdin(replays=settings.retries > 0, closed=0 in self.closed)
         self.adopts_orphans = not settings.group_only and _adopt_orphans()
         self.attempt = 0
@@ -91,7 +91,7 @@ class Run:
         command: Sequence[str] = self.settings.command
         for warning in self.settings.warnings:
             self.complain(f"warning: {warning}")
-        outcome = Outcome()
+        outcome = Result()
         while True:
             self.attempt += 1
             try:
@@ -115,14 +115,14 @@ class Run:
         self._settle(outcome)
         return self._finish(outcome, exit_code(outcome, self.settings))
 
-    def _could_not_begin(self, before: Outcome, why: str, code: int) -> int:
+    def _could_not_begin(self, before: Result, why: str, code: int) -> int:
         """A first attempt, or one after the attempt `before`, was not possible."""
-        outcome = Outcome()
+        outcome = Result()
         outcome.why_not, outcome.token, outcome.done = why, before.token, before.done
         outcome.passed, outcome.lost = before.passed, before.lost
         return self._finish(outcome, code)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: Result) -> None:
         """What is with who writes on our behalf is not written any more."""
         pump = self.sink.pump
         if pump is not None and (missing := self.sink.given - pump.written) > 0:
@@ -213,7 +213,7 @@ class Run:
         if self.settings.verbose:
             self.complain(text)
 
-    def publish(self, judge: Judge, outcome: Outcome, *, is_stopping: bool, now: float) -> None:
+    def publish(self, judge: Judge, outcome: Result, *, is_stopping: bool, now: float) -> None:
         """Tell others on this machine how it goes."""
         from streamguard.top.published import Published
 
@@ -245,18 +245,18 @@ class Run:
         needs = (settings.record, settings.resume_command, settings.status_file)
         return settings.watches_output and any(each is not None for each in needs)
 
-    def _attempt(self, command: Sequence[str]) -> Outcome:
+    def _attempt(self, command: Sequence[str]) -> Result:
         if self.settings.record is not None and self.evidence is None:
             from streamguard.runner.record import Evidence
 
             name = self.settings.command[0].rpartition("/")[2]
             self.evidence = Evidence(self.settings.record, name, self.complain)
-        return Attempt(self, command).go()
+        return PollLoop(self, command).go()
 
     def _retries_left(self) -> int:
         return self.settings.retries + 1 - self.attempt
 
-    def _next(self, outcome: Outcome) -> Again | None:
+    def _next(self, outcome: Result) -> Again | None:
         """A further attempt, if there shall be one."""
         settings = self.settings
         if not settings.retries or outcome.fired is None:
@@ -305,7 +305,7 @@ class Run:
                     self.suspend()
         return None
 
-    def _finish(self, outcome: Outcome, code: int) -> int:
+    def _finish(self, outcome: Result, code: int) -> int:
         """All is decided: say so, and keep nobody waiting for who does not listen."""
         settings = self.settings
         if self._terminal is not None:
@@ -323,7 +323,7 @@ class Run:
                 self.words.finish(PATIENCE)
         return code
 
-    def _speak(self, outcome: Outcome, told: dict[str, Any]) -> None:
+    def _speak(self, outcome: Result, told: dict[str, Any]) -> None:
         settings = self.settings
         if outcome.why_not is not None:
             self.complain(outcome.why_not)
@@ -355,12 +355,12 @@ class Run:
 
 def supervise(settings: Settings) -> Never:
     """Run the command of `settings`, and end as it ended, or as its limits say."""
-    run: Run | None = None
+    run: CommandRun | None = None
     words = Words()
     try:
         if settings.is_off:
             become(settings.command)
-        run = Run(settings)
+        run = CommandRun(settings)
         words = run.words
         code = run.go()
     except KeyboardInterrupt:  # before there was anybody to pass it on to

@@ -24,7 +24,7 @@ AFTER_THE_CANCEL = Said("after the cancel")
 
 
 @dataclass(frozen=True)
-class Source:
+class MisbehavingSource:
     """An async iterable that plays anew for everyone who asks."""
 
     name: str
@@ -88,7 +88,9 @@ def swallows_cancel(
     return DeafSource(source, then, message)
 
 
-def slow_cleanup(source: AsyncIterable[Any], seconds: float, *, shielded: bool = False) -> Source:
+def slow_cleanup(
+    source: AsyncIterable[Any], seconds: float, *, shielded: bool = False
+) -> MisbehavingSource:
     """Takes `seconds` to unwind, however it ends; `shielded` even against cancellation."""
 
     async def play() -> AsyncGenerator[Any, None]:
@@ -100,10 +102,10 @@ def slow_cleanup(source: AsyncIterable[Any], seconds: float, *, shielded: bool =
             with anyio.CancelScope(shield=shielded):
                 await anyio.sleep(seconds)
 
-    return Source(f"slow_cleanup({source!r}, {seconds!r})", play)
+    return MisbehavingSource(f"slow_cleanup({source!r}, {seconds!r})", play)
 
 
-def holds_task_group(source: AsyncIterable[Any]) -> Source:
+def holds_task_group(source: AsyncIterable[Any]) -> MisbehavingSource:
     """Holds a task group with a living child open while it yields."""
 
     async def play() -> AsyncGenerator[Any, None]:
@@ -113,10 +115,10 @@ def holds_task_group(source: AsyncIterable[Any]) -> Source:
                 yield message
             tg.cancel_scope.cancel()
 
-    return Source(f"holds_task_group({source!r})", play)
+    return MisbehavingSource(f"holds_task_group({source!r})", play)
 
 
-def holds_scope(source: AsyncIterable[Any], seconds: float | None = None) -> Source:
+def holds_scope(source: AsyncIterable[Any], seconds: float | None = None) -> MisbehavingSource:
     """Holds a cancel scope open while it yields; with `seconds` it is a `fail_after`."""
 
     async def play() -> AsyncGenerator[Any, None]:
@@ -125,10 +127,10 @@ def holds_scope(source: AsyncIterable[Any], seconds: float | None = None) -> Sou
                 async for message in inner:
                     yield message
 
-    return Source(f"holds_scope({source!r}, {seconds!r})", play)
+    return MisbehavingSource(f"holds_scope({source!r}, {seconds!r})", play)
 
 
-def own_fail_after(source: AsyncIterable[Any], seconds: float) -> Source:
+def own_fail_after(source: AsyncIterable[Any], seconds: float) -> MisbehavingSource:
     """Has a time limit of its own inside every pull, and raises its own `TimeoutError`."""
 
     async def play() -> AsyncGenerator[Any, None]:
@@ -141,4 +143,4 @@ def own_fail_after(source: AsyncIterable[Any], seconds: float) -> Source:
                     return
                 yield message
 
-    return Source(f"own_fail_after({source!r}, {seconds!r})", play)
+    return MisbehavingSource(f"own_fail_after({source!r}, {seconds!r})", play)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import anyio
 
 from streamguard.testing.iterating import close, iterating
-from streamguard.testing.misbehaving import Source
+from streamguard.testing.misbehaving import MisbehavingSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Coroutine
@@ -23,7 +23,9 @@ _END = object()
 _ENOUGH = 1e6  # seconds for wait_for: a limit that is there and never fires
 
 
-def relayed(source: AsyncIterable[Any], through: Relay = "create_task") -> RelayedSource | Source:
+def relayed(
+    source: AsyncIterable[Any], through: Relay = "create_task"
+) -> RelayedSource | MisbehavingSource:
     """Pulls `source` in inner tasks; after a cancelled pull the next one can go on or is over.
 
     `create_task`, `gather` and `wait_for` pass a cancellation on, and with it the inner source
@@ -32,7 +34,7 @@ def relayed(source: AsyncIterable[Any], through: Relay = "create_task") -> Relay
     yields) runs on trio too, and raises what fails in an ExceptionGroup.
     """
     if through == "task_group":
-        return Source(f"relayed({source!r}, {through!r})", lambda: _task_group(source))
+        return MisbehavingSource(f"relayed({source!r}, {through!r})", lambda: _task_group(source))
     return RelayedSource(source, through)
 
 

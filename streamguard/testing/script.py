@@ -54,7 +54,7 @@ class Hang:
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockedLoop:
     """Keep the whole event loop from running."""
 
     seconds: float
@@ -96,7 +96,7 @@ class Repeat:
     times: int | None
 
 
-Act: TypeAlias = Silence | Hang | Block | Fail | Call
+Act: TypeAlias = Silence | Hang | BlockedLoop | Fail | Call
 Step: TypeAlias = Emit | Act | Repeat
 
 
@@ -257,7 +257,7 @@ def block(seconds: float) -> Step:
 
     In virtual time the clock moves on and nothing else runs.
     """
-    return Block(_duration(seconds))
+    return BlockedLoop(_duration(seconds))
 
 
 def call(fn: Callable[[], object]) -> Step:

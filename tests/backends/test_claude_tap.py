@@ -9,7 +9,7 @@ import pytest
 
 from streamguard import Activity, ConfigError, IdleTimeoutError, LivenessTimeoutError, idle_guard
 from streamguard.backends import claude
-from streamguard.backends.claude.taps import Tap
+from streamguard.backends.claude.taps import LineTap
 from streamguard.testing import call, hang, message, repeat, silence
 from tests.support import take
 
@@ -191,7 +191,7 @@ ODD = [
 def test_odd_lines_are_none_of_its_business(odd, caplog):
     """S2"""
     activity = Activity()
-    Tap(activity).came(odd)
+    LineTap(activity).came(odd)
     assert activity._holds == {}
     assert caplog.text == ""
 
@@ -214,7 +214,7 @@ def test_a_tap_that_fails_disturbs_nobody(loop, turn, monkeypatch, caplog):
 def test_what_was_never_answered_ends_with_the_lines():
     """T6: a client that is disconnected holds nothing any more."""
     activity = Activity()
-    tap = Tap(activity)
+    tap = LineTap(activity)
     for asked in (ASKED, {**ASKED, "request_id": "r2"}, ASKED):
         tap.came(asked)
     assert len(activity._holds) == 2
@@ -258,7 +258,7 @@ def ignored(*_):
 def test_only_the_answer_to_a_request_ends_its_wait(written, ends):
     """T6"""
     activity = Activity()
-    tap = Tap(activity)
+    tap = LineTap(activity)
     tap.came(ASKED)
     tap.went(json.dumps(written) + "\n")
     tap.went('"control_response" is no JSON')

@@ -152,7 +152,9 @@ def test_the_table_names_every_module():
 
 
 def test_the_table_invents_nothing():
-    assert [room.pattern for room in ROOMS if not any(fits(m, room.pattern) for m in MODULES)] == []
+    assert [
+        room.pattern for room in ROOMS if not any(fits(m, room.pattern) for m in MODULES)
+    ] == []
     named = {name for room in ROOMS for name in room.beside}
     assert named <= {room.pattern for room in ROOMS}
 
@@ -163,7 +165,9 @@ def test_what_is_imported_upwards_for_types_alone_is_listed():
         for source, target, is_typed in arrows()
         if is_typed and layer_of(target) > layer_of(source)
     }
-    listed = {(source, target) for source, names in TYPED.findall(PAGE) for target in quoted(names)}
+    listed = {
+        (source, target) for source, names in TYPED.findall(PAGE) for target in quoted(names)
+    }
     assert upwards == listed
 
 
@@ -198,7 +202,9 @@ def test_module_names_are_unique():
         if not re.fullmatch(r"cli/\w+|backends/\w+/(reading|client|session)", module.rstrip("/")):
             homes.setdefault(name, []).append(module)
     # A room and the one module in it that is the room's heart.
-    double = {n: h for n, h in homes.items() if len(h) > 1 and not all(n in m.split("/") for m in h)}
+    double = {
+        n: h for n, h in homes.items() if len(h) > 1 and not all(n in m.split("/") for m in h)
+    }
     assert double == {}
     twice = [h for h in homes.values() if len(h) > 1 and not h[1].startswith(h[0])]
     assert twice == []

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamguard.evidence.messages import Rendering
+from streamguard.evidence.rendering import Rendering
 
 
 class Point(NamedTuple):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from streamguard.evidence.messages import Rendering
+from streamguard.evidence.rendering import Rendering
 from streamguard.evidence.secrets import REDACTED, Redaction, is_secret
 
 BEARER = "Bearer " + "abcDEF123456"

@@ -13,7 +13,7 @@ import pytest
 
 from streamguard.process import ProcessTree, blocking, identity, procfs, table
 from streamguard.process.identity import PidfdHandle, SignalHandle, StatHandle
-from streamguard.process.members import Facts, Members
+from streamguard.process.members import Members, TreeFacts
 from streamguard.process.table import read_table
 from tests.process.backends import CHILDREN, PATIENCE, comes_true
 
@@ -214,7 +214,7 @@ def test_who_cannot_be_seen_ends_with_its_group(backends, monkeypatch):
     root = identity.open_handle(backend.pid)
     if root.leads_group() is None:
         pytest.skip("before Linux 6.9 a pidfd signals no group")
-    members = Members.from_facts(Facts(backend.pid, 0.0, backend.pid, None), root)
+    members = Members.from_facts(TreeFacts(backend.pid, 0.0, backend.pid, None), root)
     with monkeypatch.context() as patch:
         patch.setattr(procfs, "is_there", lambda: False)
         ended = blocking.end(members, 5, 15)

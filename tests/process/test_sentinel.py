@@ -18,7 +18,7 @@ import pytest
 
 from streamguard import ConfigError, StreamGuardError, sentinel
 from streamguard.process import ProcessTree, marked_env, procfs
-from streamguard.process.members import Facts
+from streamguard.process.members import TreeFacts
 from streamguard.process.sentinel import client as link
 from streamguard.process.sentinel import wire
 from streamguard.process.sentinel.helper import Helper
@@ -266,7 +266,7 @@ def test_a_pid_that_was_given_to_another_is_not_signalled(backends, is_held):
     fd = os.pidfd_open(dead.pid)
     dead.kill()
     dead.wait()
-    facts = Facts(bystander.pid, 1.0, None, None)
+    facts = TreeFacts(bystander.pid, 1.0, None, None)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         body = wire.pack_adopted(wire.Adopted(1, 0.1, facts))
@@ -628,14 +628,14 @@ def test_a_tree_that_is_guarded_is_adopted_while_a_sentinel_is_in_force(backends
 @pytest.mark.parametrize("session", [None, 1])
 def test_what_is_said_is_heard(mark, session):
     """What goes over the wire comes back, whatever an environment held."""
-    said = wire.Adopted(2**40, 0.25, Facts(2**22, 123456.0, session, mark))
+    said = wire.Adopted(2**40, 0.25, TreeFacts(2**22, 123456.0, session, mark))
     assert wire.unpack_adopted(wire.pack_adopted(said)) == said
     assert wire.unpack_host(wire.pack_host({1: 2.5, 2**22: 0.0})) == {1: 2.5, 2**22: 0.0}
 
 
 def test_a_mark_that_is_too_long_is_none():
     """A message must be sent in one piece."""
-    said = wire.Adopted(1, 0.25, Facts(2, 3.0, None, "x" * 5000))
+    said = wire.Adopted(1, 0.25, TreeFacts(2, 3.0, None, "x" * 5000))
     assert wire.unpack_adopted(wire.pack_adopted(said)).facts.mark is None
 
 

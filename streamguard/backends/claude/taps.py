@@ -53,7 +53,7 @@ def tap(options: ClaudeAgentOptions | None, activity: Activity) -> Transport:
         raise ConfigError(f"tap(options, {activity!r}): pass the Activity of the guard")
     check_version("claude.tap()")
     check_tappable(options)
-    transport: Transport = _tapped_transport()(options, Tap(activity))
+    transport: Transport = _tapped_transport()(options, LineTap(activity))
     return transport
 
 
@@ -66,7 +66,7 @@ def check_tappable(options: ClaudeAgentOptions | None) -> None:
         )
 
 
-class Tap:
+class LineTap:
     """What hears the lines of one CLI, and the SDK's answers."""
 
     def __init__(self, activity: Activity) -> None:
@@ -118,7 +118,7 @@ class Tap:
 class _Heard:
     """Lines that a tap hears first. No generator: the SDK leaves its own to the collector."""
 
-    def __init__(self, lines: Lines, tap: Tap) -> None:
+    def __init__(self, lines: Lines, tap: LineTap) -> None:
         self._lines = lines
         self._tap = tap
 
@@ -166,7 +166,7 @@ def _tapped_transport() -> Any:
         ) from error
 
     class TappedTransport(SubprocessCLITransport):
-        def __init__(self, options: ClaudeAgentOptions | None, tap: Tap) -> None:
+        def __init__(self, options: ClaudeAgentOptions | None, tap: LineTap) -> None:
             # The client sends what is asked.
             super().__init__(prompt="", options=_for_the_cli(options))
             self._tap = tap

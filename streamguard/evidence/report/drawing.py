@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from streamguard.evidence.report.legend import HATCHES, LEGEND, packaged
-from streamguard.evidence.report.picture import Lane, Shape, lanes
+from streamguard.evidence.report.picture import DrawnLane, Shape, lanes
 from streamguard.evidence.report.story import Story, headline, is_alarm, stories
 from streamguard.evidence.report.wording import clock, duration, escape, instant, several
 
@@ -146,7 +146,7 @@ class _Picture:
         self._start = run.start - margin
         self._seconds = max(run.end - run.start, 1.0) + 2 * margin
 
-    def draw(self, drawn: list[Lane], y: float, body: list[str]) -> float:
+    def draw(self, drawn: list[DrawnLane], y: float, body: list[str]) -> float:
         """Everything, from `y` on; where it ends."""
         body.extend(self._axis(y))
         y += 24
@@ -178,7 +178,7 @@ class _Picture:
             yield _text(x, y + 12, _tick(at, every), "tick small", anchor)
             at += every
 
-    def _lane(self, lane: Lane, strip: int, height: float) -> Iterator[str]:
+    def _lane(self, lane: DrawnLane, strip: int, height: float) -> Iterator[str]:
         top, base = 4 + strip, 4 + strip + _BARS
         lives = [shape for shape in lane.shapes if shape.of in ("stream", "attempt")]
         until = -math.inf
@@ -239,7 +239,7 @@ class _Picture:
             middle = y + height / 2 + 3.7 if kind in ("work", "attempt") else y + 11
             yield _label(shape, kind, left, right, middle)
 
-    def _points(self, lane: Lane, base: int, height: float) -> Iterator[str]:
+    def _points(self, lane: DrawnLane, base: int, height: float) -> Iterator[str]:
         last: dict[str, float] = {}
         for point in lane.points:
             x = self._x(point.at)

@@ -35,7 +35,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RecordedStretch:
     """So many of one name, between two instants; `busy` seconds in all if they lasted."""
 
     of: str
@@ -47,7 +47,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RecordedSpan:
     """What lasted, or was lasting when the record ends (`end` is None)."""
 
     of: str
@@ -80,7 +80,7 @@ class Writer:
 
 
 @dataclass(slots=True)
-class Session:
+class RecordedSession:
     """One stream, as it was recorded: from when to when anything is known of it.
 
     `recorded_until` is when its writer is known to have been alive last.
@@ -91,11 +91,11 @@ class Session:
     start: float = 0.0
     end: float = 0.0
     recorded_until: float = 0.0
-    stretches: list[Stretch] = field(default_factory=list[Stretch])
-    spans: list[Span] = field(default_factory=list[Span])
+    stretches: list[RecordedStretch] = field(default_factory=list[RecordedStretch])
+    spans: list[RecordedSpan] = field(default_factory=list[RecordedSpan])
     marks: list[Mark] = field(default_factory=list[Mark])
 
-    def of(self, of: str) -> list[Span]:
+    def of(self, of: str) -> list[RecordedSpan]:
         """Its spans of one sort, in order."""
         return [span for span in self.spans if span.of == of]
 
@@ -123,7 +123,7 @@ class Run:
     """A run: its sessions in the order in which they began, and the receipts of its verdicts."""
 
     name: str
-    sessions: list[Session] = field(default_factory=list[Session])
+    sessions: list[RecordedSession] = field(default_factory=list[RecordedSession])
     receipts: list[Json] = field(default_factory=list[Json])
     unreadable: int = 0
     is_beheaded: bool = False  # what was before has been rotated away
@@ -187,9 +187,9 @@ class _Reader:
         self.unknown_writers = 0
         self._clocks: dict[str, float] = {}  # what to add to a writer's instants
         self._writers: dict[str, Writer] = {}
-        self._sessions: dict[tuple[str, str], Session] = {}
-        self._stretches: dict[tuple[str, str, int], Stretch] = {}
-        self._spans: dict[tuple[str, str, int], Span] = {}
+        self._sessions: dict[tuple[str, str], RecordedSession] = {}
+        self._stretches: dict[tuple[str, str, int], RecordedStretch] = {}
+        self._spans: dict[tuple[str, str, int], RecordedSpan] = {}
 
     def take(self, line: bytes) -> None:
         """One line; whatever it is."""
@@ -198,7 +198,7 @@ class _Reader:
         except (ValueError, TypeError, KeyError, RecursionError, ArithmeticError):
             self.unreadable += bool(line.strip())
 
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[RecordedSession]:
         """What was read, by the time of its beginning."""
         for (writer, stream, _), stretch in self._stretches.items():
             self._session(writer, stream).stretches.append(stretch)
@@ -226,7 +226,7 @@ class _Reader:
         match record["kind"]:
             case "counts":
                 for stream, of, name, number, n, first, last, busy in record["counts"]:
-                    self._stretches[writer, str(stream), int(number)] = Stretch(
+                    self._stretches[writer, str(stream), int(number)] = RecordedStretch(
                         str(of),
                         _clean(name),
                         int(n),
@@ -258,7 +258,7 @@ class _Reader:
         if isinstance(until := facts.get("until_at"), int | float):
             facts["until_at"] = _at_most(until, shift)
         end = record.get("at")
-        self._spans[writer, str(record["stream"]), int(record["id"])] = Span(
+        self._spans[writer, str(record["stream"]), int(record["id"])] = RecordedSpan(
             str(record["of"]),
             _clean(record["name"]),
             _instant(record["from_at"], shift),
@@ -266,10 +266,10 @@ class _Reader:
             facts,
         )
 
-    def _session(self, writer: str, stream: str) -> Session:
+    def _session(self, writer: str, stream: str) -> RecordedSession:
         key = writer, stream
         if key not in self._sessions:
-            self._sessions[key] = Session(_clean(stream), self._writers[writer])
+            self._sessions[key] = RecordedSession(_clean(stream), self._writers[writer])
         return self._sessions[key]
 
 
@@ -298,7 +298,7 @@ def _at_most(value: float, shift: float) -> float:
     return _instant(min(float(value), _FAR - shift - 1), shift)
 
 
-def _tell_apart(sessions: list[Session]) -> None:
+def _tell_apart(sessions: list[RecordedSession]) -> None:
     """Streams of several recorders may have one name: the later ones get a number."""
     seen: Counter[str] = Counter()
     for session in sorted(sessions, key=lambda session: session.start):
@@ -307,7 +307,7 @@ def _tell_apart(sessions: list[Session]) -> None:
             session.name += f" ({seen[session.name]})"
 
 
-def _date(sessions: list[Session]) -> None:
+def _date(sessions: list[RecordedSession]) -> None:
     ends: dict[int, float] = {}
     for session in sessions:
         instants = list(session.instants())

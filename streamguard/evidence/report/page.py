@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamguard._base.quoting import quoted
 from streamguard._version import __version__
 from streamguard.evidence.report.legend import HATCHES, LEGEND, hash_of, packaged
-from streamguard.evidence.report.picture import Lane, lanes
+from streamguard.evidence.report.picture import DrawnLane, lanes
 from streamguard.evidence.report.story import SAID, Story, headline, is_alarm, stories
 from streamguard.evidence.report.tables import tables
 from streamguard.evidence.report.wording import clock, duration, escape, instant, several
@@ -116,7 +116,7 @@ def _data(run: Run, told: list[Story]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _drawn(lane: Lane, story: Story, start: float) -> dict[str, Any]:
+def _drawn(lane: DrawnLane, story: Story, start: float) -> dict[str, Any]:
     def since(at: float) -> float:
         return round(at - start, 3)
 

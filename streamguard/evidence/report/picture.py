@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from streamguard.evidence.report.folder import WARNING, Session, Span
+from streamguard.evidence.report.folder import WARNING, RecordedSession, RecordedSpan
 from streamguard.evidence.report.story import SAID, Story, lasted_of
 from streamguard.evidence.report.wording import duration, several
 
@@ -45,7 +45,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Lane:
+class DrawnLane:
     """One session as it is drawn. Of messages and pings: `(how many, from, to)`."""
 
     name: str
@@ -62,14 +62,14 @@ class Lane:
     points: list[Point] = field(default_factory=list[Point])
 
 
-def lanes(stories: list[Story]) -> list[Lane]:
+def lanes(stories: list[Story]) -> list[DrawnLane]:
     """The lanes of a run, in the order of its stories."""
     return [_lane(story) for story in stories]
 
 
-def _lane(story: Story) -> Lane:
+def _lane(story: Story) -> DrawnLane:
     session = story.session
-    lane = Lane(session.name, story.state, summary(story), session.start, session.end)
+    lane = DrawnLane(session.name, story.state, summary(story), session.start, session.end)
     for stretch in session.stretches:
         if stretch.of == "message":
             counted = lane.pings if stretch.name == PINGS else lane.messages
@@ -100,7 +100,7 @@ def summary(story: Story) -> str:
     return ", ".join(parts)
 
 
-def _put_shapes(lane: Lane, session: Session) -> None:
+def _put_shapes(lane: DrawnLane, session: RecordedSession) -> None:
     free = [0.0] * ROWS  # when each row of work is free again
     has_attempts = bool(session.of("attempt"))
     for span in session.spans:
@@ -129,7 +129,7 @@ def _put_shapes(lane: Lane, session: Session) -> None:
     lane.shapes.sort(key=lambda shape: shape.start)
 
 
-def end_of(span: Span, last: float) -> float:
+def end_of(span: RecordedSpan, last: float) -> float:
     """Its end, or how far it is known to have lasted."""
     if span.end is not None:
         return span.end
@@ -138,13 +138,13 @@ def end_of(span: Span, last: float) -> float:
     return max(span.start, known)
 
 
-def _name_of(span: Span) -> str:
+def _name_of(span: RecordedSpan) -> str:
     if span.of == "attempt" and span.facts.get("opened") == "resumed":
         return f"{span.name}, resumed"
     return span.name
 
 
-def text_of(span: Span, end: float) -> str:
+def text_of(span: RecordedSpan, end: float) -> str:
     """What a span was, how long it lasted and how it ended."""
     words = {
         "attempt": "attempt",

@@ -15,8 +15,8 @@ from streamguard.evidence.report.folder import (
     WARNING,
     Json,
     Mark,
+    RecordedSession,
     Run,
-    Session,
     as_dict,
     as_list,
 )
@@ -54,7 +54,7 @@ _OWN_NAME: Final = re.compile(r"""^stream (?:'[^']*' |"[^"]*" )?""")
 class Story:
     """One session's answers."""
 
-    session: Session
+    session: RecordedSession
     state: State
     what: str
     since: float | None = None
@@ -131,7 +131,7 @@ def _joined(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _story(session: Session, run: Run) -> Story:
+def _story(session: RecordedSession, run: Run) -> Story:
     verdict = _last_verdict(session)
     state = _state(session, verdict)
     if verdict is None:
@@ -162,7 +162,7 @@ def _without_its_name(text: str) -> str:
     return f"{rest[:1].upper()}{rest[1:]}"
 
 
-def _last_verdict(session: Session) -> Mark | None:
+def _last_verdict(session: RecordedSession) -> Mark | None:
     """The last enforced one; a stream that was only slow to leave had been successful (T14)."""
     verdicts = [
         mark
@@ -172,7 +172,7 @@ def _last_verdict(session: Session) -> Mark | None:
     return max(verdicts, key=lambda mark: mark.at, default=None)
 
 
-def _state(session: Session, verdict: Mark | None) -> State:
+def _state(session: RecordedSession, verdict: Mark | None) -> State:
     ends = session.of("attempt") or session.of("stream")
     last = ends[-1] if ends else None
     is_well = last is None or last.facts.get("how") in ("ended", "completed", "cancelled", "left")
@@ -190,17 +190,17 @@ def _state(session: Session, verdict: Mark | None) -> State:
     return "finished" if is_well else "failed"
 
 
-def lasted_of(session: Session) -> float:
+def lasted_of(session: RecordedSession) -> float:
     """How long it is known to have lasted."""
     return _last_instant(session) - session.start
 
 
-def _last_instant(session: Session) -> float:
+def _last_instant(session: RecordedSession) -> float:
     lives = any(span.end is None for span in (*session.of("stream"), *session.of("attempt")))
     return session.recorded_until if lives else session.end
 
 
-def _without_verdict(session: Session, state: State) -> Story:
+def _without_verdict(session: RecordedSession, state: State) -> Story:
     seen = several(session.counted("message"), "message")
     lasted = duration(lasted_of(session))
     silence = [span for span in session.of("idle") if span.end is None]
@@ -219,7 +219,7 @@ def _without_verdict(session: Session, state: State) -> Story:
     return Story(session, state, what=f"{seen} in {lasted}{how}", tried=_troubles(session))
 
 
-def _troubles(session: Session) -> list[str]:
+def _troubles(session: RecordedSession) -> list[str]:
     return [f"{clock(mark.at)} {mark.text}" for mark in session.marks if mark.level >= WARNING][
         -_MOST:
     ]
@@ -236,7 +236,7 @@ def _in_flight(facts: Json) -> str:
     return said
 
 
-def _tried(session: Session, verdict: Mark) -> list[str]:
+def _tried(session: RecordedSession, verdict: Mark) -> list[str]:
     first = min(
         (mark.at for mark in session.marked("TimedOut") if mark.facts.get("enforced", True)),
         default=verdict.at,
@@ -252,7 +252,7 @@ def _tried(session: Session, verdict: Mark) -> list[str]:
     return tried or ["nothing that was recorded"]
 
 
-def _left_alive(session: Session, verdict: Mark) -> list[str]:
+def _left_alive(session: RecordedSession, verdict: Mark) -> list[str]:
     torn = [mark for mark in session.marked("TornDown") if mark.at >= verdict.at]
     if verdict.of == "ScopeTimedOut":
         return []
@@ -266,7 +266,7 @@ def _left_alive(session: Session, verdict: Mark) -> list[str]:
     return ["the backend is gone"]
 
 
-def _left_to_people(session: Session, verdict: Mark) -> list[str]:
+def _left_to_people(session: RecordedSession, verdict: Mark) -> list[str]:
     gave_up = [mark for mark in session.marked("GaveUp") if mark.at >= verdict.at]
     if not any(mark.facts.get("escalate") for mark in gave_up):
         return []
@@ -293,7 +293,7 @@ def _left_behind(receipt: Json) -> list[str]:
     return said
 
 
-def _record_ends(session: Session) -> list[str]:
+def _record_ends(session: RecordedSession) -> list[str]:
     if not any(span.end is None for span in (*session.of("stream"), *session.of("attempt"))):
         return []
     at = clock(session.recorded_until)
@@ -302,7 +302,7 @@ def _record_ends(session: Session) -> list[str]:
     ]
 
 
-def _receipt_of(verdict: Mark, session: Session, run: Run) -> Json:
+def _receipt_of(verdict: Mark, session: RecordedSession, run: Run) -> Json:
     """The receipt of that verdict, or none: a later one of the same step takes its place."""
     for receipt in run.receipts:
         event = as_dict(receipt.get("timeout_event"))

@@ -10,14 +10,14 @@ from streamguard.evidence.report.story import SAID, Story, lasted_of
 from streamguard.evidence.report.wording import clock_of, duration, escape, several
 
 if TYPE_CHECKING:
-    from streamguard.evidence.report.folder import Run, Session
+    from streamguard.evidence.report.folder import RecordedSession, Run
 
 ROWS: Final = 2000
 _QUIET: Final = ("stream", "work")  # left out first, where there is too much
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Happening:
     """One thing that happened."""
 
     at: float
@@ -92,16 +92,18 @@ def _events(run: Run) -> str:
     return table("events", "Events", said, head, body)
 
 
-def _rows(session: Session) -> list[Row]:
+def _rows(session: RecordedSession) -> list[Happening]:
     rows = [
-        Row(mark.at, session.name, _said_of(mark.of, mark.facts), mark.text, 1 + mark.level // 10)
+        Happening(
+            mark.at, session.name, _said_of(mark.of, mark.facts), mark.text, 1 + mark.level // 10
+        )
         for mark in session.marks
     ]
     for span in session.spans:
         text = text_of(span, end_of(span, session.recorded_until))
         what = {"work": "tool", "backoff": "pause", "idle": "silence"}.get(span.of, span.of)
         rows.append(
-            Row(span.start, session.name, escape(what), text, 0 if span.of in _QUIET else 3)
+            Happening(span.start, session.name, escape(what), text, 0 if span.of in _QUIET else 3)
         )
     return rows
 

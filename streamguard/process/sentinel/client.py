@@ -47,7 +47,7 @@ _PROGRAM: Final = (
 )
 
 
-class Link:
+class HelperLink:
     """To the one helper of this process. Safe for threads; after a fork it is a new one's."""
 
     def __init__(self) -> None:

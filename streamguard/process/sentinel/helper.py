@@ -26,7 +26,7 @@ from streamguard.process.table import spared
 
 if TYPE_CHECKING:
     from streamguard.process.identity import Handle
-    from streamguard.process.members import Facts
+    from streamguard.process.members import TreeFacts
 
 # What asks a process to end, ends sessions, or is typed at a terminal. The application may survive
 # it, so the helper must. It ends when its application does.
@@ -35,9 +35,9 @@ _NOT_FOR_US: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQU
 _LOGGING: Final = 2
 
 
-class _Held(NamedTuple):
+class _HeldTree(NamedTuple):
     kill_grace: float
-    facts: Facts
+    facts: TreeFacts
     root: Handle | None
 
 
@@ -47,7 +47,7 @@ class Helper:
     def __init__(self, application: socket.socket) -> None:
         self._application = application
         self._host: int | None = None
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _HeldTree] = {}
         # Borne by two at once: it cannot tell them apart, nor later when one was released (D4).
         self._shared_marks: set[str] = set()
 
@@ -79,7 +79,7 @@ class Helper:
         grace = max(one.kill_grace for one in held)
         return f"{forest!r}: {blocking.end(forest, grace, 2 * grace + 5)}"
 
-    def _take(self, message: wire.Message) -> None:
+    def _take(self, message: wire.WireMessage) -> None:
         if message.kind == wire.ADOPT:
             self._adopt(wire.unpack_adopted(message.body), message.fd)
         elif message.kind == wire.RELEASE:
@@ -97,9 +97,9 @@ class Helper:
             self._shared_marks.add(facts.mark)
         known = None if fd is None else PidfdHandle(facts.pid, fd)
         root = known or open_again(facts.pid, facts.started)
-        self._held[adopted.serial] = _Held(adopted.kill_grace, facts, root)
+        self._held[adopted.serial] = _HeldTree(adopted.kill_grace, facts, root)
 
-    def _usable(self, facts: Facts) -> Facts:
+    def _usable(self, facts: TreeFacts) -> TreeFacts:
         return facts._replace(mark=None) if facts.mark in self._shared_marks else facts
 
 

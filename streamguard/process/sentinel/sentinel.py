@@ -21,11 +21,11 @@ from streamguard._base import defaults
 from streamguard._base.numbers import Seconds, seconds
 from streamguard.errors import StreamGuardError
 from streamguard.process import Adoptable, ProcessTree
-from streamguard.process.sentinel.client import Link
+from streamguard.process.sentinel.client import HelperLink
 
 logger = logging.getLogger("streamguard")
 
-_link: Final = Link()
+_link: Final = HelperLink()
 
 
 class Sentinel:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from streamguard.process.members import Facts
+from streamguard.process.members import TreeFacts
 
 HOST: Final = b"H"  # the application, and whom else no signal may hit
 ADOPT: Final = b"A"
@@ -33,7 +33,7 @@ _FD_SIZE: Final = array.array("i").itemsize
 _NO_SIGPIPE: Final[int] = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
-class Message(NamedTuple):
+class WireMessage(NamedTuple):
     """One message as it arrived. The descriptor is the receiver's to close."""
 
     kind: bytes
@@ -46,7 +46,7 @@ class Adopted(NamedTuple):
 
     serial: int
     kill_grace: float
-    facts: Facts
+    facts: TreeFacts
 
 
 def send(fd: int, kind: bytes, body: bytes = b"", rider: int | None = None) -> None:
@@ -65,7 +65,7 @@ def send(fd: int, kind: bytes, body: bytes = b"", rider: int | None = None) -> N
         end.detach()
 
 
-def receive(end: socket.socket) -> Message | None:
+def receive(end: socket.socket) -> WireMessage | None:
     """Block for the next message; None when no more can come."""
     head, riders, _, _ = end.recvmsg(_HEAD.size, socket.CMSG_SPACE(_FD_SIZE), socket.MSG_WAITALL)
     fds = array.array("i")
@@ -77,7 +77,7 @@ def receive(end: socket.socket) -> Message | None:
         kind, size = _HEAD.unpack(head)
         body = end.recv(size, socket.MSG_WAITALL) if size else b""
         if len(body) == size:
-            return Message(kind, body, fd)
+            return WireMessage(kind, body, fd)
     if fd is not None:
         with suppress(OSError):
             os.close(fd)
@@ -122,5 +122,5 @@ def unpack_adopted(body: bytes) -> Adopted:
     """The same again."""
     serial, kill_grace, pid, started, session = _ADOPTED.unpack_from(body)
     mark = os.fsdecode(body[_ADOPTED.size :]) or None
-    facts = Facts(pid, started, None if session == _NO_SESSION else session, mark)
+    facts = TreeFacts(pid, started, None if session == _NO_SESSION else session, mark)
     return Adopted(serial, kill_grace, facts)

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from streamguard.process import ProcessTree, blocking, identity, procfs
-from streamguard.process.members import Facts, Members
+from streamguard.process.members import Members, TreeFacts
 
 ROOT, CHILD, HOW = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 
@@ -32,7 +32,7 @@ async def terminated(root):
 
 def ended(root):
     if HOW == "blocking":  # as the sentinel's helper does it
-        facts = Facts(root.pid, 0.0, None, None)
+        facts = TreeFacts(root.pid, 0.0, None, None)
         return blocking.end(Members.from_facts(facts, identity.open_handle(root.pid)), 0.1, 5)
     if HOW in ("StatHandle", "PsutilHandle", "SignalHandle"):
         names = [way.__name__ for way in identity.WAYS]

@@ -33,7 +33,7 @@ _SCALARS: Final = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cut:
+class Shortened:
     """The `head` of a message of `length` bytes, which was too long to be looked at."""
 
     head: bytes
@@ -71,7 +71,7 @@ class Rendering:
             return value
         if isinstance(value, _SCALARS):
             return self._scalar(value)
-        if kind is Cut:
+        if kind is Shortened:
             return self._head(value.head, value.length)
         if isinstance(value, enum.Enum):
             return self._value(value.value, depth)
