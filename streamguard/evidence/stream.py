@@ -73,7 +73,7 @@ class Sink(Protocol):
         ...
 
 
-class Recording(Protocol):
+class RecorderLoop(Protocol):
     """The part of a loop that a recorder needs."""
 
     @property
@@ -100,7 +100,7 @@ class Recorded(Protocol):
         ...
 
     @property
-    def loop(self) -> Recording | None:
+    def loop(self) -> RecorderLoop | None:
         """Whose time it is told in."""
         ...
 

@@ -1,4 +1,4 @@
-"""`Opened`: what `open` gave for one attempt, entered and left in one task.
+"""`OpenedConnection`: what `open` gave for one attempt, entered and left in one task.
 
 It is left as an `async with` around the loop would leave it, and within a bound. What that raises is
 told from what had ended the attempt before. Knows points, sources and bounds; the task in which all
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Opened(Generic[T]):
+class OpenedConnection(Generic[T]):
     """A connection that is opened when it is first needed.
 
     `plan`: the attempt's, with the connection's own handles once it is open.

@@ -33,7 +33,7 @@ from streamguard._loops import by_hand
 from streamguard.errors import StreamGuardError
 from streamguard.events import kinds as events
 from streamguard.sessions.ledger import Noted
-from streamguard.sessions.opened import Opened, raisable
+from streamguard.sessions.opened import OpenedConnection, raisable
 from streamguard.sessions.slot import Slot
 from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, Event, State, tenure
 from streamguard.sessions.warden import Warden
@@ -80,7 +80,7 @@ class Owner(Generic[T]):
         self.gone = anyio.Event()
         self._hosting = hosting
         observed = replace(plan, observers=(*plan.observers, self._on_event))
-        self.link = Opened(hosting, observed, opener, point)
+        self.link = OpenedConnection(hosting, observed, opener, point)
         self._loop: Loop = hosting.loop
         self._tenure = tenure()
         self._messages: GuardedIterator[T] | None = None

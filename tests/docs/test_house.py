@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,17 +72,21 @@ def fits(module: str, pattern: str) -> bool:
     )
 
 
+@cache
 def path_of(dotted: str) -> str | None:
     """The module that a dotted name is, or None."""
     path = dotted.removeprefix("streamguard").lstrip(".").replace(".", "/")
     return next((name for name in (path or "streamguard", f"{path}/") if name in MODULES), None)
 
 
-def arrows() -> Iterator[Arrow]:
-    for module, tree in MODULES.items():
-        for target, is_typed in imports_in(module, tree):
-            if target != module:
-                yield Arrow(module, target, is_typed)
+@cache
+def arrows() -> list[Arrow]:
+    return [
+        Arrow(module, target, is_typed)
+        for module, tree in MODULES.items()
+        for target, is_typed in imports_in(module, tree)
+        if target != module
+    ]
 
 
 def imports_in(module: str, tree: ast.Module) -> Iterator[tuple[str, bool]]:
@@ -216,4 +221,6 @@ def test_class_names_are_unique():
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(module)
+    # A turn of a session's, and of ACP's bridge: users know both by that name.
+    assert homes.pop("Turn") == ["backends/acp/bridge", "sessions/turns"]
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
