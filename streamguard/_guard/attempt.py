@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.knobs import is_guess
 from streamguard._guard.supervision import Supervision
 from streamguard._guard.teardown import INTERRUPTING, UNWINDING, Interrupting, Spawn, TearingDown
@@ -43,9 +44,9 @@ from streamguard.errors import (
     Teardown,
     Verdict,
 )
-from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
 from streamguard.events.changes import News
+from streamguard.events.teller import logger
 from streamguard.signals import Signal, TurnEnded
 
 if TYPE_CHECKING:
@@ -1056,7 +1057,7 @@ class Attempt:
                 except ENDS_THE_PROGRAM:
                     raise
                 except BaseException:  # noqa: BLE001 - a stamp never disturbs the stream
-                    events.logger.exception("activity_stamp callback %r raised", stamp)
+                    logger.exception("activity_stamp callback %r raised", stamp)
 
     # -- bound things --------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from streamguard._guard.teardown import LEAVING, close_bounded
 from streamguard._loops import Suspended, by_hand, stepped, suspend
 from streamguard.backends import adapted
 from streamguard.errors import StreamInterruptedError, Verdict
-from streamguard.events.kinds import logger
+from streamguard.events.teller import logger
 
 if TYPE_CHECKING:
     from streamguard._loops import Loop, Parking, Steps

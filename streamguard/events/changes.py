@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamguard.events import kinds as events
+from streamguard import events
 from streamguard.signals import Signal, TurnEnded, Waiting, WorkFinished
 
 if TYPE_CHECKING:

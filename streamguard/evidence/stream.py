@@ -13,9 +13,9 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from streamguard import events
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
-from streamguard.events import kinds as events
 from streamguard.evidence.receipts import timestamp
 from streamguard.evidence.stream_names import stream_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from streamguard._watch.watch import Watch
-    from streamguard.events.kinds import Event
+    from streamguard.events.event import Event
     from streamguard.evidence.receipts import Place, Timeout
     from streamguard.signals import Signal
 

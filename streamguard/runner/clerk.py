@@ -19,14 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from streamguard import signals
+from streamguard import events, signals
 from streamguard._base.done import Deeds
 from streamguard._watch.watch import Limits, Watch
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
-from streamguard.events import kinds as events
 from streamguard.events.changes import News
+from streamguard.events.teller import logger
 from streamguard.evidence.account import Account
 from streamguard.evidence.rendering import HEAD, Rendering, Shortened
 from streamguard.evidence.scribe import MEGABYTE, Scribe
@@ -61,7 +61,7 @@ def work(
 ) -> None:
     """Write down what comes from `frames` until there is no more, and say how it goes."""
     _occupy_standard()
-    events.logger.disabled = True  # the run says what there is to be said
+    logger.disabled = True  # the run says what there is to be said
     answering = Answers(answers)
     clerk = Clerk(folder, work_dir, name, pid, answering.complain, is_late=is_late)
     poll = select.poll()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamguard import events
 from streamguard._watch.watch import end_of
-from streamguard.events import kinds as events
 
 if TYPE_CHECKING:
     from streamguard._guard.modes import Mode

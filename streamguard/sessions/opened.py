@@ -13,13 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.knobs import Derived, is_guess
 from streamguard._guard.sources import Source
 from streamguard._guard.supervision import wants_await
 from streamguard._guard.teardown import Bounded
 from streamguard.backends import adapted
 from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
-from streamguard.events import kinds as events
 from streamguard.sessions.points import Connection
 
 if TYPE_CHECKING:

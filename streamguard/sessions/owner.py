@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 import anyio
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.attempt import Attempt
 from streamguard._guard.guarded import GuardedIterator
 from streamguard._loops import by_hand
 from streamguard.errors import StreamGuardError
-from streamguard.events import kinds as events
 from streamguard.sessions.ledger import Noted
 from streamguard.sessions.opened import OpenedConnection, raisable
 from streamguard.sessions.slot import Slot
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from streamguard._guard.sources import Source
     from streamguard._guard.teardown import TearingDown
     from streamguard._loops import Loop, Parking
-    from streamguard.events.kinds import AttemptOutcome
+    from streamguard.events.session_events import AttemptOutcome
     from streamguard.sessions.hosting import Hosting
     from streamguard.sessions.ledger import Ledger
     from streamguard.sessions.points import Opener, ResumePoint

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, 
 import anyio
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.attempt import NO_LIMITS
 from streamguard._guard.modes import mode_in_force
 from streamguard._guard.operator import Operator, Pipeable
@@ -23,7 +24,6 @@ from streamguard._guard.plan import Plan
 from streamguard._guard.teardown import outlast
 from streamguard.activity import Activity
 from streamguard.errors import ConfigError, DeadlineExceededError, Verdict
-from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
 from streamguard.sessions.hosting import Hosting
 from streamguard.sessions.points import ResumePoint

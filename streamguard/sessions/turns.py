@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import anyio
 
+from streamguard import events
 from streamguard._base.quoting import quoted
 from streamguard._scopes import scopes
 from streamguard.errors import (
@@ -23,7 +24,6 @@ from streamguard.errors import (
     ResumeDivergedError,
     StreamGuardError,
 )
-from streamguard.events import kinds as events
 from streamguard.retry.classes import ErrorClass, class_named
 from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide, work_done
 from streamguard.retry.policy import RetryPolicy, Tally
