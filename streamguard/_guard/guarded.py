@@ -293,8 +293,9 @@ class GuardedIterator(AsyncIterator[T]):
             if attempt.verdict is None:
                 attempt.end(outcome="completed" if self.is_finished else "left")
             elif not attempt.is_over:
+                assert attempt.tearing_down is not None
                 try:
-                    await attempt.torn_down()
+                    await attempt.tearing_down.finish()
                 finally:
                     attempt.conclude(closed=closed, cause=None)  # nobody asked any more (T3)
 
@@ -383,7 +384,7 @@ class GuardedIterator(AsyncIterator[T]):
         """Wait on `loop` from here on."""
         attempt = self.attempt
         if attempt.loop is not loop:
-            attempt.loop, attempt.entry = loop, None
+            attempt.loop, attempt.entry, attempt.teller.clock = loop, None, loop.clock
         attempt.pull = self._parking = loop.parking()
         attempt.watch.leave_steady()
         self._clock = loop.clock
@@ -404,17 +405,22 @@ class GuardedIterator(AsyncIterator[T]):
         attempt.activity.count_vain_pull()
         if attempt.exit is not None:
             error = attempt.exit
-        is_cancel = loops.consists_of(error, attempt.cancelled)
-        is_ours = attempt.is_cut and not self._parking.is_overruled
+        assert attempt.loop is not None
+        cancelled = attempt.loop.cancelled
+        is_cancel = loops.consists_of(error, cancelled)
+        is_ours = is_cancel and attempt.is_cut and not self._parking.is_overruled
         if is_cancel and not is_ours and not self._parking.is_cancelled:
             is_ours = attempt.is_our_cut(error)
             if is_ours and attempt.is_done:
                 return await self._ended(StopAsyncIteration())
-        if loops.is_exit(error, attempt.cancelled) or (is_cancel and not is_ours):
+        if not is_ours if is_cancel else loops.is_exit(error, cancelled):
             return await self._interrupted_by(error)
         # Many a source makes an end, or an error of its own, of the cancel of its block.
-        is_struck = waited and attempt.is_struck and self._parking.is_cancelled
-        if attempt.is_condemned or is_struck:
+        if (
+            is_ours
+            or attempt.ends_in_verdict
+            or (waited and attempt.is_struck and self._parking.is_cancelled)
+        ):
             return await self._conclude(error)
         if isinstance(error, StopAsyncIteration):
             return await self._ended(error)
@@ -521,8 +527,9 @@ class GuardedIterator(AsyncIterator[T]):
                 if not loops.consists_of(error, attempt.cancelled):
                     raise
                 interruption = interruption or error
-            await attempt.torn_down(interruption)
+            assert attempt.tearing_down is not None
+            await attempt.tearing_down.finish(interruption)
         finally:
-            self._stop(attempt.conclude(closed=closed, cause=cause) or StopAsyncIteration())
-        assert self._over is not None
-        return self._over
+            over = attempt.conclude(closed=closed, cause=cause) or StopAsyncIteration()
+            self._over = over
+        return over

@@ -162,9 +162,10 @@ class Block:
             closed = await source.close()
         except BaseException as error:  # noqa: BLE001 - it is raised when all is left
             outcome = error if exc is None or not isinstance(error, Exception) else exc
-        if self._attempt.verdict is not None and not self._attempt.is_over:
+        tearing_down = self._attempt.tearing_down
+        if tearing_down is not None and not self._attempt.is_over:
             try:
-                await self._attempt.torn_down()
+                await tearing_down.finish()
             except BaseException as error:  # noqa: BLE001 - it is raised when all is left
                 outcome = error
         return closed, outcome

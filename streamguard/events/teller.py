@@ -54,7 +54,11 @@ class Teller:
         """An event of that kind has happened: now, if the facts do not say when (`at`)."""
         if "at" not in facts:
             facts["at"] = self.clock()
-        tell((log, *self.observers), kind(activity=self.activity, **facts))
+        event = kind(activity=self.activity, **facts)
+        if logger.isEnabledFor(event.level):
+            tell((log, *self.observers), event)
+        elif self.observers:
+            tell(self.observers, event)
 
     # What a reading notices.
     def unknown_message(self, kind: type) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from streamguard._watch.watch import Watch
     from streamguard.events.event import Event
+    from streamguard.events.teller import Teller
     from streamguard.evidence.receipts import Place, Timeout
     from streamguard.signals import Signal
 
@@ -114,8 +115,9 @@ class Recorded(Protocol):
         """Whether nobody observes it any more."""
         ...
 
-    def tell(self, event: Event, /) -> None:
-        """Tell its observers."""
+    @property
+    def teller(self) -> Teller:
+        """Who tells of it."""
         ...
 
 
@@ -223,7 +225,7 @@ class Stream:
             return
 
         def tell() -> None:
-            attempt.tell(make(activity=attempt.activity, at=loop.clock()))
+            attempt.teller.tell(make, at=loop.clock())
 
         try:
             loop.submit(tell)

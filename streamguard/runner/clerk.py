@@ -26,7 +26,7 @@ from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
 from streamguard.events.changes import News
-from streamguard.events.teller import logger
+from streamguard.events.teller import Teller, logger
 from streamguard.evidence.account import Account
 from streamguard.evidence.rendering import HEAD, Rendering, Shortened
 from streamguard.evidence.scribe import MEGABYTE, Scribe
@@ -118,7 +118,7 @@ class Life:
         self.reading = None
         self.is_over = False
         self.activity = activity
-        self.tell = tell
+        self.teller = Teller(activity, (tell,))
         self.watch = Watch(Limits(gate=True), deeds=deeds)
         self.loop: Any = self
         self.now = 0.0
@@ -228,7 +228,7 @@ class Clerk:
             self._tell(events.Reconnected, at, attempt=attempt, resumes=resumes)
         self._tell(events.StreamStarted, at)
         self._tell(events.ProcessAdopted, at, pid=pid, proof="child")
-        self._news = News(self._activity, life.watch, (self._account,))
+        self._news = News(life.watch, Teller(self._activity, (self._account,)))
 
     def on_message(
         self,

@@ -195,7 +195,7 @@ class OpenedConnection(Generic[T]):
             self.failed_to_close = True
             return error
         try:
-            self._hosting.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
+            self._hosting.teller.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
         except BaseException as exit_:  # noqa: BLE001 - an observer ends the program, by its consumer
             self.failed_to_close = True
             return exit_

@@ -35,7 +35,9 @@ from streamguard.errors import StreamGuardError
 from streamguard.sessions.ledger import Noted
 from streamguard.sessions.opened import OpenedConnection, raisable
 from streamguard.sessions.slot import Slot
-from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, Event, State, tenure
+from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, tenure
+from streamguard.sessions.tenure import TenureEvent as Event
+from streamguard.sessions.tenure import TenureState as State
 from streamguard.sessions.warden import Warden
 
 if TYPE_CHECKING:
@@ -322,7 +324,7 @@ class Owner(Generic[T]):
         """
         if self.tearing_down is None:
             return True
-        if self.tearing_down.knows_tree:
+        if self.tearing_down.tree is not None:
             return False  # the tree's end proves more, and is waited for in its place
         await self.tearing_down.finish()
         return self.tearing_down.outcome in ("none", "returned")
@@ -338,7 +340,7 @@ class Owner(Generic[T]):
     def _settle(self) -> None:
         """What came of it is known: tell it, and let everybody go."""
         try:
-            self._hosting.tell(
+            self._hosting.teller.tell(
                 events.AttemptEnded,
                 attempt=self.point.attempt,
                 outcome=self._outcome_with(self.failure),
@@ -359,7 +361,7 @@ class Owner(Generic[T]):
         assert attempt is not None
         self.failure, self.confirmed = self._unwound_by, False
         try:
-            self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
+            self._hosting.teller.tell(events.OwnerAbandoned, attempt=self.point.attempt)
             if attempt.loop is not None:
                 attempt.answered()  # nobody waits for it
             if attempt.verdict is not None:

@@ -17,7 +17,9 @@ from streamguard._base.machine import ImpossibleError, Machine, arrows, missing
 from streamguard._guard import attempt as attempt_module
 from streamguard._guard.attempt import Attempt
 from streamguard._guard.plan import Plan
-from streamguard._guard.way import FINAL, WAY, Do, Event, State
+from streamguard._guard.way import FINAL, WAY, Do
+from streamguard._guard.way import WayEvent as Event
+from streamguard._guard.way import WayState as State
 from streamguard._loops import Cut
 from streamguard._watch.watch import Limits
 from streamguard.activity import Activity
@@ -157,7 +159,7 @@ class Case:
 
     @property
     def state(self) -> State:
-        return self.attempt._way.state
+        return self.attempt.state
 
     def pass_time(self, seconds: float) -> None:
         """Let the alarm go off then, without the passes."""
