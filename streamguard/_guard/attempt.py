@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamguard import _loops as loops
@@ -464,7 +465,8 @@ class Attempt:
         assert self.loop is not None
         if self.watch.waiting_since is not None:  # a monitor's block may wait to its very end
             self.watch.answered(self.loop.clock())
-        self.loop.timekeeper.drop(self)
+        if self.entry is not None:
+            self.loop.timekeeper.drop(self)
         if self._interrupting is not None:
             self._stop_interrupting()
         if self.tearing_down is None:
@@ -545,7 +547,8 @@ class Attempt:
             judgement = self.watch.overdue_total(now)
         if isinstance(judgement, Due):
             self._case = _Case(judgement, now)
-            self.watch.leave_steady()  # whoever answers now must say so
+            if self.watch.steady:
+                self.watch.leave_steady()  # whoever answers now must say so
             self._on(Event.REACHED)
             return True
         if judgement is not None:
@@ -673,7 +676,9 @@ class Attempt:
             disconnects=plan.disconnects,
             disconnect_timeout=plan.disconnect_timeout,
             kill_grace=plan.kill_grace,
-            evidence=tuple(r.written for r in recording.among(plan.observers)),
+            evidence=tuple(r.written for r in recording.among(plan.observers))
+            if plan.observers
+            else (),
         )
         try:
             self.teller.tell(
@@ -682,11 +687,8 @@ class Attempt:
         finally:  # also if an observer ends the program
             if self._interrupting is not None:
                 self._stop_interrupting()
-            tearing_down.start(self.spawn or self.loop.spawn, self._is_torn_down)
-
-    def _is_torn_down(self) -> None:
-        if self.state is not State.OVER:
-            self._on(Event.TORN_DOWN)
+            torn_down = partial(self._on, Event.TORN_DOWN)
+            tearing_down.start(self.spawn or self.loop.spawn, torn_down)
 
     def _decide_unasked(self) -> None:
         """It is final while no pull waits: the next one raises it."""

@@ -308,20 +308,21 @@ class GuardedIterator(AsyncIterator[T]):
         attempt = self.attempt
         bound = attempt.plan.disconnect_timeout
         is_left = self._over is None
-        if is_left and attempt.verdict is None and isinstance(bound, Default):
+        if is_left and attempt.tearing_down is None and isinstance(bound, Default):
             bound = min(bound, LEAVING)
         if is_left:
             self._was_left = True
             self._stop(StopAsyncIteration())
         loop = attempt.loop or loops.current()
-        closers = self._source.closers(is_finished=not is_left and attempt.verdict is None)
+        closers = self._source.closers(is_finished=not is_left and attempt.tearing_down is None)
         return await close_bounded(closers, loop, bound)
 
     def _stop(self, over: BaseException) -> None:
         """Every pull from here on gets `over`."""
         self._over = over
         self._ready = False
-        self._watch.leave_steady()
+        if self._watch.steady:
+            self._watch.leave_steady()
 
     def _end_of_all(self) -> BaseException:
         """What a pull gets when all is over."""

@@ -126,10 +126,11 @@ class TearingDown:
 
     def start(self, spawn: Spawn, then: Callable[[], object] | None = None) -> None:
         """Begin, in a task of `spawn`. Returns at once; calls `then` at its end."""
-        if then is not None:
-            self.when_over(then)
         if self._over is not None:
+            self._then += [then] if then is not None else []
             spawn(self._run)
+        elif then is not None:
+            then()
 
     async def finish(self, cancellation: BaseException | None = None) -> None:
         """Wait until it is over, through one cancellation of the caller (D6).

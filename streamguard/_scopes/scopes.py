@@ -73,6 +73,8 @@ def current() -> Scope | Cleanup | None:
 
 def path() -> tuple[ScopeName, ...]:
     """The scopes that the caller is in, from the outermost inwards."""
+    if _innermost.get() is None:  # as for most
+        return ()
     innermost = current()
     return innermost.path if innermost is not None else ()
 
