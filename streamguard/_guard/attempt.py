@@ -85,7 +85,7 @@ class Cuttable(Protocol):
 _holders: weakref.WeakValueDictionary[int, Attempt] = weakref.WeakValueDictionary()
 
 
-class _Case:
+class _Reached:
     """A limit that is due, from when it was noticed; then the verdict that comes of it.
 
     The record is made when somebody is to be told: of 10,000 limits that are reached at one
@@ -123,11 +123,11 @@ class Attempt:
 
     __slots__ = (
         "__weakref__",
-        "_case",
         "_context",
         "_interrupting",
         "_is_shown",
         "_news",
+        "_reached",
         "_stamps",
         "_tap",
         "_withdrawn",
@@ -173,10 +173,10 @@ class Attempt:
         self.error: StreamGuardError | None = None  # what the consumer got for the final verdict
         self.teller = Teller(self.activity, plan.observers)
         self.state = State.UNBEGUN
-        self._case: _Case | None = None
+        self._reached: _Reached | None = None
         # What our cancel had been sent for when a message came all the same: the source may still
         # let that cancel go on.
-        self._withdrawn: _Case | None = None
+        self._withdrawn: _Reached | None = None
         self._interrupting: InterruptRun | None = None
         self._stamps: list[float] | None = None
         self._news: News | None = None
@@ -198,9 +198,9 @@ class Attempt:
     @property
     def verdict(self) -> Verdict | None:
         """The verdict, once it is final."""
-        if self.tearing_down is None or self._case is None:
+        if self.tearing_down is None or self._reached is None:
             return None
-        return self._case.verdict
+        return self._reached.verdict
 
     @property
     def candidate(self) -> Verdict | None:
@@ -209,15 +209,15 @@ class Attempt:
         return self._recorded() if state in CUT or state is State.STRUCK else None
 
     def _recorded(self) -> Verdict:
-        """The case's verdict."""
-        case = self._case
-        assert case is not None
-        if case.verdict is None:
-            assert case.due is not None
-            case.verdict = self._record(
-                case.due, case.decided_at, case.lateness, first_seen=case.first_seen
+        """The verdict on what was reached."""
+        reached = self._reached
+        assert reached is not None
+        if reached.verdict is None:
+            assert reached.due is not None
+            reached.verdict = self._record(
+                reached.due, reached.decided_at, reached.lateness, first_seen=reached.first_seen
             )
-        return case.verdict
+        return reached.verdict
 
     @property
     def is_begun(self) -> bool:
@@ -390,8 +390,8 @@ class Attempt:
 
     def _came_after_all(self, signals: tuple[Signal, ...]) -> None:
         """A message has come, though something is due or was cut."""
-        if self._case is not None:
-            self._case.is_of_wait = False
+        if self._reached is not None:
+            self._reached.is_of_wait = False
         ended = next((signal for signal in signals if isinstance(signal, TurnEnded)), None)
         if ended is None:
             self._put_off(Event.MESSAGE)
@@ -451,8 +451,8 @@ class Attempt:
         `is_cancelled`: by a cancellation, or by an error that came of one.
         """
         # A monitor is told of no end: a wait that nothing has answered has ended by our cut.
-        case, is_monitor = self._case, self.pull is self.block
-        was_ended = is_monitor and self.is_struck and case is not None and case.is_of_wait
+        reached, is_monitor = self._reached, self.pull is self.block
+        was_ended = is_monitor and self.is_struck and reached is not None and reached.is_of_wait
         self._on(Event.LEFT_CUT if is_cancelled or was_ended else Event.LEFT)
         return self.state is State.SURFACING
 
@@ -470,7 +470,7 @@ class Attempt:
         if self._interrupting is not None:
             self._stop_interrupting()
         if self.tearing_down is None:
-            self._case = None
+            self._reached = None
         if self.supervision is not None:
             if self.tearing_down is None:
                 self.supervision.release()
@@ -516,7 +516,7 @@ class Attempt:
             case State.STRUCK:
                 self._in_context(self._on, Event.BLOCK_DEAF)
             case State.DECIDED if self.block is not None and self.watch.waiting_since is None:
-                self._strike_block()
+                self._cancel_block()
             case State.DECIDED | State.CLAIMED | State.SURFACING:
                 self._on(Event.DEAF)
             case _:
@@ -546,7 +546,7 @@ class Attempt:
         if judgement is None and self.block is not None:
             judgement = self.watch.overdue_total(now)
         if isinstance(judgement, Due):
-            self._case = _Case(judgement, now)
+            self._reached = _Reached(judgement, now)
             if self.watch.steady:
                 self.watch.leave_steady()  # whoever answers now must say so
             self._on(Event.REACHED)
@@ -568,14 +568,14 @@ class Attempt:
 
     def on_confirmed(self, now: float) -> None:
         """Whatever had arrived by the deadline has been handed over; it may not hold any more."""
-        case = self._case
-        assert case is not None
+        reached = self._reached
+        assert reached is not None
         if self.state is State.DUE:
-            if case.due is None:
-                case.due = self.watch.due(now)
-            if case.due is None and self.block is not None:
-                case.due = self.watch.overdue_total(now)
-            if case.due is None:
+            if reached.due is None:
+                reached.due = self.watch.due(now)
+            if reached.due is None and self.block is not None:
+                reached.due = self.watch.overdue_total(now)
+            if reached.due is None:
                 self._on(Event.GONE)
                 return
             if self.mode == "warn":
@@ -583,14 +583,14 @@ class Attempt:
                 return
             # Is a turn being waited for that an interrupt could end?
             waits = self.watch.turn_open and self.watch.waiting_since is not None
-            if self.plan.interrupts and waits and case.due.limit != "exited":
+            if self.plan.interrupts and waits and reached.due.limit != "exited":
                 self._in_context(self._on, Event.INTERRUPT)
                 return
-        self._cut(case, now)
+        self._cut(reached, now)
 
-    def _cut(self, case: _Case, now: float) -> None:
+    def _cut(self, reached: _Reached, now: float) -> None:
         # `total` binds the whole block; every other limit surfaces at the pull (O5).
-        due = case.verdict or case.due
+        due = reached.verdict or reached.due
         assert due is not None
         of_block = due.limit == "total" or self.watch.waiting_since is None
         target = self.block if of_block and self.block is not None else self.pull
@@ -599,14 +599,14 @@ class Attempt:
         if sent is Cut.NOBODY:
             self._on(Event.GONE)
             return
-        is_late = now - case.noticed_at >= UNWINDING
+        is_late = now - reached.noticed_at >= UNWINDING
         if sent is not Cut.SENT and not is_late:
             self._on(Event.BUSY)
             return
-        if case.due is not None:
-            case.decided_at, case.lateness = now, self.watch.lateness(case.due, now)
-            case.first_seen = self.watch.first_seen
-        case.is_of_wait = self.watch.waiting_since is not None
+        if reached.due is not None:
+            reached.decided_at, reached.lateness = now, self.watch.lateness(reached.due, now)
+            reached.first_seen = self.watch.first_seen
+        reached.is_of_wait = self.watch.waiting_since is not None
         if sent is Cut.SENT:
             self._on(Event.BLOCK_CUT if target is self.block else Event.PULL_CUT)
         else:
@@ -617,28 +617,28 @@ class Attempt:
     # The steps of the table, by name.
 
     def _rest(self) -> None:
-        self._case = None
+        self._reached = None
         assert self.loop is not None
         self.loop.timekeeper.drop(self)
         self.reconsider()
 
     def _judge_again(self) -> None:
-        assert self._case is not None
-        self._case.due = None
+        assert self._reached is not None
+        self._reached.due = None
 
     def _look_again(self) -> None:
-        case = self._case
+        reached = self._reached
         assert self.loop is not None
-        assert case is not None
-        self.loop.timekeeper.put(self, self.loop.clock() + case.look)
-        case.look = min(case.look * 2, _LAST_LOOK)
+        assert reached is not None
+        self.loop.timekeeper.put(self, self.loop.clock() + reached.look)
+        reached.look = min(reached.look * 2, _LAST_LOOK)
 
     def _warn(self) -> None:
         assert self.loop is not None
-        assert self._case is not None
-        assert self._case.due is not None
-        due, now = self._case.due, self.loop.clock()
-        self._case = None
+        assert self._reached is not None
+        assert self._reached.due is not None
+        due, now = self._reached.due, self.loop.clock()
+        self._reached = None
         verdict = self._record(due, now)
         self.watch.mute(due)  # before an observer can begin a new silence
         self.teller.tell(events.TimedOut, at=now, verdict=verdict, enforced=False)
@@ -656,16 +656,16 @@ class Attempt:
         self.teller.tell(events.CutWithdrawn, verdict=verdict)
 
     def _withdraw_cut(self) -> None:
-        self._withdrawn = self._case
+        self._withdrawn = self._reached
         self._withdraw()
 
     def _stop_watching(self) -> None:
         assert self.loop is not None
-        self._case = None
+        self._reached = None
         self.loop.timekeeper.drop(self)
 
     def _decide(self) -> None:
-        """Make the case's verdict final; start the teardown (D1)."""
+        """Make the verdict final; start the teardown (D1)."""
         assert self.loop is not None
         verdict, plan = self._recorded(), self.plan
         self.loop.timekeeper.drop(self)
@@ -695,7 +695,7 @@ class Attempt:
         self._decide()
         assert self.loop is not None
         if self.pull is self.block:
-            self._strike_block()  # a monitor has no pulls
+            self._cancel_block()  # a monitor has no pulls
         elif self.block is not None and (when := self.watch.total_deadline()) != float("inf"):
             self.loop.timekeeper.put(self, when)  # nor may the consumer work on beyond that
 
@@ -703,7 +703,7 @@ class Attempt:
         self.teller.tell(events.PullDeaf, verdict=self._recorded())
         self._decide()
 
-    def _strike_block(self) -> None:
+    def _cancel_block(self) -> None:
         """Let the block learn of a verdict that is final."""
         if self.block is not None and self.state is State.DECIDED:
             is_sent = self.block.cut() is Cut.SENT
@@ -712,8 +712,8 @@ class Attempt:
     def _cancel_again(self) -> None:
         """Nothing that the pull could bring counts any more, and it still waits (O6)."""
         assert self.pull is not None
-        if self.pull.cut(force=True) is Cut.SENT and self._case is not None:
-            self._case.is_forced = True
+        if self.pull.cut(force=True) is Cut.SENT and self._reached is not None:
+            self._reached.is_forced = True
         self._await_end()
 
     def _await_end(self) -> None:
@@ -726,11 +726,11 @@ class Attempt:
 
     def _interrupt(self) -> None:
         assert self.loop is not None
-        case = self._case
-        assert case is not None
-        assert case.due is not None
+        reached = self._reached
+        assert reached is not None
+        assert reached.due is not None
         now = self.loop.clock()
-        case.verdict = verdict = self._record(case.due, now)
+        reached.verdict = verdict = self._record(reached.due, now)
         self.teller.tell(events.Interrupting, at=now, verdict=verdict, bound=INTERRUPTING)
         self._interrupting = InterruptRun(self.plan.interrupts, self.loop, self.interrupt_failed)
         self.loop.timekeeper.put(self, now + INTERRUPTING)
@@ -747,18 +747,18 @@ class Attempt:
 
     def _give_up_interrupt(self) -> None:
         assert self.loop is not None
-        assert self._case is not None
+        assert self._reached is not None
         self._stop_interrupting()
-        self._case.noticed_at, self._case.look = self.loop.clock(), _FIRST_LOOK
-        self.loop.timekeeper.put(self, self._case.noticed_at)
+        self._reached.noticed_at, self._reached.look = self.loop.clock(), _FIRST_LOOK
+        self.loop.timekeeper.put(self, self._reached.noticed_at)
 
     def _end_badly(self) -> None:
         """The turn is over, but not well: the verdict stands, and that message is delivered."""
         if self.plan.outlives_interrupt:
-            self._spare()
+            self._keep_client()
         self._decide_unasked()
 
-    def _spare(self) -> None:
+    def _keep_client(self) -> None:
         """The interrupt has ended the turn, and the same client can go on: nothing is torn down."""
         self.is_spared = True
         self.plan = replace(self.plan, disconnects=(), process=None)
@@ -780,7 +780,7 @@ class Attempt:
             self._on(Event.UNWOUND)
             return
         if not self.is_over:
-            self._case = _Case(None, verdict=verdict)
+            self._reached = _Reached(None, verdict=verdict)
         self._on(Event.VERDICT)
 
     def is_our_cut(self, error: BaseException) -> bool:
@@ -795,18 +795,18 @@ class Attempt:
             return False
         if self.is_done:
             return True
-        self._case, self._withdrawn = self._withdrawn, None
+        self._reached, self._withdrawn = self._withdrawn, None
         self._on(Event.LATE)
         return True
 
     def conclude(self, *, closed: bool, cause: BaseException | None) -> StreamGuardError | None:
         """What the consumer gets for the final verdict; None is a normal end. Decided once."""
-        case, tearing_down = self._case, self.tearing_down
-        if self.state is State.OVER or case is None or tearing_down is None:
+        reached, tearing_down = self._reached, self.tearing_down
+        if self.state is State.OVER or reached is None or tearing_down is None:
             return self.error
-        verdict = case.verdict
+        verdict = reached.verdict
         assert verdict is not None
-        self.teardown = teardown = tearing_down.result(closed=closed, was_forced=case.is_forced)
+        self.teardown = teardown = tearing_down.result(closed=closed, was_forced=reached.is_forced)
         self.teller.tell(events.TornDown, verdict=verdict, teardown=teardown)
         kind = ERRORS.get(verdict.limit)
         if verdict.limit == "exited" and (
@@ -823,11 +823,6 @@ class Attempt:
         return self.error
 
     # -- questions to the watch ----------------------------------------------------------
-
-    @property
-    def has_bare_total(self) -> bool:
-        """Whether `total` runs without a block whose scope it could cancel."""
-        return self.block is None and self.watch.limits.total is not None
 
     def overdue_total(self) -> Verdict | None:
         """The verdict on `total`, if it is spent before anything is asked for (T1)."""

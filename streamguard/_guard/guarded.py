@@ -348,12 +348,13 @@ class GuardedIterator(AsyncIterator[T]):
         if attempt.pull is None:
             self._settle_in(attempt.loop)
         self._ask = self._source.ask
-        binds = attempt.has_bare_total and attempt.mode == "enforce"
-        if binds and (verdict := attempt.overdue_total()) is not None:
-            raise await self._conclude(None, verdict)
-        if attempt.has_bare_total:
+        # Does `total` run without a block whose scope it could cancel?
+        is_bare = attempt.block is None and attempt.watch.limits.total is not None
+        if is_bare:
+            if attempt.mode == "enforce" and (verdict := attempt.overdue_total()) is not None:
+                raise await self._conclude(None, verdict)
             self._total = attempt.watch.total_deadline()
-        self._ready = self._source.is_entered and not attempt.has_bare_total
+        self._ready = self._source.is_entered and not is_bare
 
     def _wait(self, steps: Steps, trap: Any) -> Steps:
         """Nothing is ready: from here on the backend keeps us waiting."""

@@ -268,11 +268,13 @@ class TearingDown:
 
     async def _call_all(self) -> None:
         try:
-            errors = [await _failure_of(call, self._loop) for call in self._disconnects]
+            errors: list[BaseException] = []
+            for call in self._disconnects:
+                error = await _failure_of(call, self._loop)
+                errors += [] if error is None else [error]
             for error in errors:
-                if error is not None:
-                    self._tell(events.DisconnectFailed, error=error)
-            self._all_returned = not any(errors)
+                self._tell(events.DisconnectFailed, error=error)
+            self._all_returned = not errors
         finally:
             self._returned.set()
 

@@ -343,7 +343,8 @@ class Watch:
         self.leave_steady()
         if due.limit == "total":
             return due
-        clock, lateness = _clock_of(due), now - self._decidable(due)
+        clock: _Clock = due if due.limit == "tools" else due.limit
+        lateness = now - self._decidable(due)
         noticed = self._noticed.get(clock) or _Noticed(0)
         if noticed.stalls >= STALLS_IN_A_ROW:
             return due
@@ -630,7 +631,8 @@ class Watch:
         before the turn) is decided at the first instant at which somebody does, and late only
         from there on. A silence adds up under our eyes: it may be over unnoticed just once.
         """
-        noticed = self._noticed.get(_clock_of(due)) if self._noticed else None
+        clock = due if due.limit == "tools" else due.limit
+        noticed = self._noticed.get(clock) if self._noticed else None
         if due.limit == "total" or (noticed is None and due.limit not in _UNATTENDED):
             return due.deadline
         when = due.deadline if noticed is None else max(due.deadline, noticed.until)
@@ -646,10 +648,6 @@ class Watch:
             if is_reached and (first is None or _rank(due) < _rank(first)):
                 first = due
         return first
-
-
-def _clock_of(due: Due) -> _Clock:
-    return due if due.limit == "tools" else due.limit
 
 
 def _due_of(key: str, entry: Work) -> Due:

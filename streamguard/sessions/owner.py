@@ -160,9 +160,9 @@ class Owner(Generic[T]):
 
         `outcome`: what it is of a turn that is under way.
         """
-        if self.state in (State.READY, State.PULLING):
+        if self._tenure.state in (State.READY, State.PULLING):
             self._outcome = outcome
-        if self.state not in IS_ENDING:
+        if self._tenure.state not in IS_ENDING:
             self._was_left_by_error = by_error
         self.slot.close()
         self._on(Event.LEFT)
@@ -211,12 +211,14 @@ class Owner(Generic[T]):
     def _is_spared(self) -> bool:
         """Whether the turn's verdict leaves the connection alone."""
         spared = self.attempt is not None and self.attempt.is_spared
-        return spared and self.state not in IS_ENDING
+        return spared and self._tenure.state not in IS_ENDING
 
     def _begin_ending(self, *, is_deaf: bool = False) -> None:
         assert self.attempt is not None
         self.ended_at = self._loop.clock()
-        is_left = self.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
+        is_left = (
+            self._tenure.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
+        )
         warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf, is_left=is_left)
         self._loop.spawn(warden.see_off, name="warden")
 
@@ -226,14 +228,18 @@ class Owner(Generic[T]):
         failure: BaseException | None = None
         try:
             await self._play()
-            while self.state is State.RESTING:
+            while self._tenure.state is State.RESTING:
                 await self._turn.wait()
                 await self._play()
         except BaseException as error:
             if self._is_collected(error):
                 raise
             self._unwound_by = failure = None if self._is_of_our_cut(error) else raisable(error)
-            if self.state is State.ABANDONED and self.attempt is not None and self.attempt.pull:
+            if (
+                self._tenure.state is State.ABANDONED
+                and self.attempt is not None
+                and self.attempt.pull
+            ):
                 # Its attempt is over, and undoes no cancel any more.
                 cast("Parking", self.attempt.pull).release()
         confirmed = False
@@ -246,7 +252,7 @@ class Owner(Generic[T]):
                 raise
             failure = self.link.worse(failure, raisable(error))
         self.confirmed = confirmed
-        if self.state is State.CLOSING:
+        if self._tenure.state is State.CLOSING:
             self.failure = failure
         self.gone.set()
         self._on(Event.CLOSED)
@@ -259,7 +265,7 @@ class Owner(Generic[T]):
         return isinstance(error, GeneratorExit) and not self._loop.is_running_here()
 
     def _is_of_our_cut(self, error: BaseException) -> bool:
-        was_left = self.state in (State.UNWANTED, State.DONE)
+        was_left = self._tenure.state in (State.UNWANTED, State.DONE)
         return was_left and loops.consists_of(error, self._loop.cancelled)
 
     async def _play(self) -> None:

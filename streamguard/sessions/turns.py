@@ -496,7 +496,7 @@ class Turn(AsyncIterator[T]):
         if settings is None or isinstance(failure, ResumeDivergedError):
             self._fail(failure)
         else:
-            self._weigh(owner, failure, settings)
+            self._follow_up(owner, failure, settings)
 
     def _is_done_anyway(self, failure: BaseException) -> bool:
         """A turn that has ended stays completed, whatever becomes of its connection (T3)."""
@@ -546,7 +546,7 @@ class Turn(AsyncIterator[T]):
             )
         raise failure
 
-    def _weigh(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> None:
+    def _follow_up(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> None:
         """Decide what follows a failure; raise it if nothing does (R3)."""
         policy, ledger = settings.policy, self._ledger
         error_class = policy.classify(failure, failed=ledger.failed)

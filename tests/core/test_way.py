@@ -355,7 +355,7 @@ def of_block(case: Case) -> None:
 
 
 def late(case: Case) -> None:
-    case.attempt._withdrawn = attempt_module._Case(
+    case.attempt._withdrawn = attempt_module._Reached(
         None, verdict=Verdict(limit="idle", at=0.0, window=IDLE, elapsed=IDLE)
     )
     assert case.attempt.is_our_cut(asyncio.CancelledError())
@@ -419,8 +419,8 @@ SEEN: dict[Do, Callable[[Case], object]] = {
     Do.NOTHING: lambda case: True,
     Do.BEGIN: lambda case: len(case.events.of(StreamStarted)) >= 1 and case.attempt._is_shown,
     Do.REARM: lambda case: case.attempt.entry is not None,
-    Do.REST: lambda case: case.attempt._case is None and not case.pull.cuts[1:],
-    Do.JUDGE_AGAIN: lambda case: case.attempt._case.due is None,
+    Do.REST: lambda case: case.attempt._reached is None and not case.pull.cuts[1:],
+    Do.JUDGE_AGAIN: lambda case: case.attempt._reached.due is None,
     Do.PASS: lambda case: case.loop.timekeeper.passing and not case.attempt.watch.steady,
     Do.LOOK_AGAIN: lambda case: case.attempt.entry[0] > case.loop.clock(),
     Do.WARN: lambda case: case.events.of(TimedOut)[0].enforced is False and not case.pull.cuts,
