@@ -1,7 +1,7 @@
 """Every behaviour runs over asyncio, uvloop and trio by the fixture `loop`, in virtual time.
 
 180 s take milliseconds there and are exact. What uvloop does in real time is in
-`faults/test_uvloop_in_real_time.py`.
+`loops/test_uvloop_in_real_time.py`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from streamguard.testing import (
     tool_end,
     tool_start,
 )
-from tests.resume.backend import Backend
+from tests.sessions.backend import Backend
 from tests.support import Disconnect
 
 SECRET = "sk-not-for-logs"

@@ -23,7 +23,7 @@ from streamguard import (
 from streamguard.events import ProcessKilled, ProcessSurvived, UnknownMessage
 from streamguard.observers import PrometheusObserver
 from streamguard.testing import Script, done, hang, opened, say, silence, tool_end, tool_start
-from tests.resume.backend import Backend
+from tests.sessions.backend import Backend
 
 
 @pytest.fixture

@@ -47,8 +47,8 @@ from streamguard.testing import (
     tool_start,
     usage,
 )
-from tests.resume.backend import Backend
-from tests.run.commands import ENDLESS, INIT, says, sh
+from tests.runner.commands import ENDLESS, INIT, says, sh
+from tests.sessions.backend import Backend
 from tests.support import take
 
 HANGS = Script(opened("sess-12345"), hang())

@@ -16,9 +16,9 @@ import pytest
 from streamguard import IdleTimeoutError
 from streamguard.events import StreamEnded
 from streamguard.testing import ClientFactory, FakeClient, Script, done, hang, opened, say
-from tests.resume.backend import Backend
 from tests.seeds import daemon
 from tests.seeds.test_rows import ENDS
+from tests.sessions.backend import Backend
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "from-the-seeds.md"

@@ -22,7 +22,7 @@ from streamguard.testing import (
     tool_end,
     tool_start,
 )
-from tests.resume.backend import Backend
+from tests.sessions.backend import Backend
 from tests.support import Leftovers, take
 
 WINDOW = 50.0

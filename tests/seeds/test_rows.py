@@ -21,7 +21,7 @@ from streamguard.backends import Backend as Reader
 from streamguard.events import AttemptEnded, StreamEnded
 from streamguard.observers import PrometheusObserver
 from streamguard.testing import Script, done, fail, hang, say
-from tests.resume.backend import Backend
+from tests.sessions.backend import Backend
 from tests.support import Events
 
 # -- P3: the circuit breaker ---------------------------------------------------------------------

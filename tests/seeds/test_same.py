@@ -24,8 +24,8 @@ from streamguard import (
 )
 from streamguard.retry import retry_after
 from streamguard.testing import FakeClient, Script, done, fail, hang, opened, say, silence
-from tests.resume.backend import Backend
-from tests.run.commands import ENDLESS, INIT, says, sh
+from tests.runner.commands import ENDLESS, INIT, says, sh
+from tests.sessions.backend import Backend
 from tests.support import take
 
 LONG, SHORT = "600", "0.3"
