@@ -110,7 +110,7 @@ class OpenTelemetryObserver:
             spans.session = self._start(f"session {event.activity.name}".rstrip(), event)
             spans.session.set_attribute("gen_ai.operation.name", "invoke_agent")
         spans.attempt = self._start(f"attempt {event.attempt}", event, within=spans.session)
-        spans.attempt.set_attribute("streamguard._guard.attempt", event.attempt)
+        spans.attempt.set_attribute("streamguard.attempt", event.attempt)
         spans.attempt.set_attribute("streamguard.resumes", event.resumes)
 
     @_on.register
