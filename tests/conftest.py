@@ -1,12 +1,14 @@
 """Every behaviour runs over asyncio, uvloop and trio by the fixture `loop`, in virtual time.
 
 180 s take milliseconds there and are exact. What uvloop does in real time is in
-`faults/test_uvloop_in_real_time.py`.
+`faults/test_uvloop_in_real_time.py`. An `async def` test runs on the loop that it asks for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 from weakref import WeakValueDictionary
@@ -19,6 +21,30 @@ from streamguard.testing import VirtualLoop, run_virtual
 
 # What is told once in a process would be in the log of whichever test comes first.
 facts._told.update(facts.FACTS)
+
+LOOPS = ("loop", "native", "ground")  # the fixtures that run an async test by their `run`
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Make an async test that asks for a loop a plain one, which pytest then calls as ever."""
+    if not any(name in pyfuncitem.fixturenames for name in LOOPS):
+        return
+    test = pyfuncitem.obj
+    if hypothesis := getattr(test, "hypothesis", None):
+        if inspect.iscoroutinefunction(hypothesis.inner_test):
+            hypothesis.inner_test = _on_its_loop(hypothesis.inner_test)
+    elif inspect.iscoroutinefunction(test):
+        pyfuncitem.obj = _on_its_loop(test)
+
+
+def _on_its_loop(test: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> Any:
+        loop = next(fixtures[name] for name in LOOPS if name in fixtures)
+        return loop.run(functools.partial(test, *args, **fixtures))
+
+    return run
 
 
 @pytest.fixture(autouse=True)
