@@ -155,18 +155,14 @@ def test_without_a_resume_the_verdict_is_raised_and_nothing_is_left(loop, clis):
     assert len(started.started) == 1
 
 
-def test_a_kept_token_is_resumed(loop, clis):
+async def test_a_kept_token_is_resumed(loop, clis):
     """R1: also where the options would have begun otherwise."""
     started = clis([ANSWERED])
-
-    async def main():
-        options = sdk.ClaudeAgentOptions(session_id="fixed", continue_conversation=True)
-        point = ResumePoint(token="t")
-        async with claude.session(options, prompt="go", point=point) as chat:
-            await words(chat)
-        assert started.options == [sdk.ClaudeAgentOptions(resume="t")]
-
-    loop.run(main)
+    options = sdk.ClaudeAgentOptions(session_id="fixed", continue_conversation=True)
+    point = ResumePoint(token="t")
+    async with claude.session(options, prompt="go", point=point) as chat:
+        await words(chat)
+    assert started.options == [sdk.ClaudeAgentOptions(resume="t")]
 
 
 @pytest.mark.parametrize("mode", ["warn", "off"])
@@ -244,45 +240,33 @@ OTHERS = {"user_message_uuid": "another", "user_message_uuids": ["another"]}
 
 @pytest.mark.skipif(not IS_RECENT, reason="this SDK does not say whose a result is")
 @pytest.mark.parametrize("other", [INJECTED, OTHERS], ids=["nobody's", "another's"])
-def test_a_result_of_another_turn_does_not_end_this_one(loop, clis, other):
+async def test_a_result_of_another_turn_does_not_end_this_one(loop, clis, other):
     """Background work wakes the session by itself: that turn's end is no answer."""
     clis([[init(), text("woken"), result(**other), silence(30), *ANSWERED], ANSWERED])
-
-    async def main():
-        async with claude.session(prompt="one") | idle_guard(60) as chat:
-            assert await words(chat) == ["woken", "success", "done", "success"]
-            assert await words(chat.ask("two")) == ["done", "success"]
-
-    loop.run(main)
+    async with claude.session(prompt="one") | idle_guard(60) as chat:
+        assert await words(chat) == ["woken", "success", "done", "success"]
+        assert await words(chat.ask("two")) == ["done", "success"]
 
 
 @pytest.mark.skipif(not IS_RECENT, reason="this SDK does not say whose a result is")
-def test_a_hang_after_the_result_of_another_turn_is_found(loop, clis):
+async def test_a_hang_after_the_result_of_another_turn_is_found(loop, clis):
     """T14: what was asked is still owed, so the time between turns it is not."""
     clis([[init(), text("woken"), result(**INJECTED), hang()]])
-
-    async def main():
-        start = anyio.current_time()
-        async with claude.session(prompt="one") | idle_guard(60) as chat:
-            with pytest.raises(IdleTimeoutError):
-                await words(chat)
-        assert loop.took(anyio.current_time() - start, 60)
-
-    loop.run(main)
+    start = anyio.current_time()
+    async with claude.session(prompt="one") | idle_guard(60) as chat:
+        with pytest.raises(IdleTimeoutError):
+            await words(chat)
+    assert loop.took(anyio.current_time() - start, 60)
 
 
 @pytest.mark.parametrize("origin", [None, {"kind": "human"}])
-def test_older_clis_do_not_say_which_prompt_was_answered(loop, clis, origin):
+async def test_older_clis_do_not_say_which_prompt_was_answered(loop, clis, origin):
     """The first result is the answer then."""
     turn = [init(), text("done"), result(origin=origin), hang()]
     clis([turn, turn], names_prompts=False)
-
-    async def main():
-        async with claude.session(prompt="one") | idle_guard(60) as chat:
-            assert await words(chat) == ["done", "success"]
-            assert await words(chat.ask("two")) == ["done", "success"]
-
-    loop.run(main)
+    async with claude.session(prompt="one") | idle_guard(60) as chat:
+        assert await words(chat) == ["done", "success"]
+        assert await words(chat.ask("two")) == ["done", "success"]
 
 
 # -- written wrongly ------------------------------------------------------------------------------------

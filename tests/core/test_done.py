@@ -79,14 +79,10 @@ def test_tools_without_an_id_count_each(loop, form):
     assert activity.done.tools_run == 2
 
 
-def test_a_tool_without_an_id_is_not_cut_in_the_middle(loop, form):
+async def test_a_tool_without_an_id_is_not_cut_in_the_middle(loop, form):
     """S4-06: the watchdog that this came from needs no ids."""
-
-    async def main():
-        source = Script(say("x"), tool("Bash", 200, id=""), done())
-        return await take(source | idle_guard(50), form)
-
-    assert loop.run(main).error is None
+    source = Script(say("x"), tool("Bash", 200, id=""), done())
+    assert (await take(source | idle_guard(50), form)).error is None
 
 
 def opener(*attempts, points):

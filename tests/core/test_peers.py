@@ -291,15 +291,11 @@ def test_pekko_not_before_the_window_has_passed_since_the_start(loop, form):
     assert (taken.messages, taken.error) == (["a"], None)
 
 
-def test_pekko_what_was_built_long_ago_starts_with_its_first_pull(loop):
+async def test_pekko_what_was_built_long_ago_starts_with_its_first_pull(loop):
     """T1 (materialisation there, the first pull here): a pipe that lies about is not silent."""
-
-    async def main():
-        stream = Script(silence(100), message("a")) | idle_guard(180)
-        await anyio.sleep(300)
-        return await take(stream)
-
-    assert loop.run(main).messages == ["a"]
+    stream = Script(silence(100), message("a")) | idle_guard(180)
+    await anyio.sleep(300)
+    assert (await take(stream)).messages == ["a"]
 
 
 def test_pekko_a_consumer_less_frequent_than_the_limit(loop, form):
@@ -343,17 +339,12 @@ def test_reactor_an_old_limit_has_no_effect(loop, form):
     assert loop.took(taken.elapsed, 480)
 
 
-def test_reactor_an_old_limit_has_no_effect_after_completion(loop, form):
+async def test_reactor_an_old_limit_has_no_effect_after_completion(loop, form):
     """O7 (oldTimeoutCompleteHasNoEffect): past its end a stream gives no verdict any more."""
     events, disconnect = Events(), Disconnect()
-
-    async def main():
-        guard = idle_guard(180, observer=events, disconnect=disconnect)
-        taken = await take(Script(silence(150), message("a")) | guard, form)
-        await anyio.sleep(400)
-        return taken
-
-    taken = loop.run(main)
+    guard = idle_guard(180, observer=events, disconnect=disconnect)
+    taken = await take(Script(silence(150), message("a")) | guard, form)
+    await anyio.sleep(400)
     assert (taken.messages, taken.error) == (["a"], None)
     assert not events.of(TimedOut)
     assert disconnect.calls == []
@@ -461,20 +452,15 @@ def test_rxjava_a_source_that_is_slow_to_unwind_keeps_the_verdict(loop, form):
     assert loop.took(taken.elapsed, 183)
 
 
-def test_rxjava_a_second_subscriber_has_a_time_of_its_own(loop):
+async def test_rxjava_a_second_subscriber_has_a_time_of_its_own(loop):
     """O1 (independent subscriptions): two consumers of one operator do not share a clock."""
+    guard, results = idle_guard(180), {}
 
-    async def main():
-        guard, results = idle_guard(180), {}
+    async def consume(name, delay):
+        await anyio.sleep(delay)
+        results[name] = await take(Channel(Script(say(name), hang())) | guard)
 
-        async def consume(name, delay):
-            await anyio.sleep(delay)
-            results[name] = await take(Channel(Script(say(name), hang())) | guard)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(consume, "early", 0)
-            tasks.start_soon(consume, "late", 100)
-        return results
-
-    results = loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consume, "early", 0)
+        tasks.start_soon(consume, "late", 100)
     assert all(loop.took(taken.elapsed, 180) for taken in results.values())

@@ -172,34 +172,27 @@ def test_a_success_leaves_neither_line_nor_receipt(loop, form, run):
     assert [line["ended"] for line in run.transcript() if "ended" in line] == ["normally"] * 2
 
 
-def test_warnings_leave_no_receipt(loop, run):
+async def test_warnings_leave_no_receipt(loop, run):
     """T11, E1: in mode `warn` nothing was cut, so there is nothing to resume."""
 
-    async def main():
-        async def late():
-            yield 1
-            await anyio.sleep(400)
-            yield 2
+    async def late():
+        yield 1
+        await anyio.sleep(400)
+        yield 2
 
-        async with run.recorder():
-            taken = await take(late() | idle_guard(180, mode="warn"))
-        assert taken.messages == [1, 2]
-
-    loop.run(main)
+    async with run.recorder():
+        taken = await take(late() | idle_guard(180, mode="warn"))
+    assert taken.messages == [1, 2]
     assert run.timeouts() == []
     assert any(line.get("of") == "TimedOut" for line in run.timeline())
 
 
-def test_a_scope_outside_of_any_stream_leaves_a_receipt_too(loop, run):
+async def test_a_scope_outside_of_any_stream_leaves_a_receipt_too(loop, run):
     """E0: a step that hangs in its own code."""
-
-    async def main():
-        async with run.recorder(flow=None, step=None):
-            with pytest.raises(DeadlineExceededError):
-                async with scope("flow", "deploy"), scope("step", "migrate", timeout=60):
-                    await anyio.sleep_forever()
-
-    loop.run(main)
+    async with run.recorder(flow=None, step=None):
+        with pytest.raises(DeadlineExceededError):
+            async with scope("flow", "deploy"), scope("step", "migrate", timeout=60):
+                await anyio.sleep_forever()
     [line] = run.timeouts("deploy")
     assert (line["step_id"], line["scope"], line["limit"]) == ("migrate", "step", "step")
     receipt = run.receipt("migrate", "deploy")
@@ -364,7 +357,7 @@ def test_tasks_may_share_a_recorder_and_leave_it_in_any_order(loop, run):
     assert run.messages("a") == ["a"]
 
 
-def test_ten_thousand_messages_are_all_counted_and_none_is_read_twice(loop, run):
+async def test_ten_thousand_messages_are_all_counted_and_none_is_read_twice(loop, run):
     """E1: with and without a transcript the timeline has the same number."""
 
     async def many():
@@ -373,12 +366,9 @@ def test_ten_thousand_messages_are_all_counted_and_none_is_read_twice(loop, run)
             if number % 100 == 0:
                 await anyio.sleep(0.001)
 
-    async def main():
-        async with run.recorder(transcript=False):
-            taken = await take(many() | idle_guard(180))
-        assert taken.messages == list(range(10_000))
-
-    loop.run(main)
+    async with run.recorder(transcript=False):
+        taken = await take(many() | idle_guard(180))
+    assert taken.messages == list(range(10_000))
     counts = [
         count for line in run.timeline() if line["kind"] == "counts" for count in line["counts"]
     ]
@@ -622,17 +612,13 @@ def test_the_documents_examples_are_as_the_schemas_say():
     assert header["kind"] == "writer"
 
 
-def test_a_monitor_is_recorded_as_a_stream_is(loop, run):
+async def test_a_monitor_is_recorded_as_a_stream_is(loop, run):
     """E0, O10: for loops that cannot be wrapped."""
-
-    async def main():
-        async with run.recorder():
-            with pytest.raises(IdleTimeoutError):
-                async with idle_guard(180).monitor() as monitor:
-                    monitor.saw({"n": 1})
-                    await anyio.sleep_forever()
-
-    loop.run(main)
+    async with run.recorder():
+        with pytest.raises(IdleTimeoutError):
+            async with idle_guard(180).monitor() as monitor:
+                monitor.saw({"n": 1})
+                await anyio.sleep_forever()
     assert [line["limit"] for line in run.timeouts()] == ["idle"]
     assert run.messages() == [{"n": 1}]
 

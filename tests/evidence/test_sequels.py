@@ -125,7 +125,7 @@ def test_the_line_is_there_before_it_is_known_what_follows(loop, run):
     assert seen == [([(0, "fail")], None), ([(0, "retry")], "retry")]
 
 
-def test_what_runs_side_by_side_is_no_loop(loop, run):
+async def test_what_runs_side_by_side_is_no_loop(loop, run):
     """Of ten calls at once one was cut: that another begins, and ends well, says nothing of it."""
 
     async def call(hangs):
@@ -133,13 +133,10 @@ def test_what_runs_side_by_side_is_no_loop(loop, run):
             async with scope("llm_call", "ask", timeout=30):
                 await anyio.sleep(600 if hangs else 25)
 
-    async def main():
-        async with run.recorder(), anyio.create_task_group() as group:
-            for number in range(10):
-                group.start_soon(call, number == 0)
-                await anyio.sleep(10)
-
-    loop.run(main)
+    async with run.recorder(), anyio.create_task_group() as group:
+        for number in range(10):
+            group.start_soon(call, number == 0)
+            await anyio.sleep(10)
     assert decided(run) == [(0, "fail")]
     assert recovered(run) == ("fail", False)
 
@@ -156,44 +153,33 @@ def test_another_step_is_no_retry(loop, run):
     assert recovered(run, "a") == ("fail", False)
 
 
-def test_a_scope_without_a_stream(loop, run):
+async def test_a_scope_without_a_stream(loop, run):
     """E0: a step that hangs in its own code, and is done again."""
-
-    async def main():
-        async with run.recorder(flow=None, step=None), scope("flow", "deploy"):
-            for delay in (600, 600, 1):
-                with suppress(DeadlineExceededError):
-                    async with scope("step", "migrate", timeout=60):
-                        await anyio.sleep(delay)
-
-    loop.run(main)
+    async with run.recorder(flow=None, step=None), scope("flow", "deploy"):
+        for delay in (600, 600, 1):
+            with suppress(DeadlineExceededError):
+                async with scope("step", "migrate", timeout=60):
+                    await anyio.sleep(delay)
     assert decided(run, "deploy") == [(0, "retry"), (1, "retry")]
     assert recovered(run, "migrate", "deploy") == ("retry", True)
 
 
-def test_an_attempt_that_fails_otherwise_recovers_nothing(loop, run):
-    async def main():
-        async with run.recorder(step=None):
-            for delay in (600, 1):
-                with suppress(DeadlineExceededError, ValueError):
-                    async with scope("step", "migrate", timeout=60):
-                        await anyio.sleep(delay)
-                        raise ValueError
-
-    loop.run(main)
+async def test_an_attempt_that_fails_otherwise_recovers_nothing(loop, run):
+    async with run.recorder(step=None):
+        for delay in (600, 1):
+            with suppress(DeadlineExceededError, ValueError):
+                async with scope("step", "migrate", timeout=60):
+                    await anyio.sleep(delay)
+                    raise ValueError
     assert recovered(run, "migrate") == ("retry", False)
 
 
-def test_an_outer_scope_that_strikes_is_filed_as_itself(loop, run):
+async def test_an_outer_scope_that_strikes_is_filed_as_itself(loop, run):
     """Its own step, not the one that it was cut with."""
-
-    async def main():
-        async with run.recorder(flow=None, step=None):
-            with suppress(DeadlineExceededError):
-                async with scope("step", "build", timeout=60), scope("llm_call", "ask"):
-                    await anyio.sleep(600)
-
-    loop.run(main)
+    async with run.recorder(flow=None, step=None):
+        with suppress(DeadlineExceededError):
+            async with scope("step", "build", timeout=60), scope("llm_call", "ask"):
+                await anyio.sleep(600)
     [line] = run.timeouts("flow")
     assert (line["step_id"], line["scope"], line["final_action"]) == ("build", "step", "fail")
 
@@ -234,17 +220,14 @@ def test_a_session_that_was_left_before_it_decided(loop, run):
     assert recovered(run) == ("retry", True)
 
 
-def test_a_stream_that_has_ended_is_not_what_a_later_scope_cut(loop, run):
-    async def main():
-        async with run.recorder(step=None) as recorder:
-            agent = Activity("agent")
-            await guarded(ending(SessionOpened("t"), TurnEnded()), activity=agent)
-            with suppress(DeadlineExceededError):
-                async with scope("step", "deploy", timeout=30):
-                    await anyio.sleep(600)
-            recorder.flush()
-
-    loop.run(main)
+async def test_a_stream_that_has_ended_is_not_what_a_later_scope_cut(loop, run):
+    async with run.recorder(step=None) as recorder:
+        agent = Activity("agent")
+        await guarded(ending(SessionOpened("t"), TurnEnded()), activity=agent)
+        with suppress(DeadlineExceededError):
+            async with scope("step", "deploy", timeout=30):
+                await anyio.sleep(600)
+        recorder.flush()
     [line] = run.timeouts()
     assert (line["step_id"], line["stream"]) == ("deploy", None)
     assert run.receipt("deploy")["context_for_resume"]["session_token"] is None

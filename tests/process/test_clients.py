@@ -386,7 +386,7 @@ def test_a_client_may_replace_its_process_in_mid_stream_s1_14(loop, backends):
     assert backends.living() == set()
 
 
-def test_a_launcher_that_has_ended_is_no_failure_s1_14(loop, backends):
+async def test_a_launcher_that_has_ended_is_no_failure_s1_14(loop, backends):
     """A stream that came to its end came to its end."""
     client = Keeping(backends.start("ready", "hang"))
 
@@ -396,11 +396,8 @@ def test_a_launcher_that_has_ended_is_no_failure_s1_14(loop, backends):
         client._transport._process.wait()
         yield "two"
 
-    async def main():
-        guarded = messages() | idle_guard(IDLE, client=client)
-        return [message async for message in guarded]
-
-    assert loop.run(main) == ["one", "two"]
+    guarded = messages() | idle_guard(IDLE, client=client)
+    assert [message async for message in guarded] == ["one", "two"]
 
 
 def test_a_watchdog_ends_no_stranger_s1_14(backends):

@@ -401,7 +401,7 @@ def test_a_death_ends_a_stream_that_a_grandchild_holds_open(loop, backends, form
     assert backends.living() == set()
 
 
-def test_what_the_dead_has_left_is_delivered_first(loop, backends):
+async def test_what_the_dead_has_left_is_delivered_first(loop, backends):
     """T3, T10: the pipe still holds messages; a slow consumer loses none of them."""
     backend = backends.start("ready", "hang")
 
@@ -412,15 +412,12 @@ def test_what_the_dead_has_left_is_delivered_first(loop, backends):
             yield number
         await anyio.sleep_forever()
 
-    async def main():
-        messages = []
-        with anyio.fail_after(PATIENCE), pytest.raises(ProcessExitedError):
-            async for message in stream() | idle_guard(60, process=backend):
-                messages.append(message)
-                await anyio.sleep(0.1)
-        return messages
-
-    assert loop.run(main) == list(range(5))
+    messages = []
+    with anyio.fail_after(PATIENCE), pytest.raises(ProcessExitedError):
+        async for message in stream() | idle_guard(60, process=backend):
+            messages.append(message)
+            await anyio.sleep(0.1)
+    assert messages == list(range(5))
 
 
 def test_a_death_after_the_turns_end_is_a_normal_end(loop, backends):
@@ -443,14 +440,10 @@ def test_a_death_after_the_turns_end_is_a_normal_end(loop, backends):
     assert disconnects == [1]  # the stream had to be ended
 
 
-def test_a_process_that_ends_with_0_under_an_unknown_backend(loop, backends):
+async def test_a_process_that_ends_with_0_under_an_unknown_backend(loop, backends):
     """T10: nobody knows whether its turn had ended; the status says that all was well."""
     backend = backends.popen(["true"])
-
-    async def main():
-        return await take(says("a") | idle_guard(60, process=backend))
-
-    assert loop.run(main) == (["a"], None)
+    assert await take(says("a") | idle_guard(60, process=backend)) == (["a"], None)
 
 
 def test_a_process_that_ends_with_0_before_its_turn_does(loop, backends):

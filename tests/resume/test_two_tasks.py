@@ -158,22 +158,18 @@ class SlowBreaker(CircuitBreaker):
         return await super().acquire(**knobs)
 
 
-def test_a_permit_that_comes_for_a_turn_that_was_left_is_given_back(loop):
+async def test_a_permit_that_comes_for_a_turn_that_was_left_is_given_back(loop):
     """It would keep the probe's place until its lease is over."""
     backend = Backend([GOOD])
-
-    async def main():
-        breaker = SlowBreaker("b", open_after=1, pause=10, clock=anyio.current_time)
-        breaker.try_acquire().failed()
-        await anyio.sleep(10)
-        resume = reconnecting_resume(breaker=breaker)
-        async with anyio.create_task_group() as tasks:
-            async with session(backend.open, prompt="p") | idle_guard(60) | resume as chat:
-                tasks.start_soon(outcome_of, aiter(chat))
-                await anyio.sleep(1)
-        breaker.try_acquire().released()  # it refuses if there is a probe
-
-    loop.run(main)
+    breaker = SlowBreaker("b", open_after=1, pause=10, clock=anyio.current_time)
+    breaker.try_acquire().failed()
+    await anyio.sleep(10)
+    resume = reconnecting_resume(breaker=breaker)
+    async with anyio.create_task_group() as tasks:
+        async with session(backend.open, prompt="p") | idle_guard(60) | resume as chat:
+            tasks.start_soon(outcome_of, aiter(chat))
+            await anyio.sleep(1)
+    breaker.try_acquire().released()  # it refuses if there is a probe
     assert not backend.points
 
 

@@ -108,17 +108,13 @@ def test_s1_12_one_error_comes_out_of_the_block_as_itself(loop):
     assert type(taken.error) is IdleTimeoutError
 
 
-def test_s1_13_a_result_at_the_last_instant_is_no_timeout(loop, form):
+async def test_s1_13_a_result_at_the_last_instant_is_no_timeout(loop, form):
     client = FakeClient(Script(say("a"), silence(180), done()))
-
-    async def main():
-        await client.connect("x")
-        taken = await take(client.receive_response() | idle_guard(180, client=client), form)
-        assert not client.disconnect_called
-        await client.disconnect()
-        return taken
-
-    assert loop.run(main).error is None
+    await client.connect("x")
+    taken = await take(client.receive_response() | idle_guard(180, client=client), form)
+    assert not client.disconnect_called
+    await client.disconnect()
+    assert taken.error is None
 
 
 def test_s1_15_without_a_pid_the_client_is_disconnected_for_real(loop, form):
