@@ -36,6 +36,7 @@ from tests.process.grounds import GROUNDS, PATIENCE, Ground, open_files, python,
 from tests.support import take
 
 on_every_ground = pytest.mark.parametrize("ground", GROUNDS, ids=str)
+on_one_ground = pytest.mark.parametrize("ground", GROUNDS[:1], ids=str)
 
 
 async def all_of(source: Any) -> list[Any]:
@@ -214,32 +215,30 @@ def test_notices_among_json_are_skipped(ground: Ground) -> None:
     assert source.skipped == len(NOTICES) - 2  # blank lines are nothing
 
 
-def test_notices_can_be_errors() -> None:
+@on_one_ground
+async def test_notices_can_be_errors(ground: Ground) -> None:
     """O3: with "raise" each one is an error that tells its number, and the next pull goes on."""
-
-    async def main() -> None:
-        async with ground.start("printf", r'oh no\n[1]\n\n{"n": 1}\n') as process:
-            async with aclosing(json_lines(process, on_invalid="raise")) as source:
-                with pytest.raises(InvalidLineError, match=r"line 1 .*no JSON object") as caught:
-                    await anext(source)
-                assert "oh no" not in str(caught.value)
-                assert caught.value.tail.stdout.startswith("oh no\n")
-                assert isinstance(caught.value.__cause__, json.JSONDecodeError)
-                with pytest.raises(InvalidLineError, match="it is a list") as caught:
-                    await anext(source)
-                assert caught.value.number == 2
-                assert await all_of(source) == [{"n": 1}]
-
-    GROUNDS[0].run(main)
+    async with ground.start("printf", r'oh no\n[1]\n\n{"n": 1}\n') as process:
+        async with aclosing(json_lines(process, on_invalid="raise")) as source:
+            with pytest.raises(InvalidLineError, match=r"line 1 .*no JSON object") as caught:
+                await anext(source)
+            assert "oh no" not in str(caught.value)
+            assert caught.value.tail.stdout.startswith("oh no\n")
+            assert isinstance(caught.value.__cause__, json.JSONDecodeError)
+            with pytest.raises(InvalidLineError, match="it is a list") as caught:
+                await anext(source)
+            assert caught.value.number == 2
+            assert await all_of(source) == [{"n": 1}]
 
 
-def test_notices_can_be_made_messages() -> None:
+@on_one_ground
+def test_notices_can_be_made_messages(ground: Ground) -> None:
     """O3: a function is given the line and gives a message in its place, or nothing."""
 
     def notice(line: str) -> dict[str, Any] | None:
         return {"notice": line} if line[0] == "L" else None
 
-    messages, source = GROUNDS[0].run(lambda g: json_said_by_cat(g, MIXED, on_invalid=notice))
+    messages, source = ground.run(lambda: json_said_by_cat(ground, MIXED, on_invalid=notice))
     assert messages[:2] == [{"n": 1}, {"notice": "Loading configuration..."}]
     assert messages[2:] == [{"n": 2}, {"text": "\ufffd"}, {"n": 3}]
     assert source.skipped == 0
@@ -292,27 +291,24 @@ async def test_without_a_pipe_for_stderr(ground: Ground, stderr: int | None) -> 
             assert source.tail.stderr == ""
 
 
-def test_a_second_reader_of_stderr_is_no_failure_of_the_stream() -> None:
+@pytest.mark.parametrize("ground", [Ground("asyncio", "asyncio")], ids=str)
+async def test_a_second_reader_of_stderr_is_no_failure_of_the_stream(ground: Ground) -> None:
     """S2: the owner may read stderr itself; the drain gives way, and the tail says so."""
+    script = "echo a; read go; echo b >&2"
+    async with ground.start("sh", "-c", script) as process, anyio.create_task_group() as group:
+        got = []
 
-    async def main() -> None:
-        script = "echo a; read go; echo b >&2"
-        async with ground.start("sh", "-c", script) as process, anyio.create_task_group() as group:
-            got = []
+        async def read_stderr() -> None:
+            got.append(await process.stderr.readline())
 
-            async def read_stderr() -> None:
-                got.append(await process.stderr.readline())
-
-            group.start_soon(read_stderr)
-            await anyio.lowlevel.checkpoint()
-            async with aclosing(lines(process)) as source:
-                assert await anext(source) == "a"
-                await ground.write(process, b"go\n")
-                assert await all_of(source) == []
-                assert "could read no further" in source.tail.stderr
-        assert got == [b"b\n"]
-
-    Ground("asyncio", "asyncio").run(main)
+        group.start_soon(read_stderr)
+        await anyio.lowlevel.checkpoint()
+        async with aclosing(lines(process)) as source:
+            assert await anext(source) == "a"
+            await ground.write(process, b"go\n")
+            assert await all_of(source) == []
+            assert "could read no further" in source.tail.stderr
+    assert got == [b"b\n"]
 
 
 @given(st.lists(st.text(max_size=6).map(str.encode)), st.integers(0, 12))
@@ -748,15 +744,12 @@ def test_what_cannot_work_is_refused_where_it_is_written(
         json_lines(SimpleNamespace(**{**some, **process}), **options)
 
 
-def test_its_name_tells_no_secrets() -> None:
+@pytest.mark.parametrize("ground", [Ground("trio", "popen")], ids=str)
+async def test_its_name_tells_no_secrets(ground: Ground) -> None:
     """E3: a process's own repr has its arguments, and so the prompt; ours has the pid."""
-
-    async def main() -> None:
-        async with ground.start("echo", "the prompt") as process:
-            async with aclosing(json_lines(process, on_invalid="raise")) as source:
-                assert repr(source) == f"<JsonLines of process {process.pid}>"
-                with pytest.raises(InvalidLineError) as caught:
-                    await anext(source)
-                assert "the prompt" not in str(caught.value)
-
-    Ground("trio", "popen").run(main)
+    async with ground.start("echo", "the prompt") as process:
+        async with aclosing(json_lines(process, on_invalid="raise")) as source:
+            assert repr(source) == f"<JsonLines of process {process.pid}>"
+            with pytest.raises(InvalidLineError) as caught:
+                await anext(source)
+            assert "the prompt" not in str(caught.value)
