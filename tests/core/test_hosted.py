@@ -426,20 +426,17 @@ async def _swallow_all(messages: AsyncIterator[Any]) -> None:
         pass
 
 
-def test_a_run_that_ends_with_a_pull_outstanding(loop: Loop) -> None:
+async def test_a_run_that_ends_with_a_pull_outstanding(loop: Loop) -> None:
     """O7: a stream that is still waited for when the program ends makes no noise."""
     kept: list[Any] = []
 
-    async def main() -> None:
-        async def forgotten() -> None:
-            kept.append(await take(Script(say("a"), hang()) | idle_guard(60)))
+    async def forgotten() -> None:
+        kept.append(await take(Script(say("a"), hang()) | idle_guard(60)))
 
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(forgotten)
-            await anyio.sleep(1)
-            tg.cancel_scope.cancel()
-
-    loop.run(main)
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(forgotten)
+        await anyio.sleep(1)
+        tg.cancel_scope.cancel()
     assert not kept
 
 

@@ -140,22 +140,18 @@ def test_kotlin_no_time_at_all_is_a_mistake(window):
         idle_timeout(window)
 
 
-def test_kotlin_a_channel_that_closes_in_time(loop, form):
+async def test_kotlin_a_channel_that_closes_in_time(loop, form):
     """T7 (testClosing): a producer that ends before the limit ends the stream, normally."""
+    send, receive = anyio.create_memory_object_stream[str](1)
 
-    async def main():
-        send, receive = anyio.create_memory_object_stream[str](1)
+    async def produce():
+        with send:
+            await send.send("a")
+            await anyio.sleep(100)
 
-        async def produce():
-            with send:
-                await send.send("a")
-                await anyio.sleep(100)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(produce)
-            return await take(receive | idle_guard(180), form)
-
-    taken = loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(produce)
+        taken = await take(receive | idle_guard(180), form)
     assert (taken.messages, taken.error) == (["a"], None)
     assert loop.took(taken.elapsed, 100)
 
@@ -192,28 +188,24 @@ def test_tokio_messages_in_time_pass_one_by_one(loop, form):
     assert loop.took(taken.elapsed, 300)
 
 
-def test_tokio_one_verdict_however_often_one_asks(loop, form):
+async def test_tokio_one_verdict_however_often_one_asks(loop, form):
     """T8 (return_elapsed_errors_only_once): there the next pull waits on; here it is over.
 
     What both avoid is a new error for each further wait: it is one verdict, told once.
     """
     events = Events()
-
-    async def main():
-        stream = Script(*WORDS, hang()) | idle_guard(180, observer=events)
-        async with contextlib.AsyncExitStack() as stack:
-            messages = await stack.enter_async_context(stream) if form == "hosted" else stream
-            iterator = aiter(messages)
-            for _ in WORDS:
+    stream = Script(*WORDS, hang()) | idle_guard(180, observer=events)
+    async with contextlib.AsyncExitStack() as stack:
+        messages = await stack.enter_async_context(stream) if form == "hosted" else stream
+        iterator = aiter(messages)
+        for _ in WORDS:
+            await anext(iterator)
+        errors = []
+        for _ in range(3):
+            with pytest.raises(IdleTimeoutError) as caught:
                 await anext(iterator)
-            errors = []
-            for _ in range(3):
-                with pytest.raises(IdleTimeoutError) as caught:
-                    await anext(iterator)
-                errors.append(caught.value)
-        assert errors[0] is errors[1] is errors[2]
-
-    loop.run(main)
+            errors.append(caught.value)
+    assert errors[0] is errors[1] is errors[2]
     assert len(events.of(TimedOut)) == 1
 
 
@@ -350,17 +342,13 @@ async def test_reactor_an_old_limit_has_no_effect_after_completion(loop, form):
     assert disconnect.calls == []
 
 
-def test_reactor_an_old_limit_has_no_effect_after_an_error(loop, form):
+async def test_reactor_an_old_limit_has_no_effect_after_an_error(loop, form):
     """O7 (oldTimeoutErrorHasNoEffect): nor past an error of its own."""
     events = Events()
-
-    async def main():
-        script = Script(silence(150), fail(OSError("gone")))
-        taken = await take(script | idle_guard(180, observer=events), form)
-        await anyio.sleep(400)
-        return taken
-
-    assert type(loop.run(main).error) is OSError
+    script = Script(silence(150), fail(OSError("gone")))
+    taken = await take(script | idle_guard(180, observer=events), form)
+    await anyio.sleep(400)
+    assert type(taken.error) is OSError
     assert not events.of(TimedOut)
 
 

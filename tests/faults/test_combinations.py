@@ -190,40 +190,36 @@ async def test_a_block_that_is_left_at_totals_instant(loop: Loop, order: str):
 
 @pytest.mark.parametrize("passes", range(6))
 @pytest.mark.parametrize("how", ["raises", "hangs"])
-def test_a_message_just_after_the_interrupts_end(native: Loop, passes: int, how: str):
+async def test_a_message_just_after_the_interrupts_end(native: Loop, passes: int, how: str):
     """D1, T3, T9: it is delivered, and the verdict comes with the next pull, not into the body."""
     worked: list[int] = []
+    running, arrived = asyncio.get_running_loop(), asyncio.Event()
 
-    async def main() -> None:
-        running, arrived = asyncio.get_running_loop(), asyncio.Event()
+    def arrive(left: int = passes) -> None:
+        if left:
+            running.call_soon(arrive, left - 1)
+        else:
+            arrived.set()
 
-        def arrive(left: int = passes) -> None:
-            if left:
-                running.call_soon(arrive, left - 1)
-            else:
-                arrived.set()
+    async def source():
+        yield 1
+        await arrived.wait()
+        yield 2
+        await anyio.sleep(NEVER)
 
-        async def source():
-            yield 1
-            await arrived.wait()
-            yield 2
-            await anyio.sleep(NEVER)
+    async def interrupt() -> None:
+        if how == "raises":
+            arrive()
+            raise ConnectionError("the pipe is gone")
+        running.call_at(running.time() + 5, arrive)
+        await anyio.sleep(NEVER)
 
-        async def interrupt() -> None:
-            if how == "raises":
-                arrive()
-                raise ConnectionError("the pipe is gone")
-            running.call_at(running.time() + 5, arrive)
-            await anyio.sleep(NEVER)
-
-        with pytest.raises(IdleTimeoutError):
-            async for message in source() | idle_guard(0.2, interrupt=interrupt):
-                if message == 2:
-                    await unharmed(1)
-                    worked.append(2)
-        await unharmed()
-
-    native.run(main)
+    with pytest.raises(IdleTimeoutError):
+        async for message in source() | idle_guard(0.2, interrupt=interrupt):
+            if message == 2:
+                await unharmed(1)
+                worked.append(2)
+    await unharmed()
     assert worked in ([2], [])  # a message that is later than the cut comes too late
 
 
@@ -253,7 +249,7 @@ async def flushes(how: str):
 
 
 @pytest.mark.parametrize("how", ["except", "finally", "several"])
-def test_a_source_that_flushes_when_it_is_cancelled(loop: Loop, form: str, how: str):
+async def test_a_source_that_flushes_when_it_is_cancelled(loop: Loop, form: str, how: str):
     """T3, T7, O6: what it flushes is delivered, and the cancel that follows is the verdict."""
     disconnect = Disconnect()
 
@@ -263,11 +259,8 @@ def test_a_source_that_flushes_when_it_is_cancelled(loop: Loop, form: str, how: 
         assert isinstance(taken.error, IdleTimeoutError)
         await unharmed()
 
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(child)
-
-    loop.run(main)
+    async with anyio.create_task_group() as group:
+        group.start_soon(child)
     assert disconnect.finished == 1
 
 

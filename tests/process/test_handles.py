@@ -45,16 +45,12 @@ def test_one_that_goes_between_the_look_and_the_signal_is_dead(gone, monkeypatch
         assert handle.is_dead
 
 
-def test_one_that_goes_between_the_look_and_the_wait_is_dead(loop, gone, monkeypatch):
+async def test_one_that_goes_between_the_look_and_the_wait_is_dead(loop, gone, monkeypatch):
     """D4: a pid that is its no longer is not waited for, whoever has it now."""
     monkeypatch.setattr(PidfdHandle, "_has_ended", lambda _: False)
     monkeypatch.setattr(os, "pidfd_open", lambda _, own=os.pidfd_open: own(os.getpid()))
-
-    async def main():
-        with anyio.fail_after(PATIENCE):
-            await gone[0].wait_dead()
-
-    loop.run(main)
+    with anyio.fail_after(PATIENCE):
+        await gone[0].wait_dead()
     assert gone[0].is_dead
 
 

@@ -70,7 +70,7 @@ async def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder
         assert [told["name"] for told in read_all()] == ["stream", "stream"]
 
 
-def test_the_attempt_of_a_session_is_shown(loop):
+async def test_the_attempt_of_a_session_is_shown(loop):
     board, seen = _Board(), []
 
     @asynccontextmanager
@@ -78,16 +78,13 @@ def test_the_attempt_of_a_session_is_shown(loop):
         board.look()  # as it is between two attempts
         yield Script(opened("s-1"), hang() if point.attempt < 3 else done())
 
-    async def main():
-        activity = Activity("coder")
-        guard = idle_guard(60, activity=activity) | reconnecting_resume(backoff=(0,))
-        async with session(open_it, prompt="go") | guard as chat:
-            async for _ in chat:
-                board.look()
-                seen.extend(told["attempt"] for told in read_all())
-        assert activity.attempt == 3
-
-    loop.run(main)
+    activity = Activity("coder")
+    guard = idle_guard(60, activity=activity) | reconnecting_resume(backoff=(0,))
+    async with session(open_it, prompt="go") | guard as chat:
+        async for _ in chat:
+            board.look()
+            seen.extend(told["attempt"] for told in read_all())
+    assert activity.attempt == 3
     assert seen == [1, 2, 3, 3]  # the last attempt has a message more: its end
 
 

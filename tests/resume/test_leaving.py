@@ -336,29 +336,25 @@ def test_a_disconnect_that_hangs_at_the_end_of_the_grace(loop):
     assert (ended.outcome, ended.confirmed) == ("completed", False)
 
 
-def test_a_prompt_that_was_refused_stays_refused(loop):
+async def test_a_prompt_that_was_refused_stays_refused(loop):
     upstream = Disconnected(say("a"), done(), seconds=10)
     got = []
-
-    async def main():
-        limits = idle_guard(60, exit_grace=2, disconnect_timeout=3)
-        async with session(upstream.open, prompt="p") | limits as chat:
-            async for _ in chat:
-                pass
-            turn = chat.ask("more")
-            for _ in range(2):
-                try:
-                    await anext(turn)
-                except StreamGuardError as error:
-                    got.append(error)
-                await anyio.sleep(20)
-
-    loop.run(main)
+    limits = idle_guard(60, exit_grace=2, disconnect_timeout=3)
+    async with session(upstream.open, prompt="p") | limits as chat:
+        async for _ in chat:
+            pass
+        turn = chat.ask("more")
+        for _ in range(2):
+            try:
+                await anext(turn)
+            except StreamGuardError as error:
+                got.append(error)
+            await anyio.sleep(20)
     assert got[0] is got[1]
 
 
 @pytest.mark.parametrize("how", ["left", "cancelled"])
-def test_a_stream_that_takes_its_cut_for_its_end(loop, how):
+async def test_a_stream_that_takes_its_cut_for_its_end(loop, how):
     """It ended because its consumer had gone, and nobody has got its end."""
 
     @asynccontextmanager
@@ -384,11 +380,8 @@ def test_a_stream_that_takes_its_cut_for_its_end(loop, how):
                 await anext(turn)
             await turn.aclose()
 
-    async def main():
-        with anyio.move_on_after(2):
-            await consume()
-
-    loop.run(main)
+    with anyio.move_on_after(2):
+        await consume()
     assert [event.outcome for event in told.of(StreamEnded)] == [how]
     assert [event.outcome for event in told.of(AttemptEnded)] == [how]
 
@@ -513,7 +506,7 @@ def test_waiting_for_a_close_that_never_ends_is_not_begun_again_with_each_pull(l
 
 
 @pytest.mark.parametrize("resumes", [False, True])
-def test_total_strikes_once(loop, resumes):
+async def test_total_strikes_once(loop, resumes):
     """A pull has raised it: who is at work on that error is not cut by another one."""
     handled = []
 
@@ -521,18 +514,15 @@ def test_total_strikes_once(loop, resumes):
     async def open_(_point):
         yield Script(say("a"), hang())
 
-    async def main():
-        operator = idle_guard(None, total=5)
-        operator = operator | reconnecting_resume() if resumes else operator
-        async with session(open_, prompt="p") | operator as chat:
-            try:
-                async for _ in chat:
-                    pass
-            except DeadlineExceededError:
-                await anyio.sleep(10)
-                handled.append(True)
-
-    loop.run(main)
+    operator = idle_guard(None, total=5)
+    operator = operator | reconnecting_resume() if resumes else operator
+    async with session(open_, prompt="p") | operator as chat:
+        try:
+            async for _ in chat:
+                pass
+        except DeadlineExceededError:
+            await anyio.sleep(10)
+            handled.append(True)
     assert handled == [True]
 
 

@@ -127,24 +127,20 @@ def test_a_block_that_is_left_while_another_task_waits_begins_nothing_more(loop)
     backend.check()
 
 
-def test_a_backoff_ends_with_the_block(loop):
+async def test_a_backoff_ends_with_the_block(loop):
     backend = Backend([Script(fail(ConnectionError("gone")))])
     got = []
+    begun = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        resume = reconnecting_resume(backoff=(0,))
+        async with session(backend.open, prompt="p") | idle_guard(60) | resume as chat:
 
-    async def main():
-        begun = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            resume = reconnecting_resume(backoff=(0,))
-            async with session(backend.open, prompt="p") | idle_guard(60) | resume as chat:
+            async def pull():
+                got.extend(await outcome_of(chat))
 
-                async def pull():
-                    got.extend(await outcome_of(chat))
-
-                tasks.start_soon(pull)
-                await anyio.sleep(0.5)
-        return anyio.current_time() - begun
-
-    assert loop.took(loop.run(main), 0.5)
+            tasks.start_soon(pull)
+            await anyio.sleep(0.5)
+    assert loop.took((anyio.current_time() - begun), 0.5)
     assert got == ["the session's block was left"]
     assert len(backend.points) == 1
 
