@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,11 +20,48 @@ import pytest
 from streamguard.backends import facts
 from streamguard.evidence import streams
 from streamguard.testing import VirtualLoop, run_virtual
+from tests import sizes  # noqa: F401 - before anybody asks hypothesis for examples
 
 # What is told once in a process would be in the log of whichever test comes first.
 facts._told.update(facts.FACTS)
 
 LOOPS = ("loop", "native", "ground")  # the fixtures that run an async test by their `run`
+
+# Real processes, sockets and threads, in real time; all the rest is virtual: `pytest -m "not real"`.
+HERE = Path(__file__).parent
+REAL = [
+    *("cli", "loopback", "process", "real", "report", "run", "compat/test_subprocess_watchdog.py"),
+    *("backends/test_cli_sessions.py", "evidence/test_crashes.py", "evidence/test_worktree.py"),
+    *("faults/test_uvloop_in_real_time.py", "resume/test_processes.py", "resume/test_web.py"),
+    *("test_packaging.py", "test_typing.py", "typing"),
+]
+
+
+def is_real(path: Path) -> bool:
+    return any(path.is_relative_to(HERE / real) for real in REAL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "real: takes real time, as processes, sockets and threads do"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is not wanted is not even imported."""
+    return True if config.option.markexpr == "not real" and is_real(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_real(item.path):
+            item.add_marker("real")
+
+
+def pytest_collection_finish() -> None:
+    """Tests that ask what is left collect garbage, and need not look through all tests for it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

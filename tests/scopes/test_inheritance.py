@@ -238,6 +238,7 @@ def test_a_thread_may_ask_what_is_left(backend):
     anyio.run(main, backend=backend)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("outer", "inner"), [("asyncio", "trio"), ("trio", "asyncio")])
 def test_a_loop_in_a_thread_of_another_keeps_to_its_time(outer, inner, monkeypatch):
     """Two clocks that have nothing in common: what is left counts."""
