@@ -141,217 +141,169 @@ def test_every_field_at_every_stage(loop, form):
     assert activity.token == "t-1"
 
 
-def test_a_ping_is_a_message_and_no_progress(loop, form):
+async def test_a_ping_is_a_message_and_no_progress(loop, form):
     """O8, T1: `last_message` and `last_progress` part ways."""
-
-    async def main():
-        activity = Activity()
-        seen = []
-        source = Script(
-            say("a"),
-            silence(20),
-            ping(),
-            call(lambda: seen.append(activity.last_message - activity.last_progress)),
-        )
-        await take(source | idle_guard(60, activity=activity), form)
-        assert loop.took(seen[0], 20)
-
-    loop.run(main)
+    activity = Activity()
+    seen = []
+    source = Script(
+        say("a"),
+        silence(20),
+        ping(),
+        call(lambda: seen.append(activity.last_message - activity.last_progress)),
+    )
+    await take(source | idle_guard(60, activity=activity), form)
+    assert loop.took(seen[0], 20)
 
 
-def test_an_error_carries_the_activity(loop, form):
+async def test_an_error_carries_the_activity(loop, form):
     """O8, T7: and the verdict its name and labels."""
-
-    async def main():
-        activity = Activity("issue-7", issue=7)
-        guard = idle_guard(60, activity=activity)
-        error = (await take(Script(hang()) | guard, form)).error
-        assert error.activity is activity
-        assert (error.verdict.name, error.verdict.labels) == ("issue-7", {"issue": 7})
-        assert str(error).startswith("stream 'issue-7' idle for")
-        assert activity.status == "ended"
-
-    loop.run(main)
+    activity = Activity("issue-7", issue=7)
+    guard = idle_guard(60, activity=activity)
+    error = (await take(Script(hang()) | guard, form)).error
+    assert error.activity is activity
+    assert (error.verdict.name, error.verdict.labels) == ("issue-7", {"issue": 7})
+    assert str(error).startswith("stream 'issue-7' idle for")
+    assert activity.status == "ended"
 
 
-def test_without_one_a_stream_makes_its_own(loop, form):
+async def test_without_one_a_stream_makes_its_own(loop, form):
     """O8: `Guarded.activity`."""
-
-    async def main():
-        stream = Script(say("a"), done()) | idle_guard(60)
-        assert stream.activity.status == "new"
-        await take(stream, form)
-        assert stream.activity.messages == 2
-
-    loop.run(main)
+    stream = Script(say("a"), done()) | idle_guard(60)
+    assert stream.activity.status == "new"
+    await take(stream, form)
+    assert stream.activity.messages == 2
 
 
-def test_one_activity_turn_after_turn(loop, form):
+async def test_one_activity_turn_after_turn(loop, form):
     """O1, O8: counts and the token go on, the rest shows the latest."""
-
-    async def main():
-        activity = Activity()
-        guard = idle_guard(60, activity=activity)
-        await take(Script(opened("t"), say("a"), done()) | guard, form)
-        assert (activity.messages, activity.pulls, activity.status) == (3, 4, "ended")
-        started = activity.started
-        await anyio.sleep(500)
-        seen = []
-        look = call(lambda: seen.append(activity.status))
-        await take(Script(say("b"), silence(1), look) | guard, form)
-        assert seen == ["waiting"]
-        assert (activity.messages, activity.pulls) == (4, 6)
-        assert loop.took(activity.started - started, 500)
-        assert activity.token == "t"
-
-    loop.run(main)
+    activity = Activity()
+    guard = idle_guard(60, activity=activity)
+    await take(Script(opened("t"), say("a"), done()) | guard, form)
+    assert (activity.messages, activity.pulls, activity.status) == (3, 4, "ended")
+    started = activity.started
+    await anyio.sleep(500)
+    seen = []
+    look = call(lambda: seen.append(activity.status))
+    await take(Script(say("b"), silence(1), look) | guard, form)
+    assert seen == ["waiting"]
+    assert (activity.messages, activity.pulls) == (4, 6)
+    assert loop.took(activity.started - started, 500)
+    assert activity.token == "t"
 
 
-def test_two_streams_at_once_are_refused(loop, form):
+async def test_two_streams_at_once_are_refused(loop, form):
     """O1: one activity serves one stream at a time, and says so."""
+    activity = Activity("shared")
+    guard = idle_guard(60, activity=activity)
 
-    async def main():
-        activity = Activity("shared")
-        guard = idle_guard(60, activity=activity)
+    async def second(_message):
+        other = await take(Script(say("b")) | guard, form)
+        refusals.append(other.error)
 
-        async def second(_message):
-            other = await take(Script(say("b")) | guard, form)
-            refusals.append(other.error)
+    async def beside():
+        await anyio.sleep(10)
+        await second(None)
 
-        async def beside():
-            await anyio.sleep(10)
-            await second(None)
-
-        refusals = []
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(beside)
-            taken = await take(Script(silence(20), say("a")) | guard, form)
-        assert taken.error is None
-        [refusal] = refusals
-        assert isinstance(refusal, RuntimeError)
-        assert "another stream right now" in str(refusal)
-        assert activity.messages == 1
-
-    loop.run(main)
+    refusals = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beside)
+        taken = await take(Script(silence(20), say("a")) | guard, form)
+    assert taken.error is None
+    [refusal] = refusals
+    assert isinstance(refusal, RuntimeError)
+    assert "another stream right now" in str(refusal)
+    assert activity.messages == 1
 
 
-def test_an_abandoned_stream_leaves_live_at_once(loop):
+async def test_an_abandoned_stream_leaves_live_at_once(loop):
     """O7, O8: a bare `break`, and nobody holds the stream: its activity is no longer live."""
-
-    async def main():
-        activity = Activity("kept")
-        source = aiter(Script(say("a"), hang()))
-        stream = aiter(source | idle_guard(60, activity=activity))
-        await anext(stream)
-        assert activity in live()
-        assert activity.status == "streaming"
-        del stream
-        gc.collect()
-        assert activity not in live()
-        assert activity.status == "ended"
-        assert activity.messages == 1
-        await source.aclose()
-
-    loop.run(main)
+    activity = Activity("kept")
+    source = aiter(Script(say("a"), hang()))
+    stream = aiter(source | idle_guard(60, activity=activity))
+    await anext(stream)
+    assert activity in live()
+    assert activity.status == "streaming"
+    del stream
+    gc.collect()
+    assert activity not in live()
+    assert activity.status == "ended"
+    assert activity.messages == 1
+    await source.aclose()
 
 
-def test_an_older_stream_that_closes_late_does_not_end_the_newer(loop):
+async def test_an_older_stream_that_closes_late_does_not_end_the_newer(loop):
     """O1, O8: what is shown is the latest stream, in whatever order they are closed."""
-
-    async def main():
-        activity = Activity()
-        guard = idle_guard(60, activity=activity)
-        older = Script(say("a"), hang()) | guard
-        async for _ in older:
-            break
-        newer = aiter(Script(say("b"), hang()) | guard)
-        await anext(newer)
-        await older.aclose()
-        assert activity in live()
-        assert activity.status == "streaming"
-        await newer.aclose()
-        assert activity not in live()
-
-    loop.run(main)
+    activity = Activity()
+    guard = idle_guard(60, activity=activity)
+    older = Script(say("a"), hang()) | guard
+    async for _ in older:
+        break
+    newer = aiter(Script(say("b"), hang()) | guard)
+    await anext(newer)
+    await older.aclose()
+    assert activity in live()
+    assert activity.status == "streaming"
+    await newer.aclose()
+    assert activity not in live()
 
 
-def test_live_lists_what_streams_now(loop, form):
+async def test_live_lists_what_streams_now(loop, form):
     """O8: all of a process, each until its end."""
+    a, b = Activity("a"), Activity("b")
+    listed = []
 
-    async def main():
-        a, b = Activity("a"), Activity("b")
-        listed = []
+    def look():
+        # What an earlier test has abandoned may be there, too, until it is collected.
+        listed.append([each for each in (a, b) if each in live()])
 
-        def look():
-            # What an earlier test has abandoned may be there, too, until it is collected.
-            listed.append([each for each in (a, b) if each in live()])
+    async def run(activity, seconds):
+        source = Script(say("x"), silence(seconds), call(look))
+        await take(source | idle_guard(None, activity=activity), form)
 
-        async def run(activity, seconds):
-            source = Script(say("x"), silence(seconds), call(look))
-            await take(source | idle_guard(None, activity=activity), form)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run, a, 100)
-            tasks.start_soon(run, b, 200)
-        look()
-        assert listed == [[a, b], [b], []]
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, a, 100)
+        tasks.start_soon(run, b, 200)
+    look()
+    assert listed == [[a, b], [b], []]
 
 
 # -- stamps --------------------------------------------------------------------------------------
 
 
-def test_a_stamp_fills_an_activity(loop, form):
+async def test_a_stamp_fills_an_activity(loop, form):
     """O8: `activity_stamp(activity)` is the same as `activity=`."""
-
-    async def main():
-        activity = Activity()
-        await take(Script(say("a"), ping()) | activity_stamp(activity), form)
-        assert activity.messages == 2
-
-    loop.run(main)
+    activity = Activity()
+    await take(Script(say("a"), ping()) | activity_stamp(activity), form)
+    assert activity.messages == 2
 
 
-def test_a_stamp_calls_a_heartbeat_at_each_message(loop, form):
+async def test_a_stamp_calls_a_heartbeat_at_each_message(loop, form):
     """O8: a function gets the activity, with the message counted already."""
-
-    async def main():
-        counts = []
-        source = Script(say("a"), ping(), say("b"), say("c"))
-        stamp = activity_stamp(lambda activity: counts.append(activity.messages))
-        await take(source | stamp, form)
-        assert counts == [1, 2, 3, 4]
-
-    loop.run(main)
+    counts = []
+    source = Script(say("a"), ping(), say("b"), say("c"))
+    stamp = activity_stamp(lambda activity: counts.append(activity.messages))
+    await take(source | stamp, form)
+    assert counts == [1, 2, 3, 4]
 
 
-def test_a_heartbeat_comes_at_most_so_often(loop, form):
+async def test_a_heartbeat_comes_at_most_so_often(loop, form):
     """O8: `every` seconds."""
-
-    async def main():
-        times = []
-        stamp = activity_stamp(lambda _: times.append(anyio.current_time()), every=30)
-        source = Script(repeat(say("x"), silence(10), times=10), hang())
-        await take(source | idle_guard(180) | stamp, form)
-        assert [t - times[0] for t in times] == [0, 30, 60, 90]
-
-    loop.run(main)
+    times = []
+    stamp = activity_stamp(lambda _: times.append(anyio.current_time()), every=30)
+    source = Script(repeat(say("x"), silence(10), times=10), hang())
+    await take(source | idle_guard(180) | stamp, form)
+    assert [t - times[0] for t in times] == [0, 30, 60, 90]
 
 
-def test_each_stamp_has_its_own_interval(loop, form):
+async def test_each_stamp_has_its_own_interval(loop, form):
     """T12: callbacks accumulate."""
-
-    async def main():
-        often, seldom = [], []
-        source = Script(repeat(say("x"), silence(10), times=10))
-        stamps = activity_stamp(often.append) | activity_stamp(
-            seldom.append, every=timedelta(seconds=50)
-        )
-        await take(source | stamps, form)
-        assert (len(often), len(seldom)) == (10, 2)
-
-    loop.run(main)
+    often, seldom = [], []
+    source = Script(repeat(say("x"), silence(10), times=10))
+    stamps = activity_stamp(often.append) | activity_stamp(
+        seldom.append, every=timedelta(seconds=50)
+    )
+    await take(source | stamps, form)
+    assert (len(often), len(seldom)) == (10, 2)
 
 
 def test_a_heartbeat_that_raises_disturbs_nothing(loop, form, caplog):
@@ -372,88 +324,76 @@ def test_a_heartbeat_that_raises_disturbs_nothing(loop, form, caplog):
 # -- holds ---------------------------------------------------------------------------------------
 
 
-def test_a_hold_pauses_idle_and_its_end_starts_a_fresh_window(loop, form):
+async def test_a_hold_pauses_idle_and_its_end_starts_a_fresh_window(loop, form):
     """T6: what the stream cannot show."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
+    async def permission():
+        await anyio.sleep(40)
+        with activity.hold("permission"):
+            await anyio.sleep(300)
 
-        async def permission():
-            await anyio.sleep(40)
-            with activity.hold("permission"):
-                await anyio.sleep(300)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(permission)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 40 + 300 + 60)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(permission)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 40 + 300 + 60)
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-def test_a_hold_decorates_the_callback_that_asks(loop, form, kind):
+async def test_a_hold_decorates_the_callback_that_asks(loop, form, kind):
     """T6: a permission callback that the client calls from within the stream's own task."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
+    @activity.hold("permission")
+    async def ask(question, *, seconds):
+        """Ask somebody."""
+        await anyio.sleep(seconds)
+        return f"{question}: yes"
 
-        @activity.hold("permission")
-        async def ask(question, *, seconds):
-            """Ask somebody."""
-            await anyio.sleep(seconds)
-            return f"{question}: yes"
+    @activity.hold("permission")
+    def ask_at_once(question, *, seconds):
+        """Ask somebody."""
+        assert activity.status == "held"
+        return f"{question}: yes"
 
-        @activity.hold("permission")
-        def ask_at_once(question, *, seconds):
-            """Ask somebody."""
-            assert activity.status == "held"
-            return f"{question}: yes"
+    asking = ask if kind == "async" else ask_at_once
+    assert asking.__doc__ == "Ask somebody."
 
-        asking = ask if kind == "async" else ask_at_once
-        assert asking.__doc__ == "Ask somebody."
+    async def backend():
+        answer = asking("rm?", seconds=500)
+        yield answer if isinstance(answer, str) else await answer
+        yield "done"
 
-        async def backend():
-            answer = asking("rm?", seconds=500)
-            yield answer if isinstance(answer, str) else await answer
-            yield "done"
-
-        taken = await take(backend() | idle_guard(60, activity=activity), form)
-        assert taken.error is None
-        assert taken.messages == ["rm?: yes", "done"]
-        assert loop.took(taken.elapsed, 500 if kind == "async" else 0)
-
-    loop.run(main)
+    taken = await take(backend() | idle_guard(60, activity=activity), form)
+    assert taken.error is None
+    assert taken.messages == ["rm?: yes", "done"]
+    assert loop.took(taken.elapsed, 500 if kind == "async" else 0)
 
 
 @pytest.mark.parametrize("kind", ["lambda", "object", "method", "partial"])
-def test_a_callback_that_only_returns_an_awaitable_is_held_to_its_end(loop, kind):
+async def test_a_callback_that_only_returns_an_awaitable_is_held_to_its_end(loop, kind):
     """T6: callbacks come in many makes, and few of them are coroutine functions."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
+    async def ask():
+        await anyio.sleep(100)
 
-        async def ask():
-            await anyio.sleep(100)
+    class Asks:
+        async def __call__(self):
+            await ask()
 
-        class Asks:
-            async def __call__(self):
-                await ask()
-
-        callback = {
-            "lambda": lambda: ask(),  # noqa: PLW0108 - a lambda is the point
-            "object": Asks(),
-            "method": Asks().__call__,
-            "partial": functools.partial(ask),
-        }[kind]
-        for _ in range(2):
-            source = Script(say("a"), call(activity.hold()(callback)), say("b"))
-            taken = await take(source | idle_guard(60, activity=activity))
-            assert taken.error is None
-            assert loop.took(taken.elapsed, 100)
-
-    loop.run(main)
+    callback = {
+        "lambda": lambda: ask(),  # noqa: PLW0108 - a lambda is the point
+        "object": Asks(),
+        "method": Asks().__call__,
+        "partial": functools.partial(ask),
+    }[kind]
+    for _ in range(2):
+        source = Script(say("a"), call(activity.hold()(callback)), say("b"))
+        taken = await take(source | idle_guard(60, activity=activity))
+        assert taken.error is None
+        assert loop.took(taken.elapsed, 100)
 
 
 def test_a_generator_cannot_be_held_by_its_call():
@@ -486,26 +426,22 @@ def test_a_name_is_a_string():
         Activity(7)
 
 
-def test_concurrent_calls_of_one_decorated_callback(loop):
+async def test_concurrent_calls_of_one_decorated_callback(loop):
     """T6: each call is its own hold, ended in any order."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
+    @activity.hold("permission")
+    async def ask(seconds):
+        await anyio.sleep(seconds)
 
-        @activity.hold("permission")
-        async def ask(seconds):
-            await anyio.sleep(seconds)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask, 200)
-            tasks.start_soon(ask, 100)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
-        assert loop.took(taken.elapsed, 200 + 60)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, 200)
+        tasks.start_soon(ask, 100)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity))
+    assert loop.took(taken.elapsed, 200 + 60)
 
 
-def test_the_last_message_came_when_it_came(loop, form):
+async def test_the_last_message_came_when_it_came(loop, form):
     """O8: not when the one before it did, nor when the consumer is done with it."""
     activity = Activity()
     seen, came = [], []
@@ -515,95 +451,76 @@ def test_the_last_message_came_when_it_came(loop, form):
         await anyio.sleep(100)
         seen.append((activity.last_message, activity.last_progress))
 
-    async def main():
-        source = Script(repeat(say("x"), silence(10), times=4), done())
-        taken = await take(source | idle_guard(180, activity=activity), form, dawdle)
-        assert taken.error is None
-        assert seen == [(at, at) for at in came]
-
-    loop.run(main)
+    source = Script(repeat(say("x"), silence(10), times=4), done())
+    taken = await take(source | idle_guard(180, activity=activity), form, dawdle)
+    assert taken.error is None
+    assert seen == [(at, at) for at in came]
 
 
-def test_holds_nest(loop, form):
+async def test_holds_nest(loop, form):
     """T6: the end of the last one starts the window."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
-
-        async def nested():
-            with activity.hold("outer"):
+    async def nested():
+        with activity.hold("outer"):
+            await anyio.sleep(100)
+            with activity.hold("inner"):
                 await anyio.sleep(100)
-                with activity.hold("inner"):
-                    await anyio.sleep(100)
-                await anyio.sleep(100)
+            await anyio.sleep(100)
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(nested)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
-        assert loop.took(taken.elapsed, 300 + 60)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(nested)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
+    assert loop.took(taken.elapsed, 300 + 60)
 
 
-def test_one_hold_can_be_entered_again(loop):
+async def test_one_hold_can_be_entered_again(loop):
     """T6: reusable, within itself too."""
+    activity = Activity()
+    hold = activity.hold("again")
 
-    async def main():
-        activity = Activity()
-        hold = activity.hold("again")
+    async def twice():
+        with hold, hold:
+            await anyio.sleep(100)
+        with hold:
+            await anyio.sleep(100)
 
-        async def twice():
-            with hold, hold:
-                await anyio.sleep(100)
-            with hold:
-                await anyio.sleep(100)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(twice)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
-        assert loop.took(taken.elapsed, 200 + 60)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(twice)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity))
+    assert loop.took(taken.elapsed, 200 + 60)
 
 
-def test_a_hold_lapses_by_itself(loop, form):
+async def test_a_hold_lapses_by_itself(loop, form):
     """T6: always bounded, by default by an hour; the lapse starts a fresh window."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
+    async def forget(statuses):
+        await anyio.sleep(50)
+        with activity.hold("forgotten"):
+            await anyio.sleep(3599)
+            statuses.append(activity.status)
+            await anyio.sleep(2)
+            statuses.append(activity.status)
+            await anyio.sleep(9999)
 
-        async def forget(statuses):
-            await anyio.sleep(50)
-            with activity.hold("forgotten"):
-                await anyio.sleep(3599)
-                statuses.append(activity.status)
-                await anyio.sleep(2)
-                statuses.append(activity.status)
-                await anyio.sleep(9999)
-
-        statuses = []
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(forget, statuses)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
-            tasks.cancel_scope.cancel()
-        assert type(taken.error) is IdleTimeoutError
-        assert taken.elapsed == pytest.approx(50 + 3600 + 60)
-        assert statuses == ["held", "waiting"]
-
-    loop.run(main)
+    statuses = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(forget, statuses)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
+        tasks.cancel_scope.cancel()
+    assert type(taken.error) is IdleTimeoutError
+    assert taken.elapsed == pytest.approx(50 + 3600 + 60)
+    assert statuses == ["held", "waiting"]
 
 
 @pytest.mark.parametrize("allowance", [100, timedelta(seconds=100)])
-def test_an_allowance_can_be_written(loop, allowance):
+async def test_an_allowance_can_be_written(loop, allowance):
     """T6, T12: seconds or a timedelta."""
-
-    async def main():
-        activity = Activity()
-        with activity.hold("short", allowance=allowance):
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
-        assert taken.elapsed == pytest.approx(160)
-
-    loop.run(main)
+    activity = Activity()
+    with activity.hold("short", allowance=allowance):
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity))
+    assert taken.elapsed == pytest.approx(160)
 
 
 @pytest.fixture
@@ -615,7 +532,7 @@ def wall(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["epoch", "datetime", "zone"])
-def test_until_is_a_wall_clock_time(loop, wall, kind):
+async def test_until_is_a_wall_clock_time(loop, wall, kind):
     """T6: an aware datetime of any zone, or an epoch."""
     until = {
         "epoch": wall + 5000,
@@ -623,45 +540,34 @@ def test_until_is_a_wall_clock_time(loop, wall, kind):
         "zone": datetime.fromtimestamp(wall + 5000).astimezone(),
     }[kind]
 
-    async def main():
-        activity = Activity()
-        with activity.hold("rate limit", until=until):
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
-        assert taken.elapsed == pytest.approx(5000 + 60)
-
-    loop.run(main)
+    activity = Activity()
+    with activity.hold("rate limit", until=until):
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity))
+    assert taken.elapsed == pytest.approx(5000 + 60)
 
 
 @pytest.mark.parametrize(("allowance", "held"), [(100, 100), (9000, 5000)])
-def test_of_until_and_allowance_the_first_comes(loop, wall, allowance, held):
+async def test_of_until_and_allowance_the_first_comes(loop, wall, allowance, held):
     """T6, T12: of two that were written the tightest wins."""
-
-    async def main():
-        activity = Activity()
-        with activity.hold("limit", allowance=allowance, until=wall + 5000):
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
-        assert taken.elapsed == pytest.approx(held + 60)
-
-    loop.run(main)
+    activity = Activity()
+    with activity.hold("limit", allowance=allowance, until=wall + 5000):
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity))
+    assert taken.elapsed == pytest.approx(held + 60)
 
 
-def test_until_that_is_past_holds_nothing(loop, wall):
+async def test_until_that_is_past_holds_nothing(loop, wall):
     """T6: but its end is an end, and starts a fresh window."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
+    async def late():
+        await anyio.sleep(50)
+        with activity.hold("rate limit", until=wall - 10):
+            await anyio.sleep(5)
 
-        async def late():
-            await anyio.sleep(50)
-            with activity.hold("rate limit", until=wall - 10):
-                await anyio.sleep(5)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(late)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
-        assert taken.elapsed == pytest.approx(50 + 60)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(late)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity))
+    assert taken.elapsed == pytest.approx(50 + 60)
 
 
 @pytest.mark.parametrize(
@@ -689,30 +595,22 @@ def test_an_allowance_must_be_a_positive_number(allowance):
         Activity().hold(allowance=allowance)
 
 
-def test_a_hold_made_before_the_stream_exists(loop, form):
+async def test_a_hold_made_before_the_stream_exists(loop, form):
     """T6: it holds from the first pull on, and its allowance runs from when it was made."""
-
-    async def main():
-        activity = Activity()
-        with activity.hold("login", allowance=100):
-            await anyio.sleep(70)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
-        assert taken.elapsed == pytest.approx(30 + 60)
-
-    loop.run(main)
+    activity = Activity()
+    with activity.hold("login", allowance=100):
+        await anyio.sleep(70)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
+    assert taken.elapsed == pytest.approx(30 + 60)
 
 
-def test_a_hold_over_before_the_stream_exists_holds_nothing(loop):
+async def test_a_hold_over_before_the_stream_exists_holds_nothing(loop):
     """T6"""
-
-    async def main():
-        activity = Activity()
-        with activity.hold("login"):
-            await anyio.sleep(70)
-        taken = await take(Script(hang()) | idle_guard(60, activity=activity))
-        assert taken.elapsed == pytest.approx(60)
-
-    loop.run(main)
+    activity = Activity()
+    with activity.hold("login"):
+        await anyio.sleep(70)
+    taken = await take(Script(hang()) | idle_guard(60, activity=activity))
+    assert taken.elapsed == pytest.approx(60)
 
 
 def test_a_hold_made_where_no_loop_runs(loop):
@@ -745,36 +643,28 @@ def test_a_hold_made_in_one_loop_holds_in_the_next():
     run_virtual(main, backend="asyncio")
 
 
-def test_a_hold_lasts_over_several_streams(loop):
+async def test_a_hold_lasts_over_several_streams(loop):
     """T6, O1: it is the activity's, and its allowance does not begin anew with each stream."""
-
-    async def main():
-        activity = Activity()
-        guard = idle_guard(60, activity=activity)
-        with activity.hold("login", allowance=100):
-            taken = await take(Script(silence(70), say("a")) | guard)
-            assert taken.error is None
-            taken = await take(Script(hang()) | guard)
-        assert taken.elapsed == pytest.approx(30 + 60)
-
-    loop.run(main)
+    activity = Activity()
+    guard = idle_guard(60, activity=activity)
+    with activity.hold("login", allowance=100):
+        taken = await take(Script(silence(70), say("a")) | guard)
+        assert taken.error is None
+        taken = await take(Script(hang()) | guard)
+    assert taken.elapsed == pytest.approx(30 + 60)
 
 
 # -- touch and mark_prompt -----------------------------------------------------------------------
 
 
-def test_a_touch_counts_as_progress(loop, form):
+async def test_a_touch_counts_as_progress(loop, form):
     """T6: evidence from elsewhere (stderr, a growing file)."""
-
-    async def main():
-        activity = Activity()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(after, 50, activity.touch)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
-        assert loop.took(taken.elapsed, 50 + 60)
-        assert taken.error.verdict.messages == 0
-
-    loop.run(main)
+    activity = Activity()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(after, 50, activity.touch)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
+    assert loop.took(taken.elapsed, 50 + 60)
+    assert taken.error.verdict.messages == 0
 
 
 def test_a_touch_of_no_stream_is_nothing():
@@ -788,96 +678,76 @@ def test_a_touch_of_no_stream_is_nothing():
     assert activity.last_progress == last
 
 
-def test_a_prompt_that_was_marked_between_two_streams(loop):
+async def test_a_prompt_that_was_marked_between_two_streams(loop):
     """T1, T14: the next stream's turn began with it."""
-
-    async def main():
-        activity = Activity()
-        guard = idle_guard(80, turn=100, activity=activity)
-        await take(Script(say("a"), done()) | guard)
-        await anyio.sleep(1000)
-        activity.mark_prompt()
-        await anyio.sleep(30)
-        taken = await take(Script(say("b"), tool("Bash", 200)) | guard)
-        assert type(taken.error) is TurnTimeoutError
-        assert taken.elapsed == pytest.approx(70)
-        taken = await take(Script(say("c"), tool("Bash", 200)) | guard)
-        assert taken.elapsed == pytest.approx(100)
-
-    loop.run(main)
+    activity = Activity()
+    guard = idle_guard(80, turn=100, activity=activity)
+    await take(Script(say("a"), done()) | guard)
+    await anyio.sleep(1000)
+    activity.mark_prompt()
+    await anyio.sleep(30)
+    taken = await take(Script(say("b"), tool("Bash", 200)) | guard)
+    assert type(taken.error) is TurnTimeoutError
+    assert taken.elapsed == pytest.approx(70)
+    taken = await take(Script(say("c"), tool("Bash", 200)) | guard)
+    assert taken.elapsed == pytest.approx(100)
 
 
 # -- from other threads --------------------------------------------------------------------------
 
 
-def test_a_touch_from_another_thread_reaches_a_parked_pull(loop, form):
+async def test_a_touch_from_another_thread_reaches_a_parked_pull(loop, form):
     """T6: it is marshalled to the loop, and moves the deadline that was set."""
-
-    async def main():
-        activity = Activity()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(after, 50, lambda: in_thread(activity.touch))
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
-        assert loop.took(taken.elapsed, 50 + 60)
-
-    loop.run(main)
+    activity = Activity()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(after, 50, lambda: in_thread(activity.touch))
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
+    assert loop.took(taken.elapsed, 50 + 60)
 
 
-def test_a_hold_from_another_thread_pauses_a_parked_pull(loop, form):
+async def test_a_hold_from_another_thread_pauses_a_parked_pull(loop, form):
     """T6: begun in one thread and ended in another."""
+    activity = Activity()
+    hold = activity.hold("approval in the browser")
 
-    async def main():
-        activity = Activity()
-        hold = activity.hold("approval in the browser")
+    async def approve():
+        await anyio.sleep(40)
+        in_thread(hold.__enter__)
+        await anyio.sleep(300)
+        assert activity.status == "held"
+        in_thread(lambda: hold.__exit__(None, None, None))
 
-        async def approve():
-            await anyio.sleep(40)
-            in_thread(hold.__enter__)
-            await anyio.sleep(300)
-            assert activity.status == "held"
-            in_thread(lambda: hold.__exit__(None, None, None))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(approve)
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 40 + 300 + 60)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(approve)
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 40 + 300 + 60)
 
 
-def test_a_hold_that_is_over_before_the_loop_heard_of_it(loop):
+async def test_a_hold_that_is_over_before_the_loop_heard_of_it(loop):
     """T6: a thread's short hold leaves nothing behind."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
+    def briefly():
+        with activity.hold("a moment"):
+            pass
 
-        def briefly():
-            with activity.hold("a moment"):
-                pass
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(after, 10, lambda: in_thread(briefly))
-            taken = await take(Script(hang()) | idle_guard(60, activity=activity))
-        assert type(taken.error) is IdleTimeoutError
-        assert taken.elapsed <= 70 + 2.0
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(after, 10, lambda: in_thread(briefly))
+        taken = await take(Script(hang()) | idle_guard(60, activity=activity))
+    assert type(taken.error) is IdleTimeoutError
+    assert taken.elapsed <= 70 + 2.0
 
 
-def test_a_prompt_marked_in_another_thread(loop, form):
+async def test_a_prompt_marked_in_another_thread(loop, form):
     """T6, T14: opens the turn in a stream that waits between turns."""
-
-    async def main():
-        activity = Activity()
-        guard = idle_guard(60, activity=activity)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(after, 500, lambda: in_thread(activity.mark_prompt))
-            taken = await take(Script(say("a"), done(), hang()) | guard, form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 500 + 60)
-
-    loop.run(main)
+    activity = Activity()
+    guard = idle_guard(60, activity=activity)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(after, 500, lambda: in_thread(activity.mark_prompt))
+        taken = await take(Script(say("a"), done(), hang()) | guard, form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 500 + 60)
 
 
 def test_a_hold_ended_after_the_loop_was_closed(loop):
@@ -938,7 +808,7 @@ def test_an_instant_that_is_none(until):
 
 
 @pytest.mark.parametrize("from_thread", [False, True])
-def test_signals_that_come_beside_the_stream(loop, form, from_thread):
+async def test_signals_that_come_beside_the_stream(loop, form, from_thread):
     """S0, T5: they mean what they mean in a message, and are none."""
     activity = Activity()
 
@@ -948,29 +818,22 @@ def test_signals_that_come_beside_the_stream(loop, form, from_thread):
 
         return call((lambda: in_thread(say_it)) if from_thread else say_it)
 
-    async def main():
-        work = (hear(WorkStarted("w", "search")), silence(500), hear(WorkFinished("w")))
-        script = Script(say("a"), *work, silence(50), say("b"), *work[:1], hang())
-        taken = await take(script | idle_guard(60, tools=600, activity=activity), form)
-        assert loop.took(taken.elapsed, 1150)
-        assert taken.error.verdict.limit == "tools"
-        assert activity.messages == 2
-
-    loop.run(main)
+    work = (hear(WorkStarted("w", "search")), silence(500), hear(WorkFinished("w")))
+    script = Script(say("a"), *work, silence(50), say("b"), *work[:1], hang())
+    taken = await take(script | idle_guard(60, tools=600, activity=activity), form)
+    assert loop.took(taken.elapsed, 1150)
+    assert taken.error.verdict.limit == "tools"
+    assert activity.messages == 2
 
 
-def test_what_is_heard_shows_that_the_transport_lives(loop, form):
+async def test_what_is_heard_shows_that_the_transport_lives(loop, form):
     """Section 4: and does no work."""
     activity = Activity()
-
-    async def main():
-        beating = repeat(silence(10), call(lambda: activity.hear(Liveness())), times=3)
-        guard = idle_guard(200, liveness=40, activity=activity)
-        taken = await take(Script(say("a"), beating, hang()) | guard, form)
-        assert loop.took(taken.elapsed, 70)
-        assert taken.error.verdict.limit == "liveness"
-
-    loop.run(main)
+    beating = repeat(silence(10), call(lambda: activity.hear(Liveness())), times=3)
+    guard = idle_guard(200, liveness=40, activity=activity)
+    taken = await take(Script(say("a"), beating, hang()) | guard, form)
+    assert loop.took(taken.elapsed, 70)
+    assert taken.error.verdict.limit == "liveness"
 
 
 def test_only_signals_can_be_heard():

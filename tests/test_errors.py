@@ -263,39 +263,35 @@ def test_a_duration_reads_as_a_person_writes_it(duration, text):
 # -- what they carry -----------------------------------------------------------------------------
 
 
-def test_a_verdict_carries_what_was_known(loop, form):
+async def test_a_verdict_carries_what_was_known(loop, form):
     """T7, O8: the record of that moment, wall time beside the loop's (T13)."""
-
-    async def main():
-        activity = Activity("issue-7", issue=7)
-        disconnect = Disconnect()
-        guard = idle_guard(
-            60,
-            liveness=30,
-            first=90,
-            disconnect=disconnect,
-            activity=activity,
-        )
-        source = Script(
-            *(opened("t-1"), say("a"), tool_start("1", "Bash"), tool_start("2")),
-            *(pings(10, times=1), silence(500)),
-        )
-        error = (await take(source | guard, form)).error
-        assert type(error) is LivenessTimeoutError
-        decided = error.verdict
-        assert (decided.limit, decided.window) == ("liveness", 30)
-        assert loop.took(decided.elapsed, 30)
-        assert loop.took(decided.last_message_age, 30)
-        assert (decided.name, decided.labels) == ("issue-7", {"issue": 7})
-        assert (decided.messages, decided.first_seen, decided.last_signal) == (5, True, "Liveness")
-        assert decided.in_flight == ("Bash", "2")
-        assert decided.token == "t-1"
-        assert decided.at == disconnect.calls[0]
-        assert abs((datetime.now(UTC) - decided.when).total_seconds()) < 60
-        assert (error.activity, error.gave_up) == (activity, None)
-        assert error.teardown.disconnect == "returned"
-
-    loop.run(main)
+    activity = Activity("issue-7", issue=7)
+    disconnect = Disconnect()
+    guard = idle_guard(
+        60,
+        liveness=30,
+        first=90,
+        disconnect=disconnect,
+        activity=activity,
+    )
+    source = Script(
+        *(opened("t-1"), say("a"), tool_start("1", "Bash"), tool_start("2")),
+        *(pings(10, times=1), silence(500)),
+    )
+    error = (await take(source | guard, form)).error
+    assert type(error) is LivenessTimeoutError
+    decided = error.verdict
+    assert (decided.limit, decided.window) == ("liveness", 30)
+    assert loop.took(decided.elapsed, 30)
+    assert loop.took(decided.last_message_age, 30)
+    assert (decided.name, decided.labels) == ("issue-7", {"issue": 7})
+    assert (decided.messages, decided.first_seen, decided.last_signal) == (5, True, "Liveness")
+    assert decided.in_flight == ("Bash", "2")
+    assert decided.token == "t-1"
+    assert decided.at == disconnect.calls[0]
+    assert abs((datetime.now(UTC) - decided.when).total_seconds()) < 60
+    assert (error.activity, error.gave_up) == (activity, None)
+    assert error.teardown.disconnect == "returned"
 
 
 def test_a_verdict_is_immutable():
@@ -307,15 +303,11 @@ def test_a_verdict_is_immutable():
     assert len({verdict(labels={"issue": 7}), verdict(labels={"issue": 7})}) == 1
 
 
-def test_the_streams_own_timeout_is_not_ours(loop, form):
+async def test_the_streams_own_timeout_is_not_ours(loop, form):
     """T7: attribution is by identity."""
-
-    async def main():
-        theirs = TimeoutError("read timed out")
-        taken = await take(Script(say("a"), fail(theirs)) | idle_guard(60), form)
-        assert taken.error is theirs
-
-    loop.run(main)
+    theirs = TimeoutError("read timed out")
+    taken = await take(Script(say("a"), fail(theirs)) | idle_guard(60), form)
+    assert taken.error is theirs
 
 
 @pytest.mark.parametrize(

@@ -92,66 +92,50 @@ def say(request):
 # -- tools ---------------------------------------------------------------------------------------
 
 
-def test_a_tool_pauses_idle_until_its_result(loop, form, say):
+async def test_a_tool_pauses_idle_until_its_result(loop, form, say):
     """T5: ten minutes of Bash are no silence; the silence after it is."""
-
-    async def main():
-        events = Events()
-        source = Script(
-            *(say(init()), say(assistant(text(), use("t1"))), silence(600)),
-            *(say(user(answer("t1"))), hang()),
-        )
-        taken = await take(source | idle_guard(60, observer=events), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 600 + 60)
-        assert taken.error.verdict.in_flight == ()
-        assert taken.error.verdict.token == "sess-1"
-        assert not events.of(UnknownMessage)
-
-    loop.run(main)
+    events = Events()
+    source = Script(
+        *(say(init()), say(assistant(text(), use("t1"))), silence(600)),
+        *(say(user(answer("t1"))), hang()),
+    )
+    taken = await take(source | idle_guard(60, observer=events), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 600 + 60)
+    assert taken.error.verdict.in_flight == ()
+    assert taken.error.verdict.token == "sess-1"
+    assert not events.of(UnknownMessage)
 
 
-def test_parallel_tools_and_those_of_a_sub_agent(loop, form, say):
+async def test_parallel_tools_and_those_of_a_sub_agent(loop, form, say):
     """S3: the sub-agent's own tools nest within its entry, and the last result counts."""
-
-    async def main():
-        inner = {"parent": "agent"}
-        wait = silence(50)
-        source = Script(
-            *(say(assistant(use("agent", "Task"), use("t1"))), wait),
-            *(say(assistant(use("t2"), **inner)), wait, say(user(answer("t1"))), wait, wait),
-            *(say(user(answer("t2"))), wait, wait, say(user(answer("agent"))), hang()),
-        )
-        taken = await take(source | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 6 * 50 + 60)
-
-    loop.run(main)
+    inner = {"parent": "agent"}
+    wait = silence(50)
+    source = Script(
+        *(say(assistant(use("agent", "Task"), use("t1"))), wait),
+        *(say(assistant(use("t2"), **inner)), wait, say(user(answer("t1"))), wait, wait),
+        *(say(user(answer("t2"))), wait, wait, say(user(answer("agent"))), hang()),
+    )
+    taken = await take(source | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 6 * 50 + 60)
 
 
-def test_a_tool_that_never_returns(loop, form, say):
+async def test_a_tool_that_never_returns(loop, form, say):
     """T5: has its allowance by its name."""
-
-    async def main():
-        guard = idle_guard(60, tools={"WebFetch": 100})
-        taken = await take(Script(say(assistant(use("t1", "WebFetch"))), hang()) | guard, form)
-        assert type(taken.error) is ToolTimeoutError
-        assert taken.error.verdict.work == "WebFetch"
-        assert loop.took(taken.elapsed, 100)
-
-    loop.run(main)
+    guard = idle_guard(60, tools={"WebFetch": 100})
+    taken = await take(Script(say(assistant(use("t1", "WebFetch"))), hang()) | guard, form)
+    assert type(taken.error) is ToolTimeoutError
+    assert taken.error.verdict.work == "WebFetch"
+    assert loop.took(taken.elapsed, 100)
 
 
-def test_an_api_that_only_pings(loop, form, say):
+async def test_an_api_that_only_pings(loop, form, say):
     """T1, K11: pings among partial messages are no progress."""
-
-    async def main():
-        ticking = repeat(silence(10), say(stream_ping()))
-        taken = await take(Script(say(assistant(text())), ticking) | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 60)
-
-    loop.run(main)
+    ticking = repeat(silence(10), say(stream_ping()))
+    taken = await take(Script(say(assistant(text())), ticking) | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 60)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -172,106 +156,82 @@ def test_a_rate_limit_is_waited_for_until_it_resets(backend, form, say, monkeypa
 # -- the turn's end ------------------------------------------------------------------------------
 
 
-def test_the_result_ends_the_turn(loop, form, say):
+async def test_the_result_ends_the_turn(loop, form, say):
     """T14: nothing is owed after it; a process that never leaves is sent away, and all is well."""
-
-    async def main():
-        disconnect = Disconnect()
-        source = Script(say(init()), say(assistant(text())), say(result()), hang())
-        guard = idle_guard(60, exit_grace=200, disconnect=disconnect)
-        taken = await take(source | guard, form)
-        assert taken.error is None
-        assert len(taken.messages) == 3
-        assert loop.took(taken.elapsed, 200)
-        assert len(disconnect.calls) == 1
-
-    loop.run(main)
+    disconnect = Disconnect()
+    source = Script(say(init()), say(assistant(text())), say(result()), hang())
+    guard = idle_guard(60, exit_grace=200, disconnect=disconnect)
+    taken = await take(source | guard, form)
+    assert taken.error is None
+    assert len(taken.messages) == 3
+    assert loop.took(taken.elapsed, 200)
+    assert len(disconnect.calls) == 1
 
 
-def test_an_end_after_the_result_is_an_end(loop, form, say):
+async def test_an_end_after_the_result_is_an_end(loop, form, say):
     """T10: and nothing is disconnected, since the client is its owner's (D1)."""
-
-    async def main():
-        disconnect = Disconnect()
-        source = Script(say(init()), say(assistant(text())), say(result()))
-        taken = await take(source | idle_guard(60, disconnect=disconnect), form)
-        assert taken.error is None
-        assert disconnect.calls == []
-
-    loop.run(main)
+    disconnect = Disconnect()
+    source = Script(say(init()), say(assistant(text())), say(result()))
+    taken = await take(source | idle_guard(60, disconnect=disconnect), form)
+    assert taken.error is None
+    assert disconnect.calls == []
 
 
-def test_a_stream_that_ends_without_its_result_is_truncated(loop, form, say):
+async def test_a_stream_that_ends_without_its_result_is_truncated(loop, form, say):
     """T10: a CLI that exits in mid-turn ends its stream without a word; with all of a verdict."""
-
-    async def main():
-        disconnect, events = Disconnect(seconds=2), Events()
-        source = Script(
-            *(say(init()), say(assistant(text(), use("t1"))), silence(5)),
-        )
-        guard = idle_guard(60, disconnect=disconnect, observer=events)
-        taken = await take(source | guard, form)
-        error = taken.error
-        assert type(error) is StreamTruncatedError
-        assert len(taken.messages) == 2
-        assert loop.took(taken.elapsed, 5 + 2)
-        assert disconnect.finished == 1
-        assert error.teardown.confirmed
-        assert (error.verdict.limit, error.verdict.window) == ("truncated", None)
-        assert (error.verdict.token, error.verdict.in_flight) == ("sess-1", ("Bash",))
-        assert "ended before its turn did" in str(error)
-        assert str(error).endswith("disconnect returned")
-
-    loop.run(main)
+    disconnect, events = Disconnect(seconds=2), Events()
+    source = Script(
+        *(say(init()), say(assistant(text(), use("t1"))), silence(5)),
+    )
+    guard = idle_guard(60, disconnect=disconnect, observer=events)
+    taken = await take(source | guard, form)
+    error = taken.error
+    assert type(error) is StreamTruncatedError
+    assert len(taken.messages) == 2
+    assert loop.took(taken.elapsed, 5 + 2)
+    assert disconnect.finished == 1
+    assert error.teardown.confirmed
+    assert (error.verdict.limit, error.verdict.window) == ("truncated", None)
+    assert (error.verdict.token, error.verdict.in_flight) == ("sess-1", ("Bash",))
+    assert "ended before its turn did" in str(error)
+    assert str(error).endswith("disconnect returned")
 
 
-def test_a_second_turn_can_be_truncated_too(loop, form, say):
+async def test_a_second_turn_can_be_truncated_too(loop, form, say):
     """T10, T14: what counts is whether a turn was open."""
-
-    async def main():
-        once = (say(init()), say(assistant(text())), say(result()))
-        twice = Script(*once, silence(500), *once)
-        assert (await take(twice | idle_guard(60), form)).error is None
-        cut = Script(*once, silence(500), say(init()), say(assistant(text())))
-        taken = await take(cut | idle_guard(60), form)
-        assert type(taken.error) is StreamTruncatedError
-
-    loop.run(main)
+    once = (say(init()), say(assistant(text())), say(result()))
+    twice = Script(*once, silence(500), *once)
+    assert (await take(twice | idle_guard(60), form)).error is None
+    cut = Script(*once, silence(500), say(init()), say(assistant(text())))
+    taken = await take(cut | idle_guard(60), form)
+    assert type(taken.error) is StreamTruncatedError
 
 
-def test_background_work_that_outlives_the_turn(loop, form, say):
+async def test_background_work_that_outlives_the_turn(loop, form, say):
     """T14: its end wakes Claude for another turn, so nobody is sent away before."""
-
-    async def main():
-        source = Script(
-            *(say(init()), say(assistant(use("t1"))), say(user(answer("t1")))),
-            say(task("task_started", tool_use_id="t1", description="make", is_backgrounded=True)),
-            *(say(result()), silence(500)),
-            say(task("task_notification", status="completed", output_file="", summary="")),
-            *(say(assistant(text("done"))), say(result()), hang()),
-        )
-        taken = await take(source | idle_guard(60, exit_grace=30), form)
-        assert taken.error is None
-        assert len(taken.messages) == 8
-        assert loop.took(taken.elapsed, 500 + 30)
-
-    loop.run(main)
+    source = Script(
+        *(say(init()), say(assistant(use("t1"))), say(user(answer("t1")))),
+        say(task("task_started", tool_use_id="t1", description="make", is_backgrounded=True)),
+        *(say(result()), silence(500)),
+        say(task("task_notification", status="completed", output_file="", summary="")),
+        *(say(assistant(text("done"))), say(result()), hang()),
+    )
+    taken = await take(source | idle_guard(60, exit_grace=30), form)
+    assert taken.error is None
+    assert len(taken.messages) == 8
+    assert loop.took(taken.elapsed, 500 + 30)
 
 
-def test_lines_that_only_the_wire_has(loop, form):
+async def test_lines_that_only_the_wire_has(loop, form):
     """T1, S1: `keep_alive` and `tool_progress` show that the CLI lives, and no more."""
-
-    async def main():
-        source = Script(
-            *(message({"type": "keep_alive"}), message(init()), message(assistant(text()))),
-            repeat(silence(10), message({"type": "keep_alive"})),
-        )
-        taken = await take(source | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert taken.error.verdict.last_signal == "Liveness"
-        assert loop.took(taken.elapsed, 60)
-
-    loop.run(main)
+    source = Script(
+        *(message({"type": "keep_alive"}), message(init()), message(assistant(text()))),
+        repeat(silence(10), message({"type": "keep_alive"})),
+    )
+    taken = await take(source | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert taken.error.verdict.last_signal == "Liveness"
+    assert loop.took(taken.elapsed, 60)
 
 
 # -- the SDK's own client ------------------------------------------------------------------------
@@ -320,80 +280,62 @@ def client_of(*steps):
     return sdk.ClaudeSDKClient(transport=transport), transport
 
 
-def test_the_sdks_client_that_hangs(loop, form):
+async def test_the_sdks_client_that_hangs(loop, form):
     """T7, D1: found, disconnected for real, and the end that follows is the verdict."""
-
-    async def main():
-        client, transport = client_of(message(init()), message(assistant(text())), hang())
-        await client.connect()
-        await client.query("Fix issue 7")
-        guard = idle_guard(60, client=client)
-        taken = await take(client.receive_response() | guard, form)
-        assert type(taken.error) is IdleTimeoutError
-        assert [type(m) for m in taken.messages] == [sdk.SystemMessage, sdk.AssistantMessage]
-        assert taken.error.verdict.token == "sess-1"
-        assert taken.error.teardown.confirmed
-        assert transport.closed
-
-    loop.run(main)
+    client, transport = client_of(message(init()), message(assistant(text())), hang())
+    await client.connect()
+    await client.query("Fix issue 7")
+    guard = idle_guard(60, client=client)
+    taken = await take(client.receive_response() | guard, form)
+    assert type(taken.error) is IdleTimeoutError
+    assert [type(m) for m in taken.messages] == [sdk.SystemMessage, sdk.AssistantMessage]
+    assert taken.error.verdict.token == "sess-1"
+    assert taken.error.teardown.confirmed
+    assert transport.closed
 
 
 # `receive_response()` returns at the result and leaves its inner generators to the collector,
 # of which trio warns: the SDK's own habit, with or without a guard.
 @pytest.mark.filterwarnings("ignore:Async generator 'claude_agent_sdk:ResourceWarning")
-def test_the_sdks_client_that_answers(loop, form):
+async def test_the_sdks_client_that_answers(loop, form):
     """T14, D1: a turn that ends is left alone, and its client stays its owner's."""
-
-    async def main():
-        client, transport = client_of(
-            *(message(init()), message(assistant(use("t1"))), silence(500)),
-            *(message(user(answer("t1"))), message(assistant(text())), message(result())),
-        )
-        beats = []
-        async with client:
-            await client.query("Fix issue 7")
-            guard = idle_guard(60, client=client) | activity_stamp(beats.append)
-            taken = await take(client.receive_response() | guard, form)
-            assert taken.error is None
-            assert type(taken.messages[-1]) is sdk.ResultMessage
-            assert len(beats) == len(taken.messages) == 5
-            assert not transport.closed
-        assert transport.closed
-
-    loop.run(main)
-
-
-def test_the_sdks_client_whose_cli_exits_in_mid_turn(loop, form):
-    """T10: the SDK ends its stream in silence, with no exception of its own."""
-
-    async def main():
-        client, transport = client_of(message(init()), message(assistant(text())))
-        await client.connect()
+    client, transport = client_of(
+        *(message(init()), message(assistant(use("t1"))), silence(500)),
+        *(message(user(answer("t1"))), message(assistant(text())), message(result())),
+    )
+    beats = []
+    async with client:
         await client.query("Fix issue 7")
-        guard = idle_guard(60, client=client)
+        guard = idle_guard(60, client=client) | activity_stamp(beats.append)
         taken = await take(client.receive_response() | guard, form)
-        assert type(taken.error) is StreamTruncatedError
-        assert taken.error.teardown.confirmed
-        assert transport.closed
+        assert taken.error is None
+        assert type(taken.messages[-1]) is sdk.ResultMessage
+        assert len(beats) == len(taken.messages) == 5
+        assert not transport.closed
+    assert transport.closed
 
-    loop.run(main)
+
+async def test_the_sdks_client_whose_cli_exits_in_mid_turn(loop, form):
+    """T10: the SDK ends its stream in silence, with no exception of its own."""
+    client, transport = client_of(message(init()), message(assistant(text())))
+    await client.connect()
+    await client.query("Fix issue 7")
+    guard = idle_guard(60, client=client)
+    taken = await take(client.receive_response() | guard, form)
+    assert type(taken.error) is StreamTruncatedError
+    assert taken.error.teardown.confirmed
+    assert transport.closed
 
 
-def test_the_sdks_query_function(loop, form):
+async def test_the_sdks_query_function(loop, form):
     """O3: `query(...)` is a generator, and its stream needs no client."""
+    transport = ScriptedTransport(Script(message(init()), message(assistant(text())), pings(500)))
 
-    async def main():
-        transport = ScriptedTransport(
-            Script(message(init()), message(assistant(text())), pings(500))
-        )
+    async def prompts():
+        yield {"type": "user", "message": {"role": "user", "content": "Fix issue 7"}}
 
-        async def prompts():
-            yield {"type": "user", "message": {"role": "user", "content": "Fix issue 7"}}
-
-        messages = sdk.query(prompt=prompts(), transport=transport)
-        taken = await take(messages | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert len(taken.messages) == 2
-        assert transport.closed
-
-    loop.run(main)
+    messages = sdk.query(prompt=prompts(), transport=transport)
+    taken = await take(messages | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert len(taken.messages) == 2
+    assert transport.closed

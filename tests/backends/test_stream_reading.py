@@ -80,17 +80,13 @@ def test_unknown_types_are_plain_but_lines_are_looked_at(report):
     assert report.unknown == [str, dict, tuple]
 
 
-def test_unknown_messages_are_told_once_per_stream(loop, form):
+async def test_unknown_messages_are_told_once_per_stream(loop, form):
     """S1: as an event, with the type's full name."""
-
-    async def main():
-        events = Events()
-        source = Script(*[message(types.SimpleNamespace(secret=1))] * 3, message("a"))
-        await take(source | idle_guard(60, observer=events), form)
-        told = [event.type_name for event in events.of(UnknownMessage)]
-        assert told == ["types.SimpleNamespace", "builtins.str"]
-
-    loop.run(main)
+    events = Events()
+    source = Script(*[message(types.SimpleNamespace(secret=1))] * 3, message("a"))
+    await take(source | idle_guard(60, observer=events), form)
+    told = [event.type_name for event in events.of(UnknownMessage)]
+    assert told == ["types.SimpleNamespace", "builtins.str"]
 
 
 # -- whose stream it is --------------------------------------------------------------------------
@@ -142,39 +138,31 @@ def test_a_signal_among_a_backends_messages_does_not_make_it_another_stream(repo
     assert auto.backend.always_ends_turns
 
 
-def test_late_recognition_pauses_for_tools(loop, form):
+async def test_late_recognition_pauses_for_tools(loop, form):
     """S1: end to end, through unknown lines first."""
     use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
     start = {**TEXT, "message": {"content": [use]}}
-
-    async def main():
-        source = Script(message(PING), message({"no": "type"}), message(start), hang())
-        taken = await take(source | idle_guard(60, tools=200), form)
-        assert type(taken.error) is ToolTimeoutError
-        assert loop.took(taken.elapsed, 200)
-
-    loop.run(main)
+    source = Script(message(PING), message({"no": "type"}), message(start), hang())
+    taken = await take(source | idle_guard(60, tools=200), form)
+    assert type(taken.error) is ToolTimeoutError
+    assert loop.took(taken.elapsed, 200)
 
 
 @pytest.mark.parametrize(
     "written", ["claude", claude, claude.read], ids=["name", "module", "read"]
 )
-def test_a_reader_can_be_named(loop, form, written):
+async def test_a_reader_can_be_named(loop, form, written):
     """S1: by its backend's name, its module or itself, with the backend's habits (T10)."""
-
-    async def main():
-        # Nothing about this line gives its maker away.
-        source = Script(message(PING), silence(40), message(PING), hang())
-        taken = await take(source | idle_guard(60, read=written), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 60)
-        taken = await take(Script(message(PING)) | idle_guard(60, read=written), form)
-        assert isinstance(taken.error, StreamTruncatedError)
-
-    loop.run(main)
+    # Nothing about this line gives its maker away.
+    source = Script(message(PING), silence(40), message(PING), hang())
+    taken = await take(source | idle_guard(60, read=written), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 60)
+    taken = await take(Script(message(PING)) | idle_guard(60, read=written), form)
+    assert isinstance(taken.error, StreamTruncatedError)
 
 
-def test_any_function_of_a_message_can_read(loop, form):
+async def test_any_function_of_a_message_can_read(loop, form):
     """S1: a signal, several, or None for progress."""
 
     def read(line):
@@ -189,25 +177,22 @@ def test_any_function_of_a_message_can_read(loop, form):
                 return (TurnEnded(),)
         return None
 
-    async def main():
-        events = Events()
-        guard = idle_guard(60, exit_grace=20, read=read, observer=events)
-        wait = silence(50)
-        source = Script(
-            *(message("start make"), wait, wait, message("end make"), wait, message("hello")),
-            *(wait, message("bye"), hang()),
-        )
-        taken = await take(source | guard, form)
-        assert taken.error is None
-        assert loop.took(taken.elapsed, 200 + 20)
-        pinged = Script(message("x"), repeat(wait, message("ping")))
-        taken = await take(pinged | guard, form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 60)
-        assert not events.of(UnknownMessage)
-        assert not events.of(ReaderFailed)
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(60, exit_grace=20, read=read, observer=events)
+    wait = silence(50)
+    source = Script(
+        *(message("start make"), wait, wait, message("end make"), wait, message("hello")),
+        *(wait, message("bye"), hang()),
+    )
+    taken = await take(source | guard, form)
+    assert taken.error is None
+    assert loop.took(taken.elapsed, 200 + 20)
+    pinged = Script(message("x"), repeat(wait, message("ping")))
+    taken = await take(pinged | guard, form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 60)
+    assert not events.of(UnknownMessage)
+    assert not events.of(ReaderFailed)
 
 
 def test_a_module_of_ones_own_can_read(monkeypatch):
@@ -341,7 +326,7 @@ def iterator_that_raises(error):
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("where", ["reader", "iteration"])
-def test_whatever_a_reader_raises_stays_out_of_the_stream(loop, form, error, where):
+async def test_whatever_a_reader_raises_stays_out_of_the_stream(loop, form, error, where):
     """S2: also what is no Exception, or looks like a cancellation."""
 
     def read(_message):
@@ -349,16 +334,13 @@ def test_whatever_a_reader_raises_stays_out_of_the_stream(loop, form, error, whe
             return iterator_that_raises(error)
         raise error
 
-    async def main():
-        events = Events()
-        guard = idle_guard(60, read=read, observer=events)
-        taken = await take(Script(*[say("x"), silence(40)] * 4) | guard, form)
-        assert taken.error is None
-        assert len(taken.messages) == 4
-        [told] = events.of(ReaderFailed)
-        assert told.error is error or isinstance(told.error, RuntimeError)  # PEP 479
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(60, read=read, observer=events)
+    taken = await take(Script(*[say("x"), silence(40)] * 4) | guard, form)
+    assert taken.error is None
+    assert len(taken.messages) == 4
+    [told] = events.of(ReaderFailed)
+    assert told.error is error or isinstance(told.error, RuntimeError)  # PEP 479
 
 
 @pytest.mark.parametrize("many", [1, 3, 9999])
@@ -395,21 +377,18 @@ def test_the_log_says_which_line_of_a_reader_failed_and_where(loop, caplog):
     )
 
 
-def test_a_failing_reader_does_not_end_the_stream(loop, form):
+async def test_a_failing_reader_does_not_end_the_stream(loop, form):
     """S2: every message is delivered, counts as progress, and one event tells."""
 
     def read(_message):
         raise LookupError("no such field")
 
-    async def main():
-        events = Events()
-        guard = idle_guard(60, read=read, observer=events)
-        source = Script(*[say("x"), silence(40)] * 4, done())
-        taken = await take(source | guard, form)
-        assert taken.error is None
-        assert len(taken.messages) == 5
-        [told] = events.of(ReaderFailed)
-        assert told.type_name == "Said"
-        assert isinstance(told.error, LookupError)
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(60, read=read, observer=events)
+    source = Script(*[say("x"), silence(40)] * 4, done())
+    taken = await take(source | guard, form)
+    assert taken.error is None
+    assert len(taken.messages) == 5
+    [told] = events.of(ReaderFailed)
+    assert told.type_name == "Said"
+    assert isinstance(told.error, LookupError)

@@ -47,46 +47,34 @@ def test_a_count_is_a_value():
     assert count.usage == {"output_tokens": 5.0}
 
 
-def test_an_error_says_what_was_done(loop, form):
+async def test_an_error_says_what_was_done(loop, form):
     """S0-19, S3-15, S4-14: with the error of the verdict, and still when it has been handed on."""
     activity = Activity()
-
-    async def main():
-        source = Script(
-            opened("tok-1", work_dir="/home/me/project"),
-            *(tool("Bash", 1), tool("Bash", 1), tool("Edit", 1), usage(output_tokens=5)),
-            hang(),
-        )
-        taken = await take(source | idle_guard(60, activity=activity), form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        return taken.error
-
-    error = loop.run(main)
+    source = Script(
+        opened("tok-1", work_dir="/home/me/project"),
+        *(tool("Bash", 1), tool("Bash", 1), tool("Edit", 1), usage(output_tokens=5)),
+        hang(),
+    )
+    taken = await take(source | idle_guard(60, activity=activity), form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    error = taken.error
     count = Done(tools_run=2, usage={"output_tokens": 5}, work_dir="/home/me/project")
     assert error.done == error.verdict.done == activity.done == count
     assert pickle.loads(pickle.dumps(error)).done == count
 
 
-def test_tools_without_an_id_count_each(loop, form):
+async def test_tools_without_an_id_count_each(loop, form):
     """S4-06: whether they are the same nobody can tell, and a retry must not repeat what was done."""
     activity = Activity()
-
-    async def main():
-        source = Script(tool("Bash", 1, id=""), tool("Bash", 1, id=""), done())
-        await take(source | idle_guard(60, activity=activity), form)
-
-    loop.run(main)
+    source = Script(tool("Bash", 1, id=""), tool("Bash", 1, id=""), done())
+    await take(source | idle_guard(60, activity=activity), form)
     assert activity.done.tools_run == 2
 
 
-def test_a_tool_without_an_id_is_not_cut_in_the_middle(loop, form):
+async def test_a_tool_without_an_id_is_not_cut_in_the_middle(loop, form):
     """S4-06: the watchdog that this came from needs no ids."""
-
-    async def main():
-        source = Script(say("x"), tool("Bash", 200, id=""), done())
-        return await take(source | idle_guard(50), form)
-
-    assert loop.run(main).error is None
+    source = Script(say("x"), tool("Bash", 200, id=""), done())
+    assert (await take(source | idle_guard(50), form)).error is None
 
 
 def opener(*attempts, points):
@@ -100,26 +88,22 @@ def opener(*attempts, points):
     return open_
 
 
-def test_all_attempts_at_a_prompt_are_one_count(loop, tmp_path):
+async def test_all_attempts_at_a_prompt_are_one_count(loop, tmp_path):
     """S0-19, S4-14, S4-18: the activity, the error, the receipt and the point say the same."""
     run, points, activity = Run(tmp_path), [], Activity("s")
     more = (SessionOpened("tok-1"), WorkStarted("t2", "Edit"), WorkFinished("t2"))
-
-    async def main():
-        open_ = opener(hanging(*BUSY), hanging(*more), points=points)
-        stream = (
-            session(open_, prompt="Fix it")
-            | idle_guard(60, read=said, activity=activity)
-            | reconnecting_resume(retries=1, backoff=(0,))
-        )
-        async with run.recorder():
-            with pytest.raises(IdleTimeoutError) as caught:
-                async with stream as chat:
-                    async for _ in chat:
-                        pass
-            return caught.value, chat.point
-
-    error, point = loop.run(main)
+    open_ = opener(hanging(*BUSY), hanging(*more), points=points)
+    stream = (
+        session(open_, prompt="Fix it")
+        | idle_guard(60, read=said, activity=activity)
+        | reconnecting_resume(retries=1, backoff=(0,))
+    )
+    async with run.recorder():
+        with pytest.raises(IdleTimeoutError) as caught:
+            async with stream as chat:
+                async for _ in chat:
+                    pass
+        error, point = caught.value, chat.point
     count = replace(ONCE, tools_run=2, attempts=2)
     assert error.done == activity.done == count
     assert run.receipt()["done"] == count.as_json()
@@ -128,7 +112,7 @@ def test_all_attempts_at_a_prompt_are_one_count(loop, tmp_path):
     assert ResumePoint.from_json(point.as_json()).work_dir == count.work_dir
 
 
-def test_an_error_of_the_backends_own_says_it_too(loop):
+async def test_an_error_of_the_backends_own_says_it_too(loop):
     """S0-17: what was done decides, so whoever catches the error can read it."""
 
     async def failing():
@@ -136,75 +120,61 @@ def test_an_error_of_the_backends_own_says_it_too(loop):
         yield WorkFinished("t1")
         raise ConnectionResetError
 
-    async def main():
-        stream = (
-            session(opener(failing(), points=[]), prompt="Fix it")
-            | idle_guard(60, read=said)
-            | reconnecting_resume()
-        )
-        with pytest.raises(ConnectionResetError) as caught:
-            async with stream as chat:
-                async for _ in chat:
-                    pass
-        return caught.value
-
-    error = loop.run(main)
+    stream = (
+        session(opener(failing(), points=[]), prompt="Fix it")
+        | idle_guard(60, read=said)
+        | reconnecting_resume()
+    )
+    with pytest.raises(ConnectionResetError) as caught:
+        async with stream as chat:
+            async for _ in chat:
+                pass
+    error = caught.value
     assert error.gave_up == "unsafe"
     assert error.done == Done(tools_run=1)
 
 
-def test_what_is_played_again_was_not_done_again(loop):
+async def test_what_is_played_again_was_not_done_again(loop):
     """R6: also if it was begun in another process, which told no ids."""
     activity = Activity()
     again, order = ending(*BUSY[1:3], TurnEnded()), [WorkStarted, WorkFinished, TurnEnded]
     start = ResumePoint(prompt="Fix it", cursor=1, tools_run=1, delivered=1, committed=1)
 
-    async def main():
-        stream = (
-            session(opener(again, points=[]), point=start)
-            | idle_guard(60, read=said, activity=activity)
-            | reconnecting_resume(dedupe_by=lambda signal: order.index(type(signal)))
-        )
-        async with stream as chat:
-            async for _ in chat:
-                pass
-
-    loop.run(main)
+    stream = (
+        session(opener(again, points=[]), point=start)
+        | idle_guard(60, read=said, activity=activity)
+        | reconnecting_resume(dedupe_by=lambda signal: order.index(type(signal)))
+    )
+    async with stream as chat:
+        async for _ in chat:
+            pass
     assert activity.done.tools_run == 1
 
 
-def test_a_new_prompt_begins_a_new_count(loop):
+async def test_a_new_prompt_begins_a_new_count(loop):
     """S0-13, S0-19: but what is known of the backend stays known, also over a new connection."""
     activity, points, counts = Activity(), [], []
-
-    async def main():
-        again = ending(SessionOpened("tok-1"), TurnEnded())
-        open_ = opener(ending(*BUSY, TurnEnded()), again, points=points)
-        async with session(open_) | idle_guard(60, read=said, activity=activity) as chat:
-            for prompt in ("Fix it", "And now?"):
-                async for _ in chat.ask(prompt):
-                    pass
-                counts.append((activity.done.tools_run, activity.done.work_dir))
-
-    loop.run(main)
+    again = ending(SessionOpened("tok-1"), TurnEnded())
+    open_ = opener(ending(*BUSY, TurnEnded()), again, points=points)
+    async with session(open_) | idle_guard(60, read=said, activity=activity) as chat:
+        for prompt in ("Fix it", "And now?"):
+            async for _ in chat.ask(prompt):
+                pass
+            counts.append((activity.done.tools_run, activity.done.work_dir))
     assert counts == [(1, ONCE.work_dir), (0, ONCE.work_dir)]
     assert points[1].work_dir == ONCE.work_dir
 
 
-def test_ids_that_begin_anew_with_each_attempt_are_other_calls(loop):
+async def test_ids_that_begin_anew_with_each_attempt_are_other_calls(loop):
     """S0-19: a command numbers its calls from the first one again."""
     activity = Activity()
-
-    async def main():
-        open_ = opener(
-            hanging(SessionOpened("s"), *BUSY[1:3]), ending(*BUSY[1:3], TurnEnded()), points=[]
-        )
-        pipe = idle_guard(60, read=said, activity=activity) | reconnecting_resume(backoff=(0,))
-        async with session(open_, prompt="Fix it") | pipe as chat:
-            async for _ in chat:
-                pass
-
-    loop.run(main)
+    open_ = opener(
+        hanging(SessionOpened("s"), *BUSY[1:3]), ending(*BUSY[1:3], TurnEnded()), points=[]
+    )
+    pipe = idle_guard(60, read=said, activity=activity) | reconnecting_resume(backoff=(0,))
+    async with session(open_, prompt="Fix it") | pipe as chat:
+        async for _ in chat:
+            pass
     assert activity.done.tools_run == 2
 
 

@@ -42,6 +42,7 @@ from streamguard.observers.structlogs import StructlogObserver
 from streamguard.specs import FlowSpec
 from streamguard.testing import Script, hang, run_virtual, tool_start
 from tests.report.support import Tape
+from tests.sizes import size
 from tests.support import take
 
 FORGED = "Bash\x1b[2J\x9b1m\x07\r\nCRITICAL root: all is well \u202e\u2066\u2028\u0085\udcff\x00"
@@ -65,7 +66,7 @@ HOSTILE = st.lists(st.text(max_size=5) | PIECES | st.characters(), min_size=1, m
 )
 UNICODE = HOSTILE.map(lambda text: text.encode("utf-8", "replace").decode()).filter(str.strip)
 SOME = settings(
-    max_examples=60,
+    max_examples=size(dev=8, ci=60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

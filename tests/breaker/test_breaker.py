@@ -692,212 +692,168 @@ async def soon():
         await anyio.lowlevel.checkpoint()
 
 
-def test_it_waits_until_it_is_the_probe(loop):
+async def test_it_waits_until_it_is_the_probe(loop):
     """P3 (6.1.8): exactly as long as it has to."""
-
-    async def main():
-        breaker, began = waiting(), anyio.current_time()
-        permit = await breaker.acquire()
-        assert permit.is_probe
-        assert loop.took(anyio.current_time() - began, 30)
-
-    loop.run(main)
+    breaker, began = waiting(), anyio.current_time()
+    permit = await breaker.acquire()
+    assert permit.is_probe
+    assert loop.took(anyio.current_time() - began, 30)
 
 
-def test_raising_is_the_default_also_in_coroutines(loop):
+async def test_raising_is_the_default_also_in_coroutines(loop):
     """P3 (6.1.8)"""
-
-    async def main():
-        breaker = opened(anyio.current_time)
-        with pytest.raises(CircuitOpenError) as raised:
-            await breaker.acquire()
-        assert raised.value.retry_after == 30
-        breaker.reset()
-        assert (await breaker.acquire()).generation == breaker.circuit.generation
-
-    loop.run(main)
+    breaker = opened(anyio.current_time)
+    with pytest.raises(CircuitOpenError) as raised:
+        await breaker.acquire()
+    assert raised.value.retry_after == 30
+    breaker.reset()
+    assert (await breaker.acquire()).generation == breaker.circuit.generation
 
 
 @pytest.mark.parametrize(
     ("end", "waited"),
     [("progressed", 40), ("succeeded", 40), ("released", 40), ("failed", 100), ("nothing", 330)],
 )
-def test_of_many_that_wait_one_probes_and_the_rest_follow_its_outcome(loop, end, waited):
+async def test_of_many_that_wait_one_probes_and_the_rest_follow_its_outcome(loop, end, waited):
     """P3 (6.1.8): waiters wake on the transition, and one becomes the probe."""
+    breaker = waiting(escalate_after=None)
+    began, admitted = anyio.current_time(), []
 
-    async def main():
-        breaker = waiting(escalate_after=None)
-        began, admitted = anyio.current_time(), []
+    async def attempt():
+        permit = await breaker.acquire()
+        admitted.append(anyio.current_time() - began)
+        if len(admitted) == 1:
+            await anyio.sleep(10)
+            if end != "nothing":
+                getattr(permit, end)()
+        else:
+            permit.succeeded()
 
-        async def attempt():
-            permit = await breaker.acquire()
-            admitted.append(anyio.current_time() - began)
-            if len(admitted) == 1:
-                await anyio.sleep(10)
-                if end != "nothing":
-                    getattr(permit, end)()
-            else:
-                permit.succeeded()
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(5):
-                tasks.start_soon(attempt)
-        assert [loop.took(admitted[0], 30), len(admitted)] == [True, 5]
-        assert all(loop.took(at, waited) for at in admitted[1:])
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(attempt)
+    assert [loop.took(admitted[0], 30), len(admitted)] == [True, 5]
+    assert all(loop.took(at, waited) for at in admitted[1:])
 
 
-def test_who_waits_hears_at_once_that_it_is_in_vain(loop):
+async def test_who_waits_hears_at_once_that_it_is_in_vain(loop):
     """P3: escalation, isolation."""
+    for shut in ("isolate", "escalate"):
+        breaker, errors = waiting(), []
 
-    async def main():
-        for shut in ("isolate", "escalate"):
-            breaker, errors = waiting(), []
+        async def wait(breaker=breaker, errors=errors):
+            with pytest.raises(CircuitOpenError) as raised:
+                await breaker.acquire()
+            errors.append((type(raised.value), anyio.current_time()))
 
-            async def wait(breaker=breaker, errors=errors):
-                with pytest.raises(CircuitOpenError) as raised:
-                    await breaker.acquire()
-                errors.append((type(raised.value), anyio.current_time()))
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(wait)
-                await soon()
-                at = anyio.current_time()
-                if shut == "isolate":
-                    breaker.isolate()
-                    kind = CircuitOpenError
-                else:
-                    breaker.restore({**breaker.snapshot(), "status": "escalated"})
-                    kind = CircuitEscalatedError
-            assert errors == [(kind, at)]
-
-    loop.run(main)
-
-
-def test_a_reset_wakes_all(loop):
-    """P3: a person need not wait for the pause."""
-
-    async def main():
-        breaker, permits = waiting(), []
-
-        async def wait():
-            permits.append(await breaker.acquire())
-
-        began = anyio.current_time()
         async with anyio.create_task_group() as tasks:
-            for _ in range(3):
-                tasks.start_soon(wait)
+            tasks.start_soon(wait)
             await soon()
-            breaker.reset()
-        assert (len(permits), anyio.current_time()) == (3, began)
+            at = anyio.current_time()
+            if shut == "isolate":
+                breaker.isolate()
+                kind = CircuitOpenError
+            else:
+                breaker.restore({**breaker.snapshot(), "status": "escalated"})
+                kind = CircuitEscalatedError
+        assert errors == [(kind, at)]
 
-    loop.run(main)
+
+async def test_a_reset_wakes_all(loop):
+    """P3: a person need not wait for the pause."""
+    breaker, permits = waiting(), []
+
+    async def wait():
+        permits.append(await breaker.acquire())
+
+    began = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(wait)
+        await soon()
+        breaker.reset()
+    assert (len(permits), anyio.current_time()) == (3, began)
 
 
 @pytest.mark.parametrize("limit", ["within", "scope"])
-def test_a_wait_that_would_be_too_long_is_not_begun(loop, limit):
+async def test_a_wait_that_would_be_too_long_is_not_begun(loop, limit):
     """P3 (6.1.8), R8: if it is as long as the time that is left, raise now."""
-
-    async def main():
-        breaker, began = waiting(), anyio.current_time()
-        within = 30 if limit == "within" else math.inf
-        with (
-            anyio.move_on_after(30 if limit == "scope" else math.inf),
-            pytest.raises(CircuitOpenError) as raised,
-        ):
-            await breaker.acquire(within=within)
-        assert raised.value.retry_after == 30
-        assert anyio.current_time() == began
-        within = 31 if limit == "within" else math.inf
-        with anyio.fail_after(31 if limit == "scope" else math.inf):
-            assert await breaker.acquire(within=within)
-
-    loop.run(main)
+    breaker, began = waiting(), anyio.current_time()
+    within = 30 if limit == "within" else math.inf
+    with (
+        anyio.move_on_after(30 if limit == "scope" else math.inf),
+        pytest.raises(CircuitOpenError) as raised,
+    ):
+        await breaker.acquire(within=within)
+    assert raised.value.retry_after == 30
+    assert anyio.current_time() == began
+    within = 31 if limit == "within" else math.inf
+    with anyio.fail_after(31 if limit == "scope" else math.inf):
+        assert await breaker.acquire(within=within)
 
 
-def test_time_that_was_waited_counts_against_the_time_there_is(loop):
+async def test_time_that_was_waited_counts_against_the_time_there_is(loop):
     """R8: a second wait begins with what the first has left."""
+    breaker = waiting(escalate_after=None)
+    first = await breaker.acquire()
+    began = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
 
-    async def main():
-        breaker = waiting(escalate_after=None)
-        first = await breaker.acquire()
-        began = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
+        async def wait():
+            with pytest.raises(CircuitOpenError) as raised:
+                await breaker.acquire(within=310)
+            assert raised.value.retry_after == 60
+            assert loop.took(anyio.current_time() - began, 290)
 
-            async def wait():
-                with pytest.raises(CircuitOpenError) as raised:
-                    await breaker.acquire(within=310)
-                assert raised.value.retry_after == 60
-                assert loop.took(anyio.current_time() - began, 290)
-
-            tasks.start_soon(wait)
-            await anyio.sleep(290)
-            first.failed()
-
-    loop.run(main)
+        tasks.start_soon(wait)
+        await anyio.sleep(290)
+        first.failed()
 
 
-def test_a_cancelled_wait_leaves_nothing_behind(loop):
+async def test_a_cancelled_wait_leaves_nothing_behind(loop):
     """O7: no listener, no lease, no probe."""
-
-    async def main():
-        store = MemoryStore(anyio.current_time)
-        breaker = CircuitBreaker("k", store=store, on_open="wait")
-        fail(breaker, 3)
-        for _ in range(10):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(3):
-                    tasks.start_soon(breaker.acquire)
-                await soon()
-                assert len(store._listeners) == 3
-                tasks.cancel_scope.cancel()
-        assert not store._listeners
-        assert breaker.status == "open"
-        await anyio.sleep(30)
-        assert (await breaker.acquire()).is_probe
-
-    loop.run(main)
+    store = MemoryStore(anyio.current_time)
+    breaker = CircuitBreaker("k", store=store, on_open="wait")
+    fail(breaker, 3)
+    for _ in range(10):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(breaker.acquire)
+            await soon()
+            assert len(store._listeners) == 3
+            tasks.cancel_scope.cancel()
+    assert not store._listeners
+    assert breaker.status == "open"
+    await anyio.sleep(30)
+    assert (await breaker.acquire()).is_probe
 
 
-def test_asking_is_a_checkpoint(loop):
+async def test_asking_is_a_checkpoint(loop):
     """anyio's rule: a cancelled scope is noticed also where nothing has to be waited for."""
-
-    async def main():
-        breaker = CircuitBreaker(clock=anyio.current_time)
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            await breaker.acquire()
-        assert scope.cancelled_caught
-
-    loop.run(main)
+    breaker = CircuitBreaker(clock=anyio.current_time)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await breaker.acquire()
+    assert scope.cancelled_caught
 
 
-def test_clocks_that_round_make_no_endless_wait(loop):
+async def test_clocks_that_round_make_no_endless_wait(loop):
     """T2: the last instant of a wait is too short to move the clock."""
+    start = anyio.current_time()
 
-    async def main():
-        start = anyio.current_time()
+    def clock():  # a hair behind the loop's
+        return anyio.current_time() - 1e-9 if anyio.current_time() > start else start
 
-        def clock():  # a hair behind the loop's
-            return anyio.current_time() - 1e-9 if anyio.current_time() > start else start
-
-        breaker = opened(clock, on_open="wait")
-        assert (await breaker.acquire()).is_probe
-        assert loop.took(anyio.current_time() - start, 30, slack=0.01)
-
-    loop.run(main)
+    breaker = opened(clock, on_open="wait")
+    assert (await breaker.acquire()).is_probe
+    assert loop.took(anyio.current_time() - start, 30, slack=0.01)
 
 
 @pytest.mark.parametrize("within", [-1, math.nan, "5"])
-def test_a_time_to_wait_is_a_number(loop, within):
+async def test_a_time_to_wait_is_a_number(loop, within):
     """T12"""
-
-    async def main():
-        with pytest.raises(ConfigError, match="within="):
-            await CircuitBreaker().acquire(within=within)
-
-    loop.run(main)
+    with pytest.raises(ConfigError, match="within="):
+        await CircuitBreaker().acquire(within=within)
 
 
 # -- threads -------------------------------------------------------------------------------------
@@ -963,23 +919,19 @@ def test_progress_and_outcome_from_two_threads_agree(clock):
         assert (breaker.status, breaker.failures) == ("closed", 0)
 
 
-def test_another_thread_wakes_who_waits_on_a_loop(loop):
+async def test_another_thread_wakes_who_waits_on_a_loop(loop):
     """P3, T6: what comes from a thread reaches the loop."""
+    clock, began = loops.current().clock, anyio.current_time()  # one for any thread
+    breaker = opened(clock, on_open="wait")
+    async with anyio.create_task_group() as tasks:
 
-    async def main():
-        clock, began = loops.current().clock, anyio.current_time()  # one for any thread
-        breaker = opened(clock, on_open="wait")
-        async with anyio.create_task_group() as tasks:
+        async def wait():
+            assert await breaker.acquire()
+            assert anyio.current_time() == began
 
-            async def wait():
-                assert await breaker.acquire()
-                assert anyio.current_time() == began
-
-            tasks.start_soon(wait)
-            await soon()
-            at_once(breaker.reset)  # joined at once, so that no virtual time passes
-
-    loop.run(main)
+        tasks.start_soon(wait)
+        await soon()
+        at_once(breaker.reset)  # joined at once, so that no virtual time passes
 
 
 # -- stores --------------------------------------------------------------------------------------
@@ -996,21 +948,17 @@ def test_breakers_with_one_store_and_key_are_one(clock):
     assert (same.retry_after, other.retry_after) == (100, 0)
 
 
-def test_who_waits_at_one_breaker_hears_of_the_other(loop):
+async def test_who_waits_at_one_breaker_hears_of_the_other(loop):
     """Section 11: it is the store that tells."""
-
-    async def main():
-        store = MemoryStore(anyio.current_time)
-        one, other = (CircuitBreaker("k", store=store, on_open="wait") for _ in range(2))
-        fail(one, 3)
-        began = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(one.acquire)
-            await soon()
-            other.reset()
-        assert anyio.current_time() == began
-
-    loop.run(main)
+    store = MemoryStore(anyio.current_time)
+    one, other = (CircuitBreaker("k", store=store, on_open="wait") for _ in range(2))
+    fail(one, 3)
+    began = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one.acquire)
+        await soon()
+        other.reset()
+    assert anyio.current_time() == began
 
 
 class SharedStore:
@@ -1077,33 +1025,25 @@ def test_two_machines_have_one_probe_between_them():
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_a_store_that_blocks_is_asked_in_a_worker_thread(loop, blocks):
+async def test_a_store_that_blocks_is_asked_in_a_worker_thread(loop, blocks):
     """Section 11: the loop goes on while a database is slow."""
-
-    async def main():
-        store = SharedStore(blocks)
-        breaker = CircuitBreaker("k", store=store)
-        await breaker.acquire()
-        assert (store.threads == {threading.get_ident()}) != blocks
-
-    loop.run(main)
+    store = SharedStore(blocks)
+    breaker = CircuitBreaker("k", store=store)
+    await breaker.acquire()
+    assert (store.threads == {threading.get_ident()}) != blocks
 
 
-def test_who_waits_for_a_store_of_many_machines_looks_again_by_itself(loop):
+async def test_who_waits_for_a_store_of_many_machines_looks_again_by_itself(loop):
     """Section 11: what is done elsewhere may never be told here."""
-
-    async def main():
-        store, began = SharedStore(), anyio.current_time()
-        here, there = (CircuitBreaker("k", store=store, on_open="wait") for _ in range(2))
-        there.isolate()
-        there.restore({**there.snapshot(), "status": "open", "pause_left": 25})
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(here.acquire)
-            await anyio.sleep(12)
-            there.reset()
-        assert 12 <= anyio.current_time() - began <= 17
-
-    loop.run(main)
+    store, began = SharedStore(), anyio.current_time()
+    here, there = (CircuitBreaker("k", store=store, on_open="wait") for _ in range(2))
+    there.isolate()
+    there.restore({**there.snapshot(), "status": "open", "pause_left": 25})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(here.acquire)
+        await anyio.sleep(12)
+        there.reset()
+    assert 12 <= anyio.current_time() - began <= 17
 
 
 def test_a_store_that_is_down_is_said_so(clock, caplog):

@@ -20,10 +20,11 @@ import pytest
 from streamguard import CircuitBreaker, CircuitEscalatedError, CircuitOpenError, ErrorClass
 from streamguard.breaker import CircuitChanged, CircuitReported, Outcome, Rules
 from tests.breaker.breaker_naive import Naive
+from tests.sizes import size
 
-DEPTH = int(os.environ.get("STREAMGUARD_BREAKER_DEPTH", "3"))
-WALKS = int(os.environ.get("STREAMGUARD_BREAKER_WALKS", "300"))
-SEED = int(os.environ.get("STREAMGUARD_BREAKER_SEED", "1"))
+DEPTH = int(os.environ.get("STREAMGUARD_BREAKER_DEPTH") or size(dev=2, ci=3))
+WALKS = int(os.environ.get("STREAMGUARD_BREAKER_WALKS") or size(dev=60, ci=300))
+SEED = int(os.environ.get("STREAMGUARD_BREAKER_SEED") or 1)
 STEPS_PER_WALK = 80
 
 

@@ -91,121 +91,97 @@ async def rounds(backend, breaker, *, spread: float = 0.0) -> Counter[str]:
         *((outage, 0, True) for outage in (100, 300)),
     ],
 )
-def test_an_outage_of_minutes_is_survived_by_all(loop, outage, spread, hangs):
+async def test_an_outage_of_minutes_is_survived_by_all(loop, outage, spread, hangs):
     """P3: 20 rounds of 5 sessions, and nobody has to call `reset()`."""
-
-    async def main():
-        breaker = CircuitBreaker("k", clock=anyio.current_time)
-        backend = Backend(outage, hangs=hangs)
-        assert await rounds(backend, breaker, spread=spread) == {"completed": 100}
-        assert (breaker.status, breaker.failures) == ("closed", 0)
-
-    loop.run(main)
+    breaker = CircuitBreaker("k", clock=anyio.current_time)
+    backend = Backend(outage, hangs=hangs)
+    assert await rounds(backend, breaker, spread=spread) == {"completed": 100}
+    assert (breaker.status, breaker.failures) == ("closed", 0)
 
 
 @pytest.mark.parametrize(
     ("retries", "outage", "survives"),
     [(3, 30, True), (3, 60, False), (5, 120, True), (5, 300, False), (6, 300, True)],
 )
-def test_who_is_alone_has_its_own_retries_only(loop, retries, outage, survives):
+async def test_who_is_alone_has_its_own_retries_only(loop, retries, outage, survives):
     """P2, P3: nobody else probes for it; each attempt of its own costs a retry."""
-
-    async def main():
-        breaker = CircuitBreaker("k", clock=anyio.current_time)
-        backend = Backend(outage, hangs=False)
-        await anyio.sleep(AFTER)
-        policy = RetryPolicy(network=Backoff(retries, (1, 2, 4), jitter=0.5))
-        said = await outcome(backend, breaker, policy)
-        assert said == ("completed" if survives else "ConnectionError (retries)")
-
-    loop.run(main)
+    breaker = CircuitBreaker("k", clock=anyio.current_time)
+    backend = Backend(outage, hangs=False)
+    await anyio.sleep(AFTER)
+    policy = RetryPolicy(network=Backoff(retries, (1, 2, 4), jitter=0.5))
+    said = await outcome(backend, breaker, policy)
+    assert said == ("completed" if survives else "ConnectionError (retries)")
 
 
 @pytest.mark.parametrize("outage", [10, 60, 100, 120, 300])
-def test_raising_is_for_who_has_not_begun(loop, outage):
+async def test_raising_is_for_who_has_not_begun(loop, outage):
     """P3: whose attempt has failed waits for the probe; the breaker gets over it by itself."""
-
-    async def main():
-        breaker = CircuitBreaker("k", clock=anyio.current_time, on_open="raise")
-        outcomes = await rounds(Backend(outage, hangs=False), breaker)
-        assert set(outcomes) <= {"completed", "CircuitOpenError (circuit)"}
-        await anyio.sleep(breaker.pause_left)
-        assert await outcome(Backend(0, hangs=False), breaker) == "completed"
-        assert (breaker.status, breaker.failures) == ("closed", 0)
-
-    loop.run(main)
+    breaker = CircuitBreaker("k", clock=anyio.current_time, on_open="raise")
+    outcomes = await rounds(Backend(outage, hangs=False), breaker)
+    assert set(outcomes) <= {"completed", "CircuitOpenError (circuit)"}
+    await anyio.sleep(breaker.pause_left)
+    assert await outcome(Backend(0, hangs=False), breaker) == "completed"
+    assert (breaker.status, breaker.failures) == ("closed", 0)
 
 
-def test_a_lasting_outage_escalates(loop):
+async def test_a_lasting_outage_escalates(loop):
     """P3: 7.5 minutes after it has opened, by four probes; then nobody waits any more."""
+    at = []
 
-    async def main():
-        at = []
+    def observer(event):
+        if getattr(event, "after", "") in {"open", "escalated"}:
+            at.append((event.after, event.at - backend.begins))
 
-        def observer(event):
-            if getattr(event, "after", "") in {"open", "escalated"}:
-                at.append((event.after, event.at - backend.begins))
-
-        breaker = CircuitBreaker("k", clock=anyio.current_time, on_open="wait", observer=observer)
-        backend = Backend(3600, hangs=False)
-        outcomes = await rounds(backend, breaker)
-        assert outcomes["completed"] == EACH  # those before it
-        assert (
-            outcomes["CircuitEscalatedError (circuit)"]
-            + EACH
-            + sum(count for name, count in outcomes.items() if name.startswith("ConnectionError"))
-            == len(range(ROUNDS)) * EACH
-        )
-        assert breaker.status == "escalated"
-        began = at[0][1]
-        assert [(status, round(when - began)) for status, when in at] == [
-            *(("open", 0), ("open", 30), ("open", 90), ("open", 210), ("escalated", 450)),
-        ]
-
-    loop.run(main)
+    breaker = CircuitBreaker("k", clock=anyio.current_time, on_open="wait", observer=observer)
+    backend = Backend(3600, hangs=False)
+    outcomes = await rounds(backend, breaker)
+    assert outcomes["completed"] == EACH  # those before it
+    assert (
+        outcomes["CircuitEscalatedError (circuit)"]
+        + EACH
+        + sum(count for name, count in outcomes.items() if name.startswith("ConnectionError"))
+        == len(range(ROUNDS)) * EACH
+    )
+    assert breaker.status == "escalated"
+    began = at[0][1]
+    assert [(status, round(when - began)) for status, when in at] == [
+        *(("open", 0), ("open", 30), ("open", 90), ("open", 210), ("escalated", 450)),
+    ]
 
 
-def test_who_has_retries_left_waits_for_the_probe_of_another(loop):
+async def test_who_has_retries_left_waits_for_the_probe_of_another(loop):
     """P3: six sessions, of which one probes; the probe's lease keeps nobody from following."""
+    breaker = CircuitBreaker("k", clock=anyio.current_time, open_after=3, pause=1)
+    backend, start = Backend(3, hangs=False), anyio.current_time()
+    outcomes = Counter()
 
-    async def main():
-        breaker = CircuitBreaker("k", clock=anyio.current_time, open_after=3, pause=1)
-        backend, start = Backend(3, hangs=False), anyio.current_time()
-        outcomes = Counter()
+    async def one():
+        outcomes[await outcome(backend, breaker)] += 1
 
-        async def one():
-            outcomes[await outcome(backend, breaker)] += 1
-
-        await anyio.sleep(AFTER)
-        async with anyio.create_task_group() as tasks:
-            for _ in range(6):
-                tasks.start_soon(one)
-        assert outcomes == {"completed": 6}
-        # All at 0, one probe at 1 s and a bit (down), and all from 3 s on: the first is the probe.
-        assert backend.opened == 6 + 1 + 6
-        assert anyio.current_time() - start < AFTER + 3 + 2 * 1.5 + 3 + 3
-
-    loop.run(main)
+    await anyio.sleep(AFTER)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(6):
+            tasks.start_soon(one)
+    assert outcomes == {"completed": 6}
+    # All at 0, one probe at 1 s and a bit (down), and all from 3 s on: the first is the probe.
+    assert backend.opened == 6 + 1 + 6
+    assert anyio.current_time() - start < AFTER + 3 + 2 * 1.5 + 3 + 3
 
 
-def test_time_that_is_too_short_for_a_lease_is_waited_for_all_the_same(loop):
+async def test_time_that_is_too_short_for_a_lease_is_waited_for_all_the_same(loop):
     """R8, P3: a probe may end at any time, so its lease is no reason to give up at once."""
+    breaker = CircuitBreaker("k", clock=anyio.current_time, open_after=1, on_open="wait")
+    breaker.try_acquire().failed()
+    await anyio.sleep(30)
+    probe, began = breaker.try_acquire(), anyio.current_time()
+    async with anyio.create_task_group() as tasks:
 
-    async def main():
-        breaker = CircuitBreaker("k", clock=anyio.current_time, open_after=1, on_open="wait")
-        breaker.try_acquire().failed()
-        await anyio.sleep(30)
-        probe, began = breaker.try_acquire(), anyio.current_time()
-        async with anyio.create_task_group() as tasks:
+        async def has_time(within, how):
+            with how:
+                await breaker.acquire(within=within)
+            assert loop.took(anyio.current_time() - began, min(within, 20))
 
-            async def has_time(within, how):
-                with how:
-                    await breaker.acquire(within=within)
-                assert loop.took(anyio.current_time() - began, min(within, 20))
-
-            tasks.start_soon(has_time, 10, pytest.raises(CircuitOpenError))
-            tasks.start_soon(has_time, 100, nullcontext())
-            await anyio.sleep(20)
-            probe.progressed()
-
-    loop.run(main)
+        tasks.start_soon(has_time, 10, pytest.raises(CircuitOpenError))
+        tasks.start_soon(has_time, 100, nullcontext())
+        await anyio.sleep(20)
+        probe.progressed()

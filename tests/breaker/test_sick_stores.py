@@ -87,23 +87,19 @@ def chat_with(script, breaker):
 @pytest.mark.parametrize("healthy", range(5))
 @pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("error", [DOWN, LookupError(), BaseException("rude")], ids=repr)
-def test_a_store_that_fails_harms_no_stream(loop, healthy, blocks, error):
+async def test_a_store_that_fails_harms_no_stream(loop, healthy, blocks, error):
     """P3: at whatever call it begins to; every message, the turn's end, the original error."""
-
-    async def main():
-        breaker = CircuitBreaker("k", store=Sick(healthy, error, blocks), open_after=1)
-        for _ in range(3):
-            async with chat_with(GOOD, breaker) as chat:
-                assert await texts(chat) == ["a", "b"]
-        breaker = CircuitBreaker("k", store=Sick(healthy, error, blocks))
-        for _ in range(2):
-            async with chat_with(BAD, breaker) as chat:
-                with pytest.raises(type(LOST)) as caught:
-                    await texts(chat)
-            assert caught.value.gave_up == "retries"
-        breaker.flush()
-
-    loop.run(main)
+    breaker = CircuitBreaker("k", store=Sick(healthy, error, blocks), open_after=1)
+    for _ in range(3):
+        async with chat_with(GOOD, breaker) as chat:
+            assert await texts(chat) == ["a", "b"]
+    breaker = CircuitBreaker("k", store=Sick(healthy, error, blocks))
+    for _ in range(2):
+        async with chat_with(BAD, breaker) as chat:
+            with pytest.raises(type(LOST)) as caught:
+                await texts(chat)
+        assert caught.value.gave_up == "retries"
+    breaker.flush()
 
 
 def test_an_outage_of_the_store_is_said_once_and_each_failure_told(loop, caplog):
@@ -160,27 +156,23 @@ def test_a_store_that_blocks_is_never_called_on_the_loop(backend_name):
     assert (breaker.status, breaker.failures) == ("open", 3)
 
 
-def test_what_is_reported_goes_in_order(loop):
+async def test_what_is_reported_goes_in_order(loop):
     """P3: progress before its success, whatever the store's thread is at."""
-
-    async def main():
-        store, order = Remote(), []
-        breaker = CircuitBreaker("k", store=store, open_after=1, pause=0.01, observer=order.append)
-        (await breaker.acquire()).failed()
-        assert await anyio.to_thread.run_sync(breaker.flush)
-        time.sleep(0.02)
-        probe = await breaker.acquire()
-        store.goes_on.clear()
-        probe.progressed()
-        probe.succeeded()
-        store.goes_on.set()
-        assert await anyio.to_thread.run_sync(breaker.flush)
-        assert [getattr(event, "after", "reported") for event in order] == [
-            *("open", "reported", "half_open", "closed", "reported"),
-        ]
-        assert (breaker.circuit.status, breaker.circuit.failures) == ("closed", 0)
-
-    loop.run(main)
+    store, order = Remote(), []
+    breaker = CircuitBreaker("k", store=store, open_after=1, pause=0.01, observer=order.append)
+    (await breaker.acquire()).failed()
+    assert await anyio.to_thread.run_sync(breaker.flush)
+    time.sleep(0.02)
+    probe = await breaker.acquire()
+    store.goes_on.clear()
+    probe.progressed()
+    probe.succeeded()
+    store.goes_on.set()
+    assert await anyio.to_thread.run_sync(breaker.flush)
+    assert [getattr(event, "after", "reported") for event in order] == [
+        *("open", "reported", "half_open", "closed", "reported"),
+    ]
+    assert (breaker.circuit.status, breaker.circuit.failures) == ("closed", 0)
 
 
 @pytest.mark.parametrize("backend_name", ["asyncio", "trio"])
@@ -245,40 +237,39 @@ def test_many_that_ask_a_slow_store_are_no_outage_of_it(monkeypatch, status):
 @pytest.mark.parametrize("way", ["scope", "native"])
 @pytest.mark.parametrize("passes", range(12))
 @pytest.mark.parametrize("blocks", [False, True])
-def test_a_probe_that_is_cancelled_at_any_pass_gives_its_place_back(native, way, passes, blocks):
+async def test_a_probe_that_is_cancelled_at_any_pass_gives_its_place_back(
+    native, way, passes, blocks
+):
     """P3, O7: at once, and not when its lease is over."""
     import asyncio
 
-    async def main():
-        store = Remote()
-        store.blocks = blocks
-        breaker = CircuitBreaker("k", store=store, open_after=1, pause=0.001, on_open="wait")
-        (await breaker.acquire()).failed()
-        await anyio.to_thread.run_sync(breaker.flush)
-        time.sleep(0.002)
-        backend = Backend([Script(say("a"), done())])
-        resume = reconnecting_resume(breaker=breaker)
+    store = Remote()
+    store.blocks = blocks
+    breaker = CircuitBreaker("k", store=store, open_after=1, pause=0.001, on_open="wait")
+    (await breaker.acquire()).failed()
+    await anyio.to_thread.run_sync(breaker.flush)
+    time.sleep(0.002)
+    backend = Backend([Script(say("a"), done())])
+    resume = reconnecting_resume(breaker=breaker)
 
-        async def consume():
-            async with session(backend.open, prompt="go") | resume as chat:
-                await texts(chat)
+    async def consume():
+        async with session(backend.open, prompt="go") | resume as chat:
+            await texts(chat)
 
-        if way == "native":
-            task = asyncio.ensure_future(consume())
+    if way == "native":
+        task = asyncio.ensure_future(consume())
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    else:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(consume)
             for _ in range(passes):
-                await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-        else:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(consume)
-                for _ in range(passes):
-                    await anyio.lowlevel.checkpoint()
-                tasks.cancel_scope.cancel()
-        await anyio.to_thread.run_sync(breaker.flush)
-        assert breaker.circuit.leases == ()
-
-    native.run(main)
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+    await anyio.to_thread.run_sync(breaker.flush)
+    assert breaker.circuit.leases == ()
 
 
 class Leaving(BaseException):
@@ -286,23 +277,20 @@ class Leaving(BaseException):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, Leaving])
-def test_an_observer_that_raises_harms_no_stream(loop, error):
+async def test_an_observer_that_raises_harms_no_stream(loop, error):
     """E6, P3"""
 
     def observer(_event):
         raise error("observer's own")
 
-    async def main():
-        breaker = CircuitBreaker(
-            "k", clock=anyio.current_time, open_after=1, pause=1, observer=observer
-        )
-        breaker.try_acquire().failed()
-        await anyio.sleep(1)
-        async with chat_with(GOOD, breaker) as chat:
-            assert await texts(chat) == ["a", "b"]
-        assert (breaker.status, breaker.failures) == ("closed", 0)
-
-    loop.run(main)
+    breaker = CircuitBreaker(
+        "k", clock=anyio.current_time, open_after=1, pause=1, observer=observer
+    )
+    breaker.try_acquire().failed()
+    await anyio.sleep(1)
+    async with chat_with(GOOD, breaker) as chat:
+        assert await texts(chat) == ["a", "b"]
+    assert (breaker.status, breaker.failures) == ("closed", 0)
 
 
 def test_an_observer_that_ends_the_program_leaves_no_lease_and_no_half_report():
@@ -357,20 +345,17 @@ def test_a_listener_that_raises_keeps_nobody_else_from_hearing(caplog):
     assert "listener" in caplog.text
 
 
-def test_a_store_whose_listening_fails_is_asked_again_and_again(loop):
+async def test_a_store_whose_listening_fails_is_asked_again_and_again(loop):
     """P3"""
 
     class Deaf(MemoryStore):
         def listen(self, _key, _changed, /):
             raise OSError("no notifications")
 
-    async def main():
-        store = Deaf(loops.current().clock)
-        breaker = CircuitBreaker("k", store=store, on_open="wait", open_after=1)
-        breaker.try_acquire().failed()
-        assert (await breaker.acquire()).is_probe
-
-    loop.run(main)
+    store = Deaf(loops.current().clock)
+    breaker = CircuitBreaker("k", store=store, on_open="wait", open_after=1)
+    breaker.try_acquire().failed()
+    assert (await breaker.acquire()).is_probe
 
 
 PROGRAM = """

@@ -24,78 +24,61 @@ async def fired_after(watchdog, began):
 
 
 @pytest.mark.parametrize("before", [0, 0.5, 100, 179])
-def test_the_time_before_monitor_counts_s1_04(loop, before):
-    async def main():
-        began, watchdog = anyio.current_time(), watchdog_of()
-        await anyio.sleep(before)
-        elapsed, error = await fired_after(watchdog, began)
-        assert loop.took(elapsed, 180)
-        assert loop.took(error.verdict.elapsed, 180)
-        assert str(error).startswith("Backend idle for 180s, disconnected")
-
-    loop.run(main)
+async def test_the_time_before_monitor_counts_s1_04(loop, before):
+    began, watchdog = anyio.current_time(), watchdog_of()
+    await anyio.sleep(before)
+    elapsed, error = await fired_after(watchdog, began)
+    assert loop.took(elapsed, 180)
+    assert loop.took(error.verdict.elapsed, 180)
+    assert str(error).startswith("Backend idle for 180s, disconnected")
 
 
-def test_it_was_over_before_monitor_began_s1_04(loop):
+async def test_it_was_over_before_monitor_began_s1_04(loop):
     """It fires at once, and nobody says that the loop did not run."""
-
-    async def main():
-        events = Events()
-        watchdog = watchdog_of(observer=events)
-        await anyio.sleep(500)
-        began = anyio.current_time()
-        elapsed, _ = await fired_after(watchdog, began)
-        assert loop.took(elapsed, 0)
-        assert events.of(LoopStalled) == []
-
-    loop.run(main)
+    events = Events()
+    watchdog = watchdog_of(observer=events)
+    await anyio.sleep(500)
+    began = anyio.current_time()
+    elapsed, _ = await fired_after(watchdog, began)
+    assert loop.took(elapsed, 0)
+    assert events.of(LoopStalled) == []
 
 
-def test_activity_before_monitor_begins_the_clock_anew_s1_04(loop):
-    async def main():
-        watchdog = watchdog_of()
-        await anyio.sleep(100)
-        began = anyio.current_time()
-        watchdog.notify_activity()
-        await anyio.sleep(100)
-        elapsed, _ = await fired_after(watchdog, began)
-        assert loop.took(elapsed, 180)
-
-    loop.run(main)
+async def test_activity_before_monitor_begins_the_clock_anew_s1_04(loop):
+    watchdog = watchdog_of()
+    await anyio.sleep(100)
+    began = anyio.current_time()
+    watchdog.notify_activity()
+    await anyio.sleep(100)
+    elapsed, _ = await fired_after(watchdog, began)
+    assert loop.took(elapsed, 180)
 
 
-def test_activity_begins_the_clock_anew_s1_27(loop):
+async def test_activity_begins_the_clock_anew_s1_27(loop):
     """Ten times within the limit, then no more."""
+    watchdog = watchdog_of()
+    last: list[float] = []
 
-    async def main():
-        watchdog = watchdog_of()
-        last: list[float] = []
+    async def keep_alive():
+        for _ in range(10):
+            await anyio.sleep(170)
+            watchdog.notify_activity()
+        last.append(anyio.current_time())
 
-        async def keep_alive():
-            for _ in range(10):
-                await anyio.sleep(170)
-                watchdog.notify_activity()
-            last.append(anyio.current_time())
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(keep_alive)
-            with pytest.raises(SubprocessWatchdogTimeout):
-                await watchdog.monitor()
-        assert loop.took(anyio.current_time() - last[0], 180)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(keep_alive)
+        with pytest.raises(SubprocessWatchdogTimeout):
+            await watchdog.monitor()
+    assert loop.took(anyio.current_time() - last[0], 180)
 
 
-def test_a_stop_in_time_is_no_timeout_s1_13(loop):
-    async def main():
-        watchdog = watchdog_of()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(watchdog.monitor)
-            await anyio.sleep(179)
-            watchdog.stop()
-        assert watchdog.activity.status == "ended"
-
-    loop.run(main)
+async def test_a_stop_in_time_is_no_timeout_s1_13(loop):
+    watchdog = watchdog_of()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watchdog.monitor)
+        await anyio.sleep(179)
+        watchdog.stop()
+    assert watchdog.activity.status == "ended"
 
 
 @pytest.mark.parametrize("observes", [True, False])

@@ -81,140 +81,108 @@ def kinds(events):
 # -- each in its situation -----------------------------------------------------------------------
 
 
-def test_a_stream_that_just_ends(loop, form):
+async def test_a_stream_that_just_ends(loop, form):
     """E6: its start, its turn's end and its own, and nothing besides."""
-
-    async def main():
-        events = Events()
-        activity = Activity("a")
-        guard = idle_guard(60, observer=events, activity=activity)
-        await take(Script(say("a"), silence(10), done()) | guard, form)
-        assert kinds(events) == [StreamStarted, TurnOver, StreamEnded]
-        started, _, ended = events
-        assert started.activity is ended.activity is activity
-        assert ended.error is None
-        assert loop.took(ended.at - started.at, 10)
-
-    loop.run(main)
+    events = Events()
+    activity = Activity("a")
+    guard = idle_guard(60, observer=events, activity=activity)
+    await take(Script(say("a"), silence(10), done()) | guard, form)
+    assert kinds(events) == [StreamStarted, TurnOver, StreamEnded]
+    started, _, ended = events
+    assert started.activity is ended.activity is activity
+    assert ended.error is None
+    assert loop.took(ended.at - started.at, 10)
 
 
-def test_a_stream_that_raises(loop, form):
+async def test_a_stream_that_raises(loop, form):
     """E6: its end carries what the consumer sees."""
-
-    async def main():
-        events = Events()
-        error = OSError("connection reset")
-        await take(Script(say("a"), fail(error)) | idle_guard(60, observer=events), form)
-        assert kinds(events) == [StreamStarted, StreamEnded]
-        assert events[-1].error is error
-
-    loop.run(main)
+    events = Events()
+    error = OSError("connection reset")
+    await take(Script(say("a"), fail(error)) | idle_guard(60, observer=events), form)
+    assert kinds(events) == [StreamStarted, StreamEnded]
+    assert events[-1].error is error
 
 
-def test_a_verdict_and_all_that_follows(loop, form):
+async def test_a_verdict_and_all_that_follows(loop, form):
     """E6, D1: in the order in which it happens."""
-
-    async def main():
-        events = Events()
-        disconnect = Disconnect(seconds=2)
-        guard = idle_guard(60, observer=events, disconnect=disconnect)
-        error = (await take(Script(hang()) | guard, form)).error
-        assert kinds(events) == [StreamStarted, HalfTime, TimedOut, TornDown, StreamEnded]
-        _, half, timed_out, torn_down, ended = events
-        assert (half.limit, half.window) == ("idle", 60)
-        assert timed_out.enforced
-        assert timed_out.verdict is torn_down.verdict is error.verdict
-        assert torn_down.teardown is error.teardown
-        assert ended.error is error
-        start = events[0].at
-        assert loop.took(half.at - start, 30)
-        assert loop.took(timed_out.at - start, 60)
-        assert loop.took(torn_down.at - start, 62)
-
-    loop.run(main)
+    events = Events()
+    disconnect = Disconnect(seconds=2)
+    guard = idle_guard(60, observer=events, disconnect=disconnect)
+    error = (await take(Script(hang()) | guard, form)).error
+    assert kinds(events) == [StreamStarted, HalfTime, TimedOut, TornDown, StreamEnded]
+    _, half, timed_out, torn_down, ended = events
+    assert (half.limit, half.window) == ("idle", 60)
+    assert timed_out.enforced
+    assert timed_out.verdict is torn_down.verdict is error.verdict
+    assert torn_down.teardown is error.teardown
+    assert ended.error is error
+    start = events[0].at
+    assert loop.took(half.at - start, 30)
+    assert loop.took(timed_out.at - start, 60)
+    assert loop.took(torn_down.at - start, 62)
 
 
-def test_a_truncated_stream(loop, form):
+async def test_a_truncated_stream(loop, form):
     """E6, T10: an end that is a verdict is told as one."""
-
-    async def main():
-        events = Events()
-        line = {"type": "system", "subtype": "init", "session_id": "s"}
-        guard = idle_guard(60, observer=events)
-        error = (await take(Script(message(line)) | guard, form)).error
-        assert type(error) is StreamTruncatedError
-        assert kinds(events) == [StreamStarted, TimedOut, TornDown, StreamEnded]
-        assert events[1].verdict.limit == "truncated"
-
-    loop.run(main)
+    events = Events()
+    line = {"type": "system", "subtype": "init", "session_id": "s"}
+    guard = idle_guard(60, observer=events)
+    error = (await take(Script(message(line)) | guard, form)).error
+    assert type(error) is StreamTruncatedError
+    assert kinds(events) == [StreamStarted, TimedOut, TornDown, StreamEnded]
+    assert events[1].verdict.limit == "truncated"
 
 
-def test_a_disconnect_that_raises(loop, form):
+async def test_a_disconnect_that_raises(loop, form):
     """E6, D3: reported, and the verdict is what comes out."""
-
-    async def main():
-        events = Events()
-        broken = RuntimeError("already closed")
-        guard = idle_guard(60, observer=events, disconnect=Disconnect(error=broken))
-        error = (await take(Script(hang()) | guard, form)).error
-        assert type(error) is IdleTimeoutError
-        [told] = events.of(DisconnectFailed)
-        assert told.error is broken
-        assert error.teardown.disconnect == "raised"
-
-    loop.run(main)
+    events = Events()
+    broken = RuntimeError("already closed")
+    guard = idle_guard(60, observer=events, disconnect=Disconnect(error=broken))
+    error = (await take(Script(hang()) | guard, form)).error
+    assert type(error) is IdleTimeoutError
+    [told] = events.of(DisconnectFailed)
+    assert told.error is broken
+    assert error.teardown.disconnect == "raised"
 
 
-def test_a_disconnect_that_hangs(loop, form):
+async def test_a_disconnect_that_hangs(loop, form):
     """E6, D2: abandoned at its bound."""
-
-    async def main():
-        events = Events()
-        guard = idle_guard(
-            60,
-            observer=events,
-            disconnect=Disconnect(seconds=500),
-            disconnect_timeout=20,
-        )
-        error = (await take(Script(hang()) | guard, form)).error
-        [told] = events.of(DisconnectAbandoned)
-        assert told.bound == 20
-        assert error.teardown.disconnect == "abandoned"
-        assert not error.teardown.confirmed
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(
+        60,
+        observer=events,
+        disconnect=Disconnect(seconds=500),
+        disconnect_timeout=20,
+    )
+    error = (await take(Script(hang()) | guard, form)).error
+    [told] = events.of(DisconnectAbandoned)
+    assert told.bound == 20
+    assert error.teardown.disconnect == "abandoned"
+    assert not error.teardown.confirmed
 
 
-def test_a_deaf_pull(loop):
+async def test_a_deaf_pull(loop):
     """E6, O6: reported when teardown starts without it."""
-
-    async def main():
-        events = Events()
-        deaf = swallows_cancel(Script(say("a"), hang()))
-        guard = idle_guard(60, observer=events, disconnect=deaf.release)
-        error = (await take(deaf | guard)).error
-        assert type(error) is IdleTimeoutError
-        order = [kind for kind in kinds(events) if kind in (PullDeaf, TimedOut, TornDown)]
-        assert order == [PullDeaf, TimedOut, TornDown]
-        assert events.of(PullDeaf)[0].verdict is error.verdict
-
-    loop.run(main)
+    events = Events()
+    deaf = swallows_cancel(Script(say("a"), hang()))
+    guard = idle_guard(60, observer=events, disconnect=deaf.release)
+    error = (await take(deaf | guard)).error
+    assert type(error) is IdleTimeoutError
+    order = [kind for kind in kinds(events) if kind in (PullDeaf, TimedOut, TornDown)]
+    assert order == [PullDeaf, TimedOut, TornDown]
+    assert events.of(PullDeaf)[0].verdict is error.verdict
 
 
-def test_a_cut_that_a_message_withdrew(loop):
+async def test_a_cut_that_a_message_withdrew(loop):
     """E6, T3: the pull still yielded, so the verdict is taken back and never told as one."""
-
-    async def main():
-        events = Events()
-        source = swallows_cancel(Script(hang()), then="yield")
-        taken = await take(source | idle_guard(60, observer=events))
-        assert taken.error is None
-        assert len(taken.messages) == 1
-        [told] = events.of(CutWithdrawn)
-        assert told.verdict.limit == "idle"
-        assert not events.of(TimedOut)
-
-    loop.run(main)
+    events = Events()
+    source = swallows_cancel(Script(hang()), then="yield")
+    taken = await take(source | idle_guard(60, observer=events))
+    assert taken.error is None
+    assert len(taken.messages) == 1
+    [told] = events.of(CutWithdrawn)
+    assert told.verdict.limit == "idle"
+    assert not events.of(TimedOut)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -284,7 +252,7 @@ def test_what_stops_the_program_passes_an_observer():
         tell([stopped], StreamStarted(activity=Activity(), at=0.0))
 
 
-def test_an_observer_that_ends_the_program_does_not_keep_the_backend_alive(loop, form):
+async def test_an_observer_that_ends_the_program_does_not_keep_the_backend_alive(loop, form):
     """E6, D1: the verdict was final when it was told; its teardown begins all the same."""
     disconnect = Disconnect()
 
@@ -292,13 +260,10 @@ def test_an_observer_that_ends_the_program_does_not_keep_the_backend_alive(loop,
         if isinstance(event, TimedOut):
             sys.exit(3)
 
-    async def main():
-        with pytest.raises(SystemExit):
-            await take(Script(hang()) | idle_guard(60, disconnect=disconnect, observer=ends), form)
-        await anyio.sleep(1)  # on asyncio a bare stream's disconnect is in a task of its own
-        assert disconnect.finished == 1
-
-    loop.run(main)
+    with pytest.raises(SystemExit):
+        await take(Script(hang()) | idle_guard(60, disconnect=disconnect, observer=ends), form)
+    await anyio.sleep(1)  # on asyncio a bare stream's disconnect is in a task of its own
+    assert disconnect.finished == 1
 
 
 # -- log lines -----------------------------------------------------------------------------------

@@ -59,180 +59,142 @@ async def iterate(stream: Any, form: str) -> None:
 # -- the upstream's own time -----------------------------------------------------------------
 
 
-def test_the_upstreams_own_timeout_error(loop: Loop, form: str) -> None:
+async def test_the_upstreams_own_timeout_error(loop: Loop, form: str) -> None:
     """T7: a TimeoutError of the stream itself is neither renamed nor torn down."""
-
-    async def main() -> None:
-        own, disconnect = TimeoutError("the backend's"), Disconnect()
-        stream = Script(say("a"), fail(own)) | idle_guard(60, disconnect=disconnect)
-        taken = await take(stream, form)
-        assert taken.error is own
-        assert not disconnect.calls
-
-    loop.run(main)
+    own, disconnect = TimeoutError("the backend's"), Disconnect()
+    stream = Script(say("a"), fail(own)) | idle_guard(60, disconnect=disconnect)
+    taken = await take(stream, form)
+    assert taken.error is own
+    assert not disconnect.calls
 
 
-def test_a_fail_after_inside_each_pull(loop: Loop, form: str) -> None:
+async def test_a_fail_after_inside_each_pull(loop: Loop, form: str) -> None:
     """T7: as httpcore does it. The shorter limit is raised, as what it is."""
+    source = own_fail_after(Script(say("a"), hang()), 30)
+    taken = await take(source | idle_guard(60), form)
+    assert type(taken.error) is TimeoutError
+    assert loop.took(taken.elapsed, 30)
 
-    async def main() -> None:
-        source = own_fail_after(Script(say("a"), hang()), 30)
-        taken = await take(source | idle_guard(60), form)
-        assert type(taken.error) is TimeoutError
-        assert loop.took(taken.elapsed, 30)
-
-        source = own_fail_after(Script(say("a"), hang()), 60)
-        taken = await take(source | idle_guard(30), form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert loop.took(taken.elapsed, 30)
-        assert cancelling() == 0
-
-    loop.run(main)
+    source = own_fail_after(Script(say("a"), hang()), 60)
+    taken = await take(source | idle_guard(30), form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert loop.took(taken.elapsed, 30)
+    assert cancelling() == 0
 
 
-def test_both_limits_in_one_instant(loop: Loop, form: str) -> None:
+async def test_both_limits_in_one_instant(loop: Loop, form: str) -> None:
     """T7: when the upstream's limit and ours fall together, one of the two comes out, unmixed."""
-
-    async def main() -> None:
-        source = own_fail_after(Script(hang()), 30)
-        taken = await take(source | idle_guard(30), form)
-        assert type(taken.error) in (TimeoutError, IdleTimeoutError)
-        assert cancelling() == 0
-        await anyio.sleep(0)  # nothing of either is left to strike here
-
-    loop.run(main)
+    source = own_fail_after(Script(hang()), 30)
+    taken = await take(source | idle_guard(30), form)
+    assert type(taken.error) in (TimeoutError, IdleTimeoutError)
+    assert cancelling() == 0
+    await anyio.sleep(0)  # nothing of either is left to strike here
 
 
 @pytest.mark.parametrize("upstream", [holds_scope, holds_task_group])
-def test_a_scope_held_open_while_yielding(
+async def test_a_scope_held_open_while_yielding(
     loop: Loop, form: str, upstream: Callable[[Any], Any]
 ) -> None:
     """O6: such upstreams are cut, closed and told apart, in either form."""
-
-    async def main() -> None:
-        disconnect = Disconnect()
-        source = upstream(Script(say("a"), silence(30), say("b"), hang()))
-        taken = await take(source | idle_guard(60, disconnect=disconnect), form)
-        assert isinstance(taken.error, IdleTimeoutError), repr(taken.error)
-        assert len(taken.messages) == 2
-        assert loop.took(taken.elapsed, 90)
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.confirmed
-        assert cancelling() == 0
-
-    loop.run(main)
+    disconnect = Disconnect()
+    source = upstream(Script(say("a"), silence(30), say("b"), hang()))
+    taken = await take(source | idle_guard(60, disconnect=disconnect), form)
+    assert isinstance(taken.error, IdleTimeoutError), repr(taken.error)
+    assert len(taken.messages) == 2
+    assert loop.took(taken.elapsed, 90)
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.confirmed
+    assert cancelling() == 0
 
 
 @pytest.mark.parametrize("upstream", [holds_scope, holds_task_group])
-def test_a_scope_held_open_and_left_in_mid_stream(
+async def test_a_scope_held_open_and_left_in_mid_stream(
     loop: Loop, upstream: Callable[[Any], Any]
 ) -> None:
     """O6: leaving a block closes the source first: its scopes lie within the block's."""
-
-    async def main() -> None:
+    async with upstream(Script(say("a"), hang())) | idle_guard(60) as messages:
+        async for _ in messages:
+            break
+    with pytest.raises(ValueError, match="the body's"):
         async with upstream(Script(say("a"), hang())) | idle_guard(60) as messages:
             async for _ in messages:
-                break
-        with pytest.raises(ValueError, match="the body's"):
-            async with upstream(Script(say("a"), hang())) | idle_guard(60) as messages:
-                async for _ in messages:
-                    raise ValueError("the body's")
-
-    loop.run(main)
+                raise ValueError("the body's")
 
 
 # -- the consumer's time ---------------------------------------------------------------------
 
 
-def test_a_scope_of_the_consumer_around_the_loop(loop: Loop, form: str) -> None:
+async def test_a_scope_of_the_consumer_around_the_loop(loop: Loop, form: str) -> None:
     """T7: `move_on_after` around everything ends it quietly, and nothing is torn down."""
-
-    async def main() -> None:
-        disconnect, events = Disconnect(), Events()
-        guard = idle_guard(60, disconnect=disconnect, observer=events)
-        with anyio.move_on_after(30) as scope:
-            await iterate(Script(say("a"), hang()) | guard, form)
-        assert scope.cancelled_caught
-        assert not disconnect.calls
-        assert not events.of(TimedOut)
-        assert cancelling() == 0
-
-    loop.run(main)
+    disconnect, events = Disconnect(), Events()
+    guard = idle_guard(60, disconnect=disconnect, observer=events)
+    with anyio.move_on_after(30) as scope:
+        await iterate(Script(say("a"), hang()) | guard, form)
+    assert scope.cancelled_caught
+    assert not disconnect.calls
+    assert not events.of(TimedOut)
+    assert cancelling() == 0
 
 
-def test_a_scope_of_the_consumer_around_its_body(loop: Loop, form: str) -> None:
+async def test_a_scope_of_the_consumer_around_its_body(loop: Loop, form: str) -> None:
     """T7: a limit on the consumer's own work is its own, and the stream goes on after it."""
 
-    async def main() -> None:
-        async def work(_: Any) -> None:
-            with anyio.move_on_after(10):
-                await anyio.sleep(1000)
+    async def work(_: Any) -> None:
+        with anyio.move_on_after(10):
+            await anyio.sleep(1000)
 
-        stream = Script(say("a"), say("b")) | idle_guard(60)
-        taken = await take(stream, form, work)
-        assert taken.error is None
-        assert len(taken.messages) == 2
-        assert loop.took(taken.elapsed, 20)
-
-    loop.run(main)
+    stream = Script(say("a"), say("b")) | idle_guard(60)
+    taken = await take(stream, form, work)
+    assert taken.error is None
+    assert len(taken.messages) == 2
+    assert loop.took(taken.elapsed, 20)
 
 
-def test_asyncio_timeout_around_the_loop(native: Loop, form: str) -> None:
+async def test_asyncio_timeout_around_the_loop(native: Loop, form: str) -> None:
     """T7: asyncio's own scope gives its own TimeoutError, even in the deadline's instant."""
-
-    async def main() -> None:
-        for seconds in (30, 60):
-            with pytest.raises(TimeoutError) as raised:
-                async with asyncio.timeout(seconds):
-                    await iterate(Script(hang()) | idle_guard(60), form)
-            if seconds < 60:
-                assert type(raised.value) is TimeoutError
-            assert cancelling() == 0
-
-    native.run(main)
+    for seconds in (30, 60):
+        with pytest.raises(TimeoutError) as raised:
+            async with asyncio.timeout(seconds):
+                await iterate(Script(hang()) | idle_guard(60), form)
+        if seconds < 60:
+            assert type(raised.value) is TimeoutError
+        assert cancelling() == 0
 
 
-def test_a_pull_that_the_consumer_cancelled(loop: Loop) -> None:
+async def test_a_pull_that_the_consumer_cancelled(loop: Loop) -> None:
     """T8: a channel goes on after it; a generator was finished, and must not look complete."""
-
-    async def main() -> None:
-        channel = Channel(Script(say("a"), silence(30), say("b")))
-        guarded = aiter(channel | idle_guard(60))
-        assert (await anext(guarded)).text == "a"
-        with anyio.move_on_after(10):
-            await anext(guarded)
-        assert (await anext(guarded)).text == "b"
-        with pytest.raises(StopAsyncIteration):
-            await anext(guarded)
-
-        guarded = aiter(aiter(Script(say("a"), hang())) | idle_guard(60))
+    channel = Channel(Script(say("a"), silence(30), say("b")))
+    guarded = aiter(channel | idle_guard(60))
+    assert (await anext(guarded)).text == "a"
+    with anyio.move_on_after(10):
         await anext(guarded)
-        with anyio.move_on_after(10):
-            await anext(guarded)
-        with pytest.raises(StreamInterruptedError):
-            await anext(guarded)
+    assert (await anext(guarded)).text == "b"
+    with pytest.raises(StopAsyncIteration):
+        await anext(guarded)
 
-    loop.run(main)
+    guarded = aiter(aiter(Script(say("a"), hang())) | idle_guard(60))
+    await anext(guarded)
+    with anyio.move_on_after(10):
+        await anext(guarded)
+    with pytest.raises(StreamInterruptedError):
+        await anext(guarded)
 
 
-def test_a_pull_cancelled_within_a_group(loop: Loop) -> None:
+async def test_a_pull_cancelled_within_a_group(loop: Loop) -> None:
     """T8: an upstream's nursery wraps the cancellation; the end after it is an interruption too."""
 
-    async def main() -> None:
-        async def upstream() -> AsyncIterator[Any]:
-            yield Said("a")
-            async with anyio.create_task_group() as tg:
-                tg.start_soon(anyio.sleep_forever)
-                await anyio.sleep_forever()
+    async def upstream() -> AsyncIterator[Any]:
+        yield Said("a")
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(anyio.sleep_forever)
+            await anyio.sleep_forever()
 
-        guarded = aiter(upstream() | idle_guard(60))
+    guarded = aiter(upstream() | idle_guard(60))
+    await anext(guarded)
+    with anyio.move_on_after(10):
         await anext(guarded)
-        with anyio.move_on_after(10):
-            await anext(guarded)
-        with pytest.raises(StreamInterruptedError):
-            await anext(guarded)
-
-    loop.run(main)
+    with pytest.raises(StreamInterruptedError):
+        await anext(guarded)
 
 
 def test_a_native_trio_group_of_cancellations_is_one() -> None:
@@ -259,24 +221,20 @@ def test_a_native_trio_group_of_cancellations_is_one() -> None:
     run_virtual(main, backend="trio")
 
 
-def test_the_failure_of_a_sibling(loop: Loop, form: str) -> None:
+async def test_the_failure_of_a_sibling(loop: Loop, form: str) -> None:
     """T7: a task group's failure cancels the consumer, and is what comes out of the group."""
+    disconnect, failure = Disconnect(), ValueError("the sibling's")
 
-    async def main() -> None:
-        disconnect, failure = Disconnect(), ValueError("the sibling's")
+    async def sibling() -> None:
+        await anyio.sleep(30)
+        raise failure
 
-        async def sibling() -> None:
-            await anyio.sleep(30)
-            raise failure
-
-        with pytest.raises(ExceptionGroup) as raised:
-            async with anyio.create_task_group() as tg:
-                tg.start_soon(sibling)
-                await iterate(Script(hang()) | idle_guard(60, disconnect=disconnect), form)
-        assert raised.value.exceptions == (failure,)
-        assert not disconnect.calls
-
-    loop.run(main)
+    with pytest.raises(ExceptionGroup) as raised:
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(sibling)
+            await iterate(Script(hang()) | idle_guard(60, disconnect=disconnect), form)
+    assert raised.value.exceptions == (failure,)
+    assert not disconnect.calls
 
 
 # -- native cancels of asyncio ---------------------------------------------------------------
@@ -304,180 +262,142 @@ async def cancelled_at(
 
 @pytest.mark.parametrize("passes", range(8))
 @pytest.mark.parametrize("form", ["bare", "hosted"])
-def test_a_native_cancel_around_the_deadline(native: Loop, form: str, passes: int) -> None:
+async def test_a_native_cancel_around_the_deadline(native: Loop, form: str, passes: int) -> None:
     """T9: in every pass from the deadline on, until the verdict is out, a native cancel wins."""
-
-    async def main() -> None:
-        stream = slow_cleanup(Script(hang()), 1) | idle_guard(60)
-        task = await cancelled_at(stream, form, 60, passes=passes)
-        assert task.cancelled()
-        assert task.cancelling() == 1
-
-    native.run(main)
+    stream = slow_cleanup(Script(hang()), 1) | idle_guard(60)
+    task = await cancelled_at(stream, form, 60, passes=passes)
+    assert task.cancelled()
+    assert task.cancelling() == 1
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
-def test_a_native_cancel_while_the_cut_pull_unwinds(native: Loop, form: str) -> None:
+async def test_a_native_cancel_while_the_cut_pull_unwinds(native: Loop, form: str) -> None:
     """T9: it outranks the verdict, which is withdrawn before anything was torn down."""
-
-    async def main() -> None:
-        events, disconnect = Events(), Disconnect()
-        guard = idle_guard(60, observer=events, disconnect=disconnect)
-        stream = slow_cleanup(Script(hang()), 4) | guard
-        task = await cancelled_at(stream, form, 62)
-        assert task.cancelled()
-        assert task.cancelling() == 1
-        assert len(events.of(CutWithdrawn)) == 1
-        assert not events.of(TimedOut)
-        assert not disconnect.calls
-
-    native.run(main)
+    events, disconnect = Events(), Disconnect()
+    guard = idle_guard(60, observer=events, disconnect=disconnect)
+    stream = slow_cleanup(Script(hang()), 4) | guard
+    task = await cancelled_at(stream, form, 62)
+    assert task.cancelled()
+    assert task.cancelling() == 1
+    assert len(events.of(CutWithdrawn)) == 1
+    assert not events.of(TimedOut)
+    assert not disconnect.calls
 
 
-def test_an_outer_scope_while_the_cut_pull_unwinds(loop: Loop, form: str) -> None:
+async def test_an_outer_scope_while_the_cut_pull_unwinds(loop: Loop, form: str) -> None:
     """T9: against a scope of anyio or trio the first one wins, and that was the verdict."""
-
-    async def main() -> None:
-        stream = slow_cleanup(Script(hang()), 0.8 * UNWINDING) | idle_guard(60)
-        with pytest.raises(IdleTimeoutError):
-            with anyio.move_on_after(60 + 0.4 * UNWINDING):
-                await iterate(stream, form)
-        assert cancelling() == 0
-
-    loop.run(main)
+    stream = slow_cleanup(Script(hang()), 0.8 * UNWINDING) | idle_guard(60)
+    with pytest.raises(IdleTimeoutError):
+        with anyio.move_on_after(60 + 0.4 * UNWINDING):
+            await iterate(stream, form)
+    assert cancelling() == 0
 
 
-def test_an_outer_scope_before_the_limit(loop: Loop, form: str) -> None:
+async def test_an_outer_scope_before_the_limit(loop: Loop, form: str) -> None:
     """T9: against a scope the first one wins: what unwinds for it already is not cut as well."""
-
-    async def main() -> None:
-        events = Events()
-        source = slow_cleanup(Script(hang()), 0.8 * UNWINDING, shielded=True)
-        idle = 60 + 0.4 * UNWINDING
-        with anyio.move_on_after(60) as scope:
-            await iterate(source | idle_guard(idle, observer=events), form)
-        assert scope.cancelled_caught
-        assert not events.of(TimedOut)
-        assert not events.of(CutWithdrawn)
-        assert cancelling() == 0
-
-    loop.run(main)
+    events = Events()
+    source = slow_cleanup(Script(hang()), 0.8 * UNWINDING, shielded=True)
+    idle = 60 + 0.4 * UNWINDING
+    with anyio.move_on_after(60) as scope:
+        await iterate(source | idle_guard(idle, observer=events), form)
+    assert scope.cancelled_caught
+    assert not events.of(TimedOut)
+    assert not events.of(CutWithdrawn)
+    assert cancelling() == 0
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
-def test_a_native_cancel_while_the_source_is_closed(native: Loop, form: str) -> None:
+async def test_a_native_cancel_while_the_source_is_closed(native: Loop, form: str) -> None:
     """D6: the close is given up, the disconnect is waited for, and the cancel comes out."""
+    disconnect = Disconnect(seconds=20)
 
-    async def main() -> None:
-        disconnect = Disconnect(seconds=20)
+    class Source:
+        def __aiter__(self) -> Source:
+            return self
 
-        class Source:
-            def __aiter__(self) -> Source:
-                return self
+        async def __anext__(self) -> Any:
+            await asyncio.sleep(1000)
 
-            async def __anext__(self) -> Any:
-                await asyncio.sleep(1000)
+        async def aclose(self) -> None:
+            await asyncio.sleep(10)
 
-            async def aclose(self) -> None:
-                await asyncio.sleep(10)
-
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        task = await cancelled_at(Source() | idle_guard(60, disconnect=disconnect), form, 65)
-        assert task.cancelled()
-        assert disconnect.finished == 1
-        assert loop.time() - start == pytest.approx(80)
-
-    native.run(main)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    task = await cancelled_at(Source() | idle_guard(60, disconnect=disconnect), form, 65)
+    assert task.cancelled()
+    assert disconnect.finished == 1
+    assert loop.time() - start == pytest.approx(80)
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
-def test_a_native_cancel_during_teardown(native: Loop, form: str) -> None:
+async def test_a_native_cancel_during_teardown(native: Loop, form: str) -> None:
     """D6: one outer cancel waits for the teardown's end, and is what comes out."""
-
-    async def main() -> None:
-        disconnect = Disconnect(seconds=20)
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        task = await cancelled_at(Script(hang()) | idle_guard(60, disconnect=disconnect), form, 65)
-        assert task.cancelled()
-        assert disconnect.finished == 1
-        assert loop.time() - start == pytest.approx(80)
-
-    native.run(main)
+    disconnect = Disconnect(seconds=20)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    task = await cancelled_at(Script(hang()) | idle_guard(60, disconnect=disconnect), form, 65)
+    assert task.cancelled()
+    assert disconnect.finished == 1
+    assert loop.time() - start == pytest.approx(80)
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
-def test_two_native_cancels_during_teardown(native: Loop, form: str) -> None:
+async def test_two_native_cancels_during_teardown(native: Loop, form: str) -> None:
     """D6: a second one leaves the teardown running detached; it still ends by itself."""
-
-    async def main() -> None:
-        disconnect = Disconnect(seconds=20)
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        task = await cancelled_at(
-            Script(hang()) | idle_guard(60, disconnect=disconnect), form, 65, 70
-        )
-        assert task.cancelled()
-        assert loop.time() - start == pytest.approx(70)
-        assert disconnect.finished == 0
-        await asyncio.sleep(11)
-        assert disconnect.finished == 1
-
-    native.run(main)
+    disconnect = Disconnect(seconds=20)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    task = await cancelled_at(Script(hang()) | idle_guard(60, disconnect=disconnect), form, 65, 70)
+    assert task.cancelled()
+    assert loop.time() - start == pytest.approx(70)
+    assert disconnect.finished == 0
+    await asyncio.sleep(11)
+    assert disconnect.finished == 1
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
-def test_two_native_cancels_of_a_deaf_pull(native: Loop, form: str) -> None:
+async def test_two_native_cancels_of_a_deaf_pull(native: Loop, form: str) -> None:
     """D6: the cancel that ends a deaf pull is the first, one during its teardown the second."""
+    disconnect = Disconnect(seconds=30)
 
-    async def main() -> None:
-        disconnect = Disconnect(seconds=30)
+    async def hears_the_second() -> AsyncIterator[Any]:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(1000)
+        yield
 
-        async def hears_the_second() -> AsyncIterator[Any]:
-            try:
-                await asyncio.sleep(1000)
-            except asyncio.CancelledError:
-                await asyncio.sleep(1000)
-            yield
-
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        stream = hears_the_second() | idle_guard(60, disconnect=disconnect)
-        task = await cancelled_at(stream, form, 70, 75)
-        assert task.cancelled()
-        assert loop.time() - start == pytest.approx(75)
-
-    native.run(main)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    stream = hears_the_second() | idle_guard(60, disconnect=disconnect)
+    task = await cancelled_at(stream, form, 70, 75)
+    assert task.cancelled()
+    assert loop.time() - start == pytest.approx(75)
 
 
 @pytest.mark.parametrize(("cancels", "takes"), [((105,), 120), ((105, 110), 110)])
-def test_native_cancels_while_an_overdue_pull_is_torn_down(
+async def test_native_cancels_while_an_overdue_pull_is_torn_down(
     native: Loop, cancels: tuple[float, ...], takes: float
 ) -> None:
     """D6: also where `total` was spent before anything was asked for."""
+    disconnect, events = Disconnect(seconds=20), Events()
+    guard = idle_guard(None, total=50, disconnect=disconnect, observer=events)
 
-    async def main() -> None:
-        disconnect, events = Disconnect(seconds=20), Events()
-        guard = idle_guard(None, total=50, disconnect=disconnect, observer=events)
+    async def consume() -> None:
+        async for _ in Script(say("a"), say("b")) | guard:
+            await asyncio.sleep(100)
 
-        async def consume() -> None:
-            async for _ in Script(say("a"), say("b")) | guard:
-                await asyncio.sleep(100)
-
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        task = asyncio.create_task(consume())
-        for instant in cancels:
-            loop.call_at(start + instant, task.cancel)
-        await asyncio.wait({task})
-        assert task.cancelled()
-        assert loop.time() - start == pytest.approx(takes)
-        assert len(events.of(TornDown)) == 1
-        await asyncio.sleep(20)
-        assert disconnect.finished == 1
-
-    native.run(main)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    task = asyncio.create_task(consume())
+    for instant in cancels:
+        loop.call_at(start + instant, task.cancel)
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert loop.time() - start == pytest.approx(takes)
+    assert len(events.of(TornDown)) == 1
+    await asyncio.sleep(20)
+    assert disconnect.finished == 1
 
 
 def test_a_task_that_was_cancelled_before(loop: Loop, form: str) -> None:
@@ -501,58 +421,49 @@ def test_a_task_that_was_cancelled_before(loop: Loop, form: str) -> None:
 
 
 @pytest.mark.parametrize("then", ["yield", "end"])
-def test_our_cancel_is_undone_however_the_pull_takes_it(loop: Loop, form: str, then: Any) -> None:
+async def test_our_cancel_is_undone_however_the_pull_takes_it(
+    loop: Loop, form: str, then: Any
+) -> None:
     """T9: the count is the same after as before, on every exit."""
-
-    async def main() -> None:
-        await take(swallows_cancel(Script(hang()), then) | idle_guard(60), form)
-        assert cancelling() == 0
-        await anyio.sleep(0)
-
-    loop.run(main)
+    await take(swallows_cancel(Script(hang()), then) | idle_guard(60), form)
+    assert cancelling() == 0
+    await anyio.sleep(0)
 
 
-def test_a_stray_cancelled_error_of_the_upstream(native: Loop) -> None:
+async def test_a_stray_cancelled_error_of_the_upstream(native: Loop) -> None:
     """T7: an upstream that awaits a task it has cancelled raises CancelledError; it is passed on."""
 
-    async def main() -> None:
-        async def upstream() -> AsyncIterator[Any]:
-            task = asyncio.create_task(asyncio.sleep(1000))
-            await asyncio.sleep(1)
-            task.cancel()
-            await task
-            yield
+    async def upstream() -> AsyncIterator[Any]:
+        task = asyncio.create_task(asyncio.sleep(1000))
+        await asyncio.sleep(1)
+        task.cancel()
+        await task
+        yield
 
-        disconnect = Disconnect()
-        with pytest.raises(asyncio.CancelledError):
-            await anext(aiter(upstream() | idle_guard(60, disconnect=disconnect)))
-        assert cancelling() == 0
-        assert not disconnect.calls
-
-    native.run(main)
+    disconnect = Disconnect()
+    with pytest.raises(asyncio.CancelledError):
+        await anext(aiter(upstream() | idle_guard(60, disconnect=disconnect)))
+    assert cancelling() == 0
+    assert not disconnect.calls
 
 
 # -- the end of the program ------------------------------------------------------------------
 
 
-def test_keyboard_interrupt_in_a_pull(loop: Loop, form: str) -> None:
+async def test_keyboard_interrupt_in_a_pull(loop: Loop, form: str) -> None:
     """T7: Ctrl-C comes out as itself, from a quiet pull and from one that unwinds after our cut."""
+    disconnect = Disconnect()
+    guard = idle_guard(60, disconnect=disconnect)
 
-    async def main() -> None:
-        disconnect = Disconnect()
-        guard = idle_guard(60, disconnect=disconnect)
+    async def unwinds_with_ctrl_c() -> AsyncIterator[Any]:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise KeyboardInterrupt
+        yield
 
-        async def unwinds_with_ctrl_c() -> AsyncIterator[Any]:
-            try:
-                await anyio.sleep_forever()
-            finally:
-                raise KeyboardInterrupt
-            yield
-
-        for source in (Script(fail(KeyboardInterrupt)), unwinds_with_ctrl_c()):
-            with pytest.raises(KeyboardInterrupt):
-                await iterate(source | guard, form)
-        assert not disconnect.calls
-        assert cancelling() == 0
-
-    loop.run(main)
+    for source in (Script(fail(KeyboardInterrupt)), unwinds_with_ctrl_c()):
+        with pytest.raises(KeyboardInterrupt):
+            await iterate(source | guard, form)
+    assert not disconnect.calls
+    assert cancelling() == 0

@@ -549,13 +549,9 @@ def test_no_limit_said_anywhere(monkeypatch, value):
     )
 
 
-def test_the_limit_of_the_environment_guards(monkeypatch, loop, form):
+async def test_the_limit_of_the_environment_guards(monkeypatch, loop, form):
     """O9: end to end."""
     monkeypatch.setenv("STREAMGUARD_IDLE", str(60))
-
-    async def main():
-        taken = await take(Script(hang()) | idle_guard(), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 60)
-
-    loop.run(main)
+    taken = await take(Script(hang()) | idle_guard(), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 60)

@@ -25,8 +25,9 @@ from streamguard import IdleTimeoutError, idle_guard
 from streamguard.testing import relayed, run_virtual
 from streamguard.testing.relays import Relay
 from tests.conftest import Loop
+from tests.sizes import size
 
-RACES = 10_000
+RACES = size(dev=1_000, ci=10_000)
 IDLE = 1.0
 RELAYS = ("directly", "create_task", "gather", "shield", "wait", "wait_for")
 # When the message is sent: in the deadline's pass before or after it, or passes later.
@@ -190,7 +191,7 @@ async def raced(source: Any) -> tuple[str, Any]:
             return "still in the source", await anext(source)
 
 
-def test_ten_thousand_races_in_every_order(native: Loop) -> None:
+async def test_thousands_of_races_in_every_order(native: Loop) -> None:
     """T9: in every order, through every channel and relay, none of 10,000 messages is lost."""
     kinds = [
         kind
@@ -199,20 +200,17 @@ def test_ten_thousand_races_in_every_order(native: Loop) -> None:
     ]
     outcomes: set[tuple[Any, str]] = set()
 
-    async def main() -> None:
-        for channel_type, relay, order in itertools.islice(itertools.cycle(kinds), RACES):
-            channel: Any = channel_type()
-            source = relaying(channel, relay)
-            send_around_the_deadline(order, channel.send)
-            how, message = await raced(source)
-            channel.close()
-            assert message == "the last message"
-            # A socket's bytes are found a pass later: behind a relay that is one too many (T3).
-            if order in BY_THE_DEADLINE and (channel_type is not Socket or relay == "directly"):
-                assert how == "delivered", (channel_type, relay, order)
-            outcomes.add((order, how))
-
-    native.run(main)
+    for channel_type, relay, order in itertools.islice(itertools.cycle(kinds), RACES):
+        channel: Any = channel_type()
+        source = relaying(channel, relay)
+        send_around_the_deadline(order, channel.send)
+        how, message = await raced(source)
+        channel.close()
+        assert message == "the last message"
+        # A socket's bytes are found a pass later: behind a relay that is one too many (T3).
+        if order in BY_THE_DEADLINE and (channel_type is not Socket or relay == "directly"):
+            assert how == "delivered", (channel_type, relay, order)
+        outcomes.add((order, how))
     # The races are real ones: the deadline wins some, and loses others.
     assert (5, "still in the source") in outcomes
     assert (1, "delivered") in outcomes
@@ -238,54 +236,47 @@ class Duck:
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_a_future_of_another_make(native: Loop, is_answered: bool) -> None:
+async def test_a_future_of_another_make(native: Loop, is_answered: bool) -> None:
     """T9: what it shows beyond asyncio's own protocol is not taken for a gather's."""
 
-    async def main() -> None:
-        class Source:
-            def __aiter__(self) -> Source:
-                return self
+    class Source:
+        def __aiter__(self) -> Source:
+            return self
 
-            async def __anext__(self) -> Any:
-                future = Duck()
-                if is_answered:
-                    loop = asyncio.get_running_loop()
-                    loop.call_at(loop.time() + IDLE, future.set_result, "the last message")
-                return await future
+        async def __anext__(self) -> Any:
+            future = Duck()
+            if is_answered:
+                loop = asyncio.get_running_loop()
+                loop.call_at(loop.time() + IDLE, future.set_result, "the last message")
+            return await future
 
-        if is_answered:
-            assert await anext(aiter(Source() | idle_guard(IDLE))) == "the last message"
-        else:
-            with anyio.fail_after(IDLE * 2), pytest.raises(IdleTimeoutError):
-                await anext(aiter(Source() | idle_guard(IDLE)))
-
-    native.run(main)
+    if is_answered:
+        assert await anext(aiter(Source() | idle_guard(IDLE))) == "the last message"
+    else:
+        with anyio.fail_after(IDLE * 2), pytest.raises(IdleTimeoutError):
+            await anext(aiter(Source() | idle_guard(IDLE)))
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_nested_gathers(native: Loop, order: Any) -> None:
+async def test_nested_gathers(native: Loop, order: Any) -> None:
     """T9: a gather of gathers is parked only if everything in it that is open is."""
+    channel = MemoryStream()
 
-    async def main() -> None:
-        channel = MemoryStream()
+    class Source:
+        def __aiter__(self) -> Source:
+            return self
 
-        class Source:
-            def __aiter__(self) -> Source:
-                return self
+        async def __anext__(self) -> Any:
+            inner = asyncio.gather(anext(channel), asyncio.sleep(0))  # type: ignore[call-overload]
+            return (await asyncio.gather(inner, asyncio.sleep(0, "done")))[0][0]
 
-            async def __anext__(self) -> Any:
-                inner = asyncio.gather(anext(channel), asyncio.sleep(0))  # type: ignore[call-overload]
-                return (await asyncio.gather(inner, asyncio.sleep(0, "done")))[0][0]
-
-        source = Source()
-        send_around_the_deadline(order, channel.send)
-        how, message = await raced(source)
-        channel.close()
-        assert message == "the last message"
-        if order in BY_THE_DEADLINE:
-            assert how == "delivered"
-
-    native.run(main)
+    source = Source()
+    send_around_the_deadline(order, channel.send)
+    how, message = await raced(source)
+    channel.close()
+    assert message == "the last message"
+    if order in BY_THE_DEADLINE:
+        assert how == "delivered"
 
 
 class TrioSocket:
@@ -320,7 +311,7 @@ class TrioRelay:
         return await self._receive.receive()
 
 
-def test_ten_thousand_races_on_trio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_races_on_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     """T9: in whatever order trio runs the deadline's pass, none of 10,000 messages is lost."""
     # trio shuffles each pass on purpose; the seed makes the shuffle the same each time.
     monkeypatch.setattr("trio._core._run._r", random.Random(7))
@@ -353,7 +344,7 @@ def test_ten_thousand_races_on_trio(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (1, "delivered") in outcomes
 
 
-def test_ten_thousand_races_in_real_time() -> None:
+def test_thousands_of_races_in_real_time() -> None:
     """T9: in real time, where a loop decides the order itself, no message is lost either."""
     at_once = 250
     relays = [relay for relay in RELAYS if not loses_by_itself(relay, "at any time")]

@@ -165,37 +165,33 @@ def cancelling() -> int:
 
 @pytest.mark.parametrize("make", MAKES, ids=lambda make: make.name)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_matrix(loop: Loop, form: str, fault: Fault, make: Make) -> None:
+async def test_matrix(loop: Loop, form: str, fault: Fault, make: Make) -> None:
     """O6, O7, T7: right error, right time, nothing lost, nothing left."""
+    await anyio.sleep(0)
+    before, disconnect, events = Leftovers(), Disconnect(), Events()
+    knobs: dict[str, Any] = dict(fault.knobs)
+    idle = None if "total" in knobs else 60
+    guard = idle_guard(idle, disconnect=disconnect, observer=events, **knobs)
+    source = make.make(fault.script)
+    taken = await take(source | guard, form)
 
-    async def main() -> None:
-        await anyio.sleep(0)
-        before, disconnect, events = Leftovers(), Disconnect(), Events()
-        knobs: dict[str, Any] = dict(fault.knobs)
-        idle = None if "total" in knobs else 60
-        guard = idle_guard(idle, disconnect=disconnect, observer=events, **knobs)
-        source = make.make(fault.script)
-        taken = await take(source | guard, form)
+    check_error(taken.error, fault, make)
+    assert len(taken.messages) == fault.messages
+    assert loop.took(taken.elapsed, fault.after + make.cleanup)
+    struck = "exit_grace" in fault.knobs or isinstance(taken.error, StreamTimeoutError)
+    assert disconnect.finished == struck
+    assert len(events.of(TimedOut)) == len(events.of(TornDown)) == struck
+    assert len(events.of(StreamEnded)) == 1
+    if isinstance(taken.error, StreamTimeoutError):
+        assert taken.error.teardown is not None
+        assert taken.error.teardown.confirmed
 
-        check_error(taken.error, fault, make)
-        assert len(taken.messages) == fault.messages
-        assert loop.took(taken.elapsed, fault.after + make.cleanup)
-        struck = "exit_grace" in fault.knobs or isinstance(taken.error, StreamTimeoutError)
-        assert disconnect.finished == struck
-        assert len(events.of(TimedOut)) == len(events.of(TornDown)) == struck
-        assert len(events.of(StreamEnded)) == 1
-        if isinstance(taken.error, StreamTimeoutError):
-            assert taken.error.teardown is not None
-            assert taken.error.teardown.confirmed
-
-        assert cancelling() == 0
-        if isinstance(source, Channel):
-            await source.aclose()  # its own task is its owner's, not the guard's
-        for _ in range(4):
-            await anyio.sleep(1)
-        before.check()
-
-    loop.run(main)
+    assert cancelling() == 0
+    if isinstance(source, Channel):
+        await source.aclose()  # its own task is its owner's, not the guard's
+    for _ in range(4):
+        await anyio.sleep(1)
+    before.check()
 
 
 def check_error(error: BaseException | None, fault: Fault, make: Make) -> None:

@@ -67,262 +67,202 @@ class Lines:
 
 
 @pytest.mark.parametrize("make", [numbers, Lines])
-def test_off_is_the_source_itself(loop, form, make):
+async def test_off_is_the_source_itself(loop, form, make):
     """T11: iterating it *is* iterating the source: the very same iterator."""
-
-    async def main():
-        source = make()
-        stream = source | idle_guard(60, mode="off")
-        if form == "bare":
-            assert aiter(stream) is source
-        else:
-            async with stream as messages:
-                assert aiter(messages) is source
-
-    loop.run(main)
+    source = make()
+    stream = source | idle_guard(60, mode="off")
+    if form == "bare":
+        assert aiter(stream) is source
+    else:
+        async with stream as messages:
+            assert aiter(messages) is source
 
 
-def test_off_guards_nothing(loop, form):
+async def test_off_guards_nothing(loop, form):
     """T11: no limit, no event, no disconnect, nothing in `live()`."""
+    activity, events, disconnect = Activity(), Events(), Disconnect()
+    guard = idle_guard(
+        10,
+        turn=20,
+        total=30,
+        activity=activity,
+        observer=events,
+        disconnect=disconnect,
+        mode="off",
+    )
+    before, alive = live(), []
 
-    async def main():
-        activity, events, disconnect = Activity(), Events(), Disconnect()
-        guard = idle_guard(
-            10,
-            turn=20,
-            total=30,
-            activity=activity,
-            observer=events,
-            disconnect=disconnect,
-            mode="off",
-        )
-        before, alive = live(), []
+    def look(_message):
+        alive.extend(each for each in live() if each not in before)
 
-        def look(_message):
-            alive.extend(each for each in live() if each not in before)
-
-        taken = await take(Script(say("a"), silence(100), say("b")) | guard, form, look)
-        assert taken.error is None
-        assert len(taken.messages) == 2
-        assert events == alive == disconnect.calls == []
-        assert activity.status == "new"
-
-    loop.run(main)
+    taken = await take(Script(say("a"), silence(100), say("b")) | guard, form, look)
+    assert taken.error is None
+    assert len(taken.messages) == 2
+    assert events == alive == disconnect.calls == []
+    assert activity.status == "new"
 
 
-def test_off_guards_nothing_by_hand_either(loop):
+async def test_off_guards_nothing_by_hand_either(loop):
     """T11: `anext()` on what the block gave is the source's too."""
-
-    async def main():
-        source = Script(silence(100), say("a"))
-        async with source | idle_guard(10, mode="off") as messages:
-            assert (await anext(messages)).text == "a"
-
-    loop.run(main)
+    source = Script(silence(100), say("a"))
+    async with source | idle_guard(10, mode="off") as messages:
+        assert (await anext(messages)).text == "a"
 
 
-def test_off_still_closes_the_source_of_a_block(loop):
+async def test_off_still_closes_the_source_of_a_block(loop):
     """T11, O7: `async with` says when the consumer is done."""
-
-    async def main():
-        tap = Tap(Script(say("a"), hang()))
-        async with tap | idle_guard(10, mode="off") as messages:
-            async for _ in messages:
-                break
-        assert tap.closed
-
-    loop.run(main)
+    tap = Tap(Script(say("a"), hang()))
+    async with tap | idle_guard(10, mode="off") as messages:
+        async for _ in messages:
+            break
+    assert tap.closed
 
 
-def test_off_passes_errors_through(loop, form):
+async def test_off_passes_errors_through(loop, form):
     """T11, T7"""
-
-    async def main():
-        taken = await take(Script(fail(KeyError("x"))) | idle_guard(1, mode="off"), form)
-        assert isinstance(taken.error, KeyError)
-
-    loop.run(main)
+    taken = await take(Script(fail(KeyError("x"))) | idle_guard(1, mode="off"), form)
+    assert isinstance(taken.error, KeyError)
 
 
-def test_a_monitor_that_is_off_does_nothing(loop):
+async def test_a_monitor_that_is_off_does_nothing(loop):
     """T11, O10"""
-
-    async def main():
-        events = Events()
-        guard = idle_guard(10, observer=events, mode="off")
-        async with guard.monitor() as monitor:
-            with monitor.waiting():
-                await anyio.sleep(100)
-            monitor.saw("a message")
-        assert events == []
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(10, observer=events, mode="off")
+    async with guard.monitor() as monitor:
+        with monitor.waiting():
+            await anyio.sleep(100)
+        monitor.saw("a message")
+    assert events == []
 
 
 # -- warn ----------------------------------------------------------------------------------------
 
 
-def test_warn_tells_once_in_a_silence_and_cuts_nothing(loop, form):
+async def test_warn_tells_once_in_a_silence_and_cuts_nothing(loop, form):
     """T11: events only, and the stream goes on to its own end."""
-
-    async def main():
-        events, disconnect = Events(), Disconnect()
-        guard = idle_guard(60, mode="warn", observer=events, disconnect=disconnect)
-        tap = Tap(
-            Script(
-                *(say("a"), silence(500), say("b"), silence(40)),
-                *(say("c"), silence(500), done()),
-            )
+    events, disconnect = Events(), Disconnect()
+    guard = idle_guard(60, mode="warn", observer=events, disconnect=disconnect)
+    tap = Tap(
+        Script(
+            *(say("a"), silence(500), say("b"), silence(40)),
+            *(say("c"), silence(500), done()),
         )
-        taken = await take(tap | guard, form)
-        assert taken.error is None
-        assert len(taken.messages) == 4
-        assert loop.took(taken.elapsed, 1040)
-        assert told(events) == [("idle", False)] * 2
-        assert tap.cancelled == 0
-        assert disconnect.calls == []
-        assert not events.of(TornDown)
-        first, second = events.of(TimedOut)
-        assert loop.took(first.at - events[0].at, 60)
-        assert loop.took(second.at - events[0].at, 500 + 40 + 60)
+    )
+    taken = await take(tap | guard, form)
+    assert taken.error is None
+    assert len(taken.messages) == 4
+    assert loop.took(taken.elapsed, 1040)
+    assert told(events) == [("idle", False)] * 2
+    assert tap.cancelled == 0
+    assert disconnect.calls == []
+    assert not events.of(TornDown)
+    first, second = events.of(TimedOut)
+    assert loop.took(first.at - events[0].at, 60)
+    assert loop.took(second.at - events[0].at, 500 + 40 + 60)
 
-    loop.run(main)
 
-
-def test_pings_do_not_make_it_warn_again(loop, form):
+async def test_pings_do_not_make_it_warn_again(loop, form):
     """T11: it is the same silence."""
-
-    async def main():
-        events = Events()
-        source = Script(say("a"), repeat(silence(50), ping(), times=10), done())
-        taken = await take(source | idle_guard(60, mode="warn", observer=events), form)
-        assert taken.error is None
-        assert told(events) == [("idle", False)]
-        assert len(events.of(HalfTime)) == 1
-
-    loop.run(main)
+    events = Events()
+    source = Script(say("a"), repeat(silence(50), ping(), times=10), done())
+    taken = await take(source | idle_guard(60, mode="warn", observer=events), form)
+    assert taken.error is None
+    assert told(events) == [("idle", False)]
+    assert len(events.of(HalfTime)) == 1
 
 
-def test_warn_tells_of_each_limit(loop, form):
+async def test_warn_tells_of_each_limit(loop, form):
     """T11: once per silence, per piece of work and per turn, and once of the whole."""
-
-    async def main():
-        events = Events()
-        guard = idle_guard(
-            60,
-            tools=100,
-            turn=300,
-            total=400,
-            mode="warn",
-            observer=events,
-        )
-        source = Script(tool_start("1", "Bash"), silence(1000), done())
-        taken = await take(source | guard, form)
-        assert taken.error is None
-        assert told(events) == [
-            ("tools", False),  # at 100: from here on the tool pauses `idle` no longer
-            ("idle", False),  # at 160
-            ("turn", False),
-            ("total", False),
-        ]
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(
+        60,
+        tools=100,
+        turn=300,
+        total=400,
+        mode="warn",
+        observer=events,
+    )
+    source = Script(tool_start("1", "Bash"), silence(1000), done())
+    taken = await take(source | guard, form)
+    assert taken.error is None
+    assert told(events) == [
+        ("tools", False),  # at 100: from here on the tool pauses `idle` no longer
+        ("idle", False),  # at 160
+        ("turn", False),
+        ("total", False),
+    ]
 
 
-def test_warn_does_not_end_a_stream_that_stays_open(loop, form):
+async def test_warn_does_not_end_a_stream_that_stays_open(loop, form):
     """T11, T14: `exit_grace` is told of, too, and cuts nothing."""
-
-    async def main():
-        events = Events()
-        guard = idle_guard(60, exit_grace=30, mode="warn", observer=events)
-        taken = await take(Script(say("a"), done(), silence(200)) | guard, form)
-        assert taken.error is None
-        assert loop.took(taken.elapsed, 200)
-        assert told(events) == [("exit_grace", False)]
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(60, exit_grace=30, mode="warn", observer=events)
+    taken = await take(Script(say("a"), done(), silence(200)) | guard, form)
+    assert taken.error is None
+    assert loop.took(taken.elapsed, 200)
+    assert told(events) == [("exit_grace", False)]
 
 
-def test_warn_does_not_raise_what_is_overdue(loop, form):
+async def test_warn_does_not_raise_what_is_overdue(loop, form):
     """T11, T1: neither at the next pull nor in the block."""
-
-    async def main():
-        events = Events()
-        guard = idle_guard(60, total=100, mode="warn", observer=events)
-        taken = await take(
-            Script(say("a"), say("b"), say("c")) | guard,
-            form,
-            lambda _message: anyio.sleep(70),
-        )
-        assert taken.error is None
-        assert len(taken.messages) == 3
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(60, total=100, mode="warn", observer=events)
+    taken = await take(
+        Script(say("a"), say("b"), say("c")) | guard,
+        form,
+        lambda _message: anyio.sleep(70),
+    )
+    assert taken.error is None
+    assert len(taken.messages) == 3
 
 
 LINE = {"type": "assistant", "session_id": "s", "message": {"role": "assistant", "content": []}}
 
 
-def test_warn_lets_a_truncated_stream_end(loop, form):
+async def test_warn_lets_a_truncated_stream_end(loop, form):
     """T11, T10: the end is the stream's own."""
-
-    async def main():
-        stream = Script(message(LINE)) | idle_guard(60, mode="warn")
-        taken = await take(stream, form)
-        assert taken.error is None
-        stream = Script(message(LINE)) | idle_guard(60)
-        taken = await take(stream, form)
-        assert isinstance(taken.error, StreamTruncatedError)
-
-    loop.run(main)
+    stream = Script(message(LINE)) | idle_guard(60, mode="warn")
+    taken = await take(stream, form)
+    assert taken.error is None
+    stream = Script(message(LINE)) | idle_guard(60)
+    taken = await take(stream, form)
+    assert isinstance(taken.error, StreamTruncatedError)
 
 
-def test_a_monitor_that_warns(loop):
+async def test_a_monitor_that_warns(loop):
     """T11, O10: the block is not cancelled."""
-
-    async def main():
-        events = Events()
-        guard = idle_guard(60, mode="warn", observer=events)
-        async with guard.monitor() as monitor, anyio.create_task_group():
-            monitor.saw("a")
-            await anyio.sleep(500)
-            monitor.saw("b")
-        assert told(events) == [("idle", False)]
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(60, mode="warn", observer=events)
+    async with guard.monitor() as monitor, anyio.create_task_group():
+        monitor.saw("a")
+        await anyio.sleep(500)
+        monitor.saw("b")
+    assert told(events) == [("idle", False)]
 
 
 # -- enforce -------------------------------------------------------------------------------------
 
 
-def test_enforce_is_the_default(loop, form):
+async def test_enforce_is_the_default(loop, form):
     """T11: and says so in the event."""
-
-    async def main():
-        events = Events()
-        taken = await take(Script(hang()) | idle_guard(60, observer=events), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert told(events) == [("idle", True)]
-        kinds = [type(event) for event in events]
-        assert kinds == [StreamStarted, HalfTime, TimedOut, TornDown, StreamEnded]
-        assert not events.of(CutWithdrawn)
-
-    loop.run(main)
+    events = Events()
+    taken = await take(Script(hang()) | idle_guard(60, observer=events), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert told(events) == [("idle", True)]
+    kinds = [type(event) for event in events]
+    assert kinds == [StreamStarted, HalfTime, TimedOut, TornDown, StreamEnded]
+    assert not events.of(CutWithdrawn)
 
 
 @pytest.mark.parametrize(
     ("knobs", "error"),
     [({"tools": 20}, ToolTimeoutError), ({"total": 30}, DeadlineExceededError)],
 )
-def test_enforce_said_aloud_is_the_same(loop, form, knobs, error):
+async def test_enforce_said_aloud_is_the_same(loop, form, knobs, error):
     """T11"""
-
-    async def main():
-        guard = idle_guard(25, mode="enforce", **knobs)
-        taken = await take(Script(tool("Bash", 500), done()) | guard, form)
-        assert type(taken.error) is error
-
-    loop.run(main)
+    guard = idle_guard(25, mode="enforce", **knobs)
+    taken = await take(Script(tool("Bash", 500), done()) | guard, form)
+    assert type(taken.error) is error
 
 
 # -- the kill switch -----------------------------------------------------------------------------
@@ -351,22 +291,20 @@ def test_the_kill_switch_switches_off(monkeypatch, value):
         ("off", "enforce", "off"),
     ],
 )
-def test_of_code_and_environment_the_weaker_wins(monkeypatch, loop, environment, code, in_force):
+async def test_of_code_and_environment_the_weaker_wins(
+    monkeypatch, loop, environment, code, in_force
+):
     """T11: the environment can only weaken, so it is safe in an emergency."""
     monkeypatch.setenv(SWITCH, environment)
-
-    async def main():
-        events = Events()
-        guard = idle_guard(60, mode=code, observer=events)
-        taken = await take(Script(say("a"), silence(100), say("b")) | guard)
-        seen = {
-            "enforce": (IdleTimeoutError, [("idle", True)]),
-            "warn": (type(None), [("idle", False)]),
-            "off": (type(None), []),
-        }[in_force]
-        assert (type(taken.error), told(events)) == seen
-
-    loop.run(main)
+    events = Events()
+    guard = idle_guard(60, mode=code, observer=events)
+    taken = await take(Script(say("a"), silence(100), say("b")) | guard)
+    seen = {
+        "enforce": (IdleTimeoutError, [("idle", True)]),
+        "warn": (type(None), [("idle", False)]),
+        "off": (type(None), []),
+    }[in_force]
+    assert (type(taken.error), told(events)) == seen
 
 
 def test_the_kill_switch_is_read_when_a_stream_begins(monkeypatch):

@@ -120,7 +120,7 @@ def test_a_pipe_and_a_call_are_the_same(loop, form):
         assert len(taken.messages) == 3
 
 
-def test_every_async_iterable_can_be_piped(loop):
+async def test_every_async_iterable_can_be_piped(loop):
     """O1: `__ror__` takes whatever has `__aiter__`, even where the class knows other pipes."""
 
     class Own:
@@ -130,13 +130,10 @@ def test_every_async_iterable_can_be_piped(loop):
         def __or__(self, other):
             return NotImplemented
 
-    async def main():
-        guard = idle_guard(180)
-        assert [m async for m in Own() | guard] == [1]
-        assert [m async for m in numbers() | guard] == [0, 1, 2]
-        assert [m async for m in aiter(Script(say("x"))) | guard] != []
-
-    loop.run(main)
+    guard = idle_guard(180)
+    assert [m async for m in Own() | guard] == [1]
+    assert [m async for m in numbers() | guard] == [0, 1, 2]
+    assert [m async for m in aiter(Script(say("x"))) | guard] != []
 
 
 def test_the_repr_is_what_was_written():
@@ -459,35 +456,27 @@ def test_callbacks_accumulate_and_run_once_each(loop, form):
     assert len(events.of(TimedOut)) == len(more.of(TimedOut)) == 1
 
 
-def test_a_client_given_twice_is_disconnected_once(loop, form):
+async def test_a_client_given_twice_is_disconnected_once(loop, form):
     """T12: `client=c` and `disconnect=c.disconnect` are the same callback."""
-
-    async def main():
-        client = FakeClient(Script(hang()))
-        stream = (
-            client.receive_response()
-            | idle_guard(180, client=client)
-            | idle_guard(180, disconnect=client.disconnect)
-        )
-        taken = await take(stream, form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert client.calls.count("disconnect") == 1
-
-    loop.run(main)
+    client = FakeClient(Script(hang()))
+    stream = (
+        client.receive_response()
+        | idle_guard(180, client=client)
+        | idle_guard(180, disconnect=client.disconnect)
+    )
+    taken = await take(stream, form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert client.calls.count("disconnect") == 1
 
 
-def test_client_and_disconnect_on_one_operator_are_both_called(loop):
+async def test_client_and_disconnect_on_one_operator_are_both_called(loop):
     """T12: neither keyword replaces the other."""
-
-    async def main():
-        client, extra = FakeClient(Script(hang())), Disconnect()
-        guard = idle_guard(180, client=client, disconnect=extra)
-        taken = await take(client.receive_response() | guard)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert client.disconnected
-        assert extra.finished == 1
-
-    loop.run(main)
+    client, extra = FakeClient(Script(hang())), Disconnect()
+    guard = idle_guard(180, client=client, disconnect=extra)
+    taken = await take(client.receive_response() | guard)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert client.disconnected
+    assert extra.finished == 1
 
 
 def test_replace_overrides_what_merging_would_keep(loop):
@@ -638,62 +627,50 @@ BOUND = pytest.mark.parametrize("kind", ["client", "disconnect", "activity", "st
 
 
 @BOUND
-def test_what_is_bound_is_refused_on_a_second_stream_at_once(loop, form, kind):
+async def test_what_is_bound_is_refused_on_a_second_stream_at_once(loop, form, kind):
     """O1: a stream that is being waited for has what is bound; a second one is told so."""
+    guard = bound_operator(kind)
+    results = []
 
-    async def main():
-        guard = bound_operator(kind)
-        results = []
+    async def consume():
+        results.append(await take(Script(say("a"), hang()) | guard, form))
 
-        async def consume():
-            results.append(await take(Script(say("a"), hang()) | guard, form))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(consume)
-            await anyio.wait_all_tasks_blocked()
-            second = await take(Script(say("b")) | guard, form)
-        assert type(second.error) is RuntimeError
-        assert "serves one stream at a time" in str(second.error)
-        assert second.messages == []
-        (first,) = results
-        assert isinstance(first.error, IdleTimeoutError)  # undisturbed
-        assert loop.took(first.elapsed, 180)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consume)
+        await anyio.wait_all_tasks_blocked()
+        second = await take(Script(say("b")) | guard, form)
+    assert type(second.error) is RuntimeError
+    assert "serves one stream at a time" in str(second.error)
+    assert second.messages == []
+    (first,) = results
+    assert isinstance(first.error, IdleTimeoutError)  # undisturbed
+    assert loop.took(first.elapsed, 180)
 
 
-def test_an_open_block_has_what_is_bound_though_nobody_pulls(loop):
+async def test_an_open_block_has_what_is_bound_though_nobody_pulls(loop):
     """O1: in the hosted form the block is the use, whatever its consumer is doing."""
-
-    async def main():
-        guard = idle_guard(180, disconnect=Disconnect())
-        async with Script(say("a"), say("b")) | guard as messages:
-            assert await anext(messages)
-            refused = await take(Script(say("c")) | guard)
-        assert isinstance(refused.error, RuntimeError)
-        assert len((await take(Script(say("c")) | guard)).messages) == 1
-
-    loop.run(main)
+    guard = idle_guard(180, disconnect=Disconnect())
+    async with Script(say("a"), say("b")) | guard as messages:
+        assert await anext(messages)
+        refused = await take(Script(say("c")) | guard)
+    assert isinstance(refused.error, RuntimeError)
+    assert len((await take(Script(say("c")) | guard)).messages) == 1
 
 
 @BOUND
 @pytest.mark.parametrize("end", ["normal", "break", "verdict", "error"])
-def test_what_is_bound_serves_turn_after_turn(loop, form, kind, end):
+async def test_what_is_bound_serves_turn_after_turn(loop, form, kind, end):
     """O1: however the last turn ended, the next one may have what is bound."""
-
-    async def main():
-        guard = bound_operator(kind)
-        for turn in range(3):
-            stream = turn_of(end) | guard
-            if end == "break":
-                await first_message(stream, form)
-            else:
-                taken = await take(stream, form)
-                assert len(taken.messages) == 1, turn
-                expected = {"normal": type(None), "verdict": IdleTimeoutError, "error": OSError}
-                assert type(taken.error) is expected[end]
-
-    loop.run(main)
+    guard = bound_operator(kind)
+    for turn in range(3):
+        stream = turn_of(end) | guard
+        if end == "break":
+            await first_message(stream, form)
+        else:
+            taken = await take(stream, form)
+            assert len(taken.messages) == 1, turn
+            expected = {"normal": type(None), "verdict": IdleTimeoutError, "error": OSError}
+            assert type(taken.error) is expected[end]
 
 
 def turn_of(end):
@@ -720,19 +697,15 @@ async def first_message(stream, form):
                 break
 
 
-def test_what_was_refused_can_be_tried_again(loop):
+async def test_what_was_refused_can_be_tried_again(loop):
     """O1: the refusal is about now; once the other stream is over, the same pipe works."""
-
-    async def main():
-        guard = idle_guard(180, disconnect=Disconnect())
-        second = Script(say("b")) | guard
-        async with Script(say("a")) | guard:
-            with pytest.raises(RuntimeError, match="one stream at a time"):
-                await second.__aenter__()
-        async with second as messages:
-            assert len([m async for m in messages]) == 1
-
-    loop.run(main)
+    guard = idle_guard(180, disconnect=Disconnect())
+    second = Script(say("b")) | guard
+    async with Script(say("a")) | guard:
+        with pytest.raises(RuntimeError, match="one stream at a time"):
+            await second.__aenter__()
+    async with second as messages:
+        assert len([m async for m in messages]) == 1
 
 
 def test_observers_and_stamping_functions_are_not_bound(loop):

@@ -140,22 +140,18 @@ def test_kotlin_no_time_at_all_is_a_mistake(window):
         idle_timeout(window)
 
 
-def test_kotlin_a_channel_that_closes_in_time(loop, form):
+async def test_kotlin_a_channel_that_closes_in_time(loop, form):
     """T7 (testClosing): a producer that ends before the limit ends the stream, normally."""
+    send, receive = anyio.create_memory_object_stream[str](1)
 
-    async def main():
-        send, receive = anyio.create_memory_object_stream[str](1)
+    async def produce():
+        with send:
+            await send.send("a")
+            await anyio.sleep(100)
 
-        async def produce():
-            with send:
-                await send.send("a")
-                await anyio.sleep(100)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(produce)
-            return await take(receive | idle_guard(180), form)
-
-    taken = loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(produce)
+        taken = await take(receive | idle_guard(180), form)
     assert (taken.messages, taken.error) == (["a"], None)
     assert loop.took(taken.elapsed, 100)
 
@@ -192,28 +188,24 @@ def test_tokio_messages_in_time_pass_one_by_one(loop, form):
     assert loop.took(taken.elapsed, 300)
 
 
-def test_tokio_one_verdict_however_often_one_asks(loop, form):
+async def test_tokio_one_verdict_however_often_one_asks(loop, form):
     """T8 (return_elapsed_errors_only_once): there the next pull waits on; here it is over.
 
     What both avoid is a new error for each further wait: it is one verdict, told once.
     """
     events = Events()
-
-    async def main():
-        stream = Script(*WORDS, hang()) | idle_guard(180, observer=events)
-        async with contextlib.AsyncExitStack() as stack:
-            messages = await stack.enter_async_context(stream) if form == "hosted" else stream
-            iterator = aiter(messages)
-            for _ in WORDS:
+    stream = Script(*WORDS, hang()) | idle_guard(180, observer=events)
+    async with contextlib.AsyncExitStack() as stack:
+        messages = await stack.enter_async_context(stream) if form == "hosted" else stream
+        iterator = aiter(messages)
+        for _ in WORDS:
+            await anext(iterator)
+        errors = []
+        for _ in range(3):
+            with pytest.raises(IdleTimeoutError) as caught:
                 await anext(iterator)
-            errors = []
-            for _ in range(3):
-                with pytest.raises(IdleTimeoutError) as caught:
-                    await anext(iterator)
-                errors.append(caught.value)
-        assert errors[0] is errors[1] is errors[2]
-
-    loop.run(main)
+            errors.append(caught.value)
+    assert errors[0] is errors[1] is errors[2]
     assert len(events.of(TimedOut)) == 1
 
 
@@ -291,15 +283,11 @@ def test_pekko_not_before_the_window_has_passed_since_the_start(loop, form):
     assert (taken.messages, taken.error) == (["a"], None)
 
 
-def test_pekko_what_was_built_long_ago_starts_with_its_first_pull(loop):
+async def test_pekko_what_was_built_long_ago_starts_with_its_first_pull(loop):
     """T1 (materialisation there, the first pull here): a pipe that lies about is not silent."""
-
-    async def main():
-        stream = Script(silence(100), message("a")) | idle_guard(180)
-        await anyio.sleep(300)
-        return await take(stream)
-
-    assert loop.run(main).messages == ["a"]
+    stream = Script(silence(100), message("a")) | idle_guard(180)
+    await anyio.sleep(300)
+    assert (await take(stream)).messages == ["a"]
 
 
 def test_pekko_a_consumer_less_frequent_than_the_limit(loop, form):
@@ -343,33 +331,24 @@ def test_reactor_an_old_limit_has_no_effect(loop, form):
     assert loop.took(taken.elapsed, 480)
 
 
-def test_reactor_an_old_limit_has_no_effect_after_completion(loop, form):
+async def test_reactor_an_old_limit_has_no_effect_after_completion(loop, form):
     """O7 (oldTimeoutCompleteHasNoEffect): past its end a stream gives no verdict any more."""
     events, disconnect = Events(), Disconnect()
-
-    async def main():
-        guard = idle_guard(180, observer=events, disconnect=disconnect)
-        taken = await take(Script(silence(150), message("a")) | guard, form)
-        await anyio.sleep(400)
-        return taken
-
-    taken = loop.run(main)
+    guard = idle_guard(180, observer=events, disconnect=disconnect)
+    taken = await take(Script(silence(150), message("a")) | guard, form)
+    await anyio.sleep(400)
     assert (taken.messages, taken.error) == (["a"], None)
     assert not events.of(TimedOut)
     assert disconnect.calls == []
 
 
-def test_reactor_an_old_limit_has_no_effect_after_an_error(loop, form):
+async def test_reactor_an_old_limit_has_no_effect_after_an_error(loop, form):
     """O7 (oldTimeoutErrorHasNoEffect): nor past an error of its own."""
     events = Events()
-
-    async def main():
-        script = Script(silence(150), fail(OSError("gone")))
-        taken = await take(script | idle_guard(180, observer=events), form)
-        await anyio.sleep(400)
-        return taken
-
-    assert type(loop.run(main).error) is OSError
+    script = Script(silence(150), fail(OSError("gone")))
+    taken = await take(script | idle_guard(180, observer=events), form)
+    await anyio.sleep(400)
+    assert type(taken.error) is OSError
     assert not events.of(TimedOut)
 
 
@@ -461,20 +440,15 @@ def test_rxjava_a_source_that_is_slow_to_unwind_keeps_the_verdict(loop, form):
     assert loop.took(taken.elapsed, 183)
 
 
-def test_rxjava_a_second_subscriber_has_a_time_of_its_own(loop):
+async def test_rxjava_a_second_subscriber_has_a_time_of_its_own(loop):
     """O1 (independent subscriptions): two consumers of one operator do not share a clock."""
+    guard, results = idle_guard(180), {}
 
-    async def main():
-        guard, results = idle_guard(180), {}
+    async def consume(name, delay):
+        await anyio.sleep(delay)
+        results[name] = await take(Channel(Script(say(name), hang())) | guard)
 
-        async def consume(name, delay):
-            await anyio.sleep(delay)
-            results[name] = await take(Channel(Script(say(name), hang())) | guard)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(consume, "early", 0)
-            tasks.start_soon(consume, "late", 100)
-        return results
-
-    results = loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consume, "early", 0)
+        tasks.start_soon(consume, "late", 100)
     assert all(loop.took(taken.elapsed, 180) for taken in results.values())

@@ -83,87 +83,67 @@ async def blocking(times: int, extension: float) -> None:
 
 
 @pytest.mark.parametrize(("stalls", "extensions"), [(1, 1), (2, 2), (3, 3), (4, 3)])
-def test_stalls_in_a_row(loop: Loop, form: str, stalls: int, extensions: int) -> None:
+async def test_stalls_in_a_row(loop: Loop, form: str, stalls: int, extensions: int) -> None:
     """T4: each puts the limit off, three times at most; then the verdict."""
-
-    async def main() -> None:
-        events = Events()
-        extension = min(WINDOW, 1.0)
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(blocking, stalls, extension)
-            stream = Script(say("a"), hang()) | idle_guard(WINDOW, observer=events)
-            taken = await take(stream, form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        told = events.of(LoopStalled)
-        assert len(told) == extensions
-        assert {stalled.extended_by for stalled in told} == {extension}
-
-    loop.run(main)
+    events = Events()
+    extension = min(WINDOW, 1.0)
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(blocking, stalls, extension)
+        stream = Script(say("a"), hang()) | idle_guard(WINDOW, observer=events)
+        taken = await take(stream, form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    told = events.of(LoopStalled)
+    assert len(told) == extensions
+    assert {stalled.extended_by for stalled in told} == {extension}
 
 
-def test_a_stall_moves_no_other_limit(loop: Loop, form: str) -> None:
+async def test_a_stall_moves_no_other_limit(loop: Loop, form: str) -> None:
     """T4: `turn` is due at its own time, though the extension of `idle` goes on beyond it."""
-
-    async def main() -> None:
-        events = Events()
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(blocking, 1, 0.0)  # from 45 s to 105 s
-            guard = idle_guard(WINDOW, turn=WINDOW * 1.75 + 0.5, observer=events)
-            taken = await take(Script(say("a"), hang()) | guard, form)
-        assert isinstance(taken.error, TurnTimeoutError)
-        assert [stalled.limit for stalled in events.of(LoopStalled)] == ["idle"]
-        assert loop.took(taken.elapsed, WINDOW * 1.75 + 0.5)
-
-    loop.run(main)
+    events = Events()
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(blocking, 1, 0.0)  # from 45 s to 105 s
+        guard = idle_guard(WINDOW, turn=WINDOW * 1.75 + 0.5, observer=events)
+        taken = await take(Script(say("a"), hang()) | guard, form)
+    assert isinstance(taken.error, TurnTimeoutError)
+    assert [stalled.limit for stalled in events.of(LoopStalled)] == ["idle"]
+    assert loop.took(taken.elapsed, WINDOW * 1.75 + 0.5)
 
 
-def test_a_little_late_is_no_stall(loop: Loop, form: str) -> None:
+async def test_a_little_late_is_no_stall(loop: Loop, form: str) -> None:
     """T4: up to 250 ms, or half the window, a deadline that is noticed late still counts."""
+    events = Events()
 
-    async def main() -> None:
-        events = Events()
+    async def busy() -> None:
+        await anyio.sleep(WINDOW - 0.001)
+        block_loop(min(0.2, WINDOW / 6))
 
-        async def busy() -> None:
-            await anyio.sleep(WINDOW - 0.001)
-            block_loop(min(0.2, WINDOW / 6))
-
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(busy)
-            stream = Script(hang()) | idle_guard(WINDOW, observer=events)
-            taken = await take(stream, form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert not events.of(LoopStalled)
-
-    loop.run(main)
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(busy)
+        stream = Script(hang()) | idle_guard(WINDOW, observer=events)
+        taken = await take(stream, form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert not events.of(LoopStalled)
 
 
-def test_total_is_exempt(loop: Loop, form: str) -> None:
+async def test_total_is_exempt(loop: Loop, form: str) -> None:
     """T4: `total` is not about silence: a blocked loop does not put it off."""
-
-    async def main() -> None:
-        events = Events()
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(blocking, 1, 0.0)
-            stream = Script(hang()) | idle_guard(None, total=WINDOW, observer=events)
-            taken = await take(stream, form)
-        assert isinstance(taken.error, DeadlineExceededError)
-        assert not events.of(LoopStalled)
-
-    loop.run(main)
+    events = Events()
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(blocking, 1, 0.0)
+        stream = Script(hang()) | idle_guard(None, total=WINDOW, observer=events)
+        taken = await take(stream, form)
+    assert isinstance(taken.error, DeadlineExceededError)
+    assert not events.of(LoopStalled)
 
 
-def test_a_blocking_consumer_is_no_silence(loop: Loop, form: str) -> None:
+async def test_a_blocking_consumer_is_no_silence(loop: Loop, form: str) -> None:
     """T1: a consumer that blocks the loop between messages adds nothing to any silence."""
-
-    async def main() -> None:
-        events = Events()
-        stream = Script(say("a"), say("b")) | idle_guard(WINDOW, observer=events)
-        taken = await take(stream, form, lambda _: block_loop(WINDOW * 2))
-        assert taken.error is None
-        assert len(taken.messages) == 2
-        assert not events.of(LoopStalled)
-
-    loop.run(main)
+    events = Events()
+    stream = Script(say("a"), say("b")) | idle_guard(WINDOW, observer=events)
+    taken = await take(stream, form, lambda _: block_loop(WINDOW * 2))
+    assert taken.error is None
+    assert len(taken.messages) == 2
+    assert not events.of(LoopStalled)
 
 
 def test_the_loop_goes_on_after_a_stall(loop: Loop) -> None:

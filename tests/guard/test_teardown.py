@@ -50,216 +50,181 @@ def hanging() -> Script:
 # -- D1: order -------------------------------------------------------------------------------
 
 
-def test_the_order_of_events(loop: Loop, form: str) -> None:
+async def test_the_order_of_events(loop: Loop, form: str) -> None:
     """D1: the pull is cancelled, then comes the verdict with its token, disconnect, the error."""
+    order: list[str] = []
+    kinds = (TimedOut, TornDown, StreamEnded)
 
-    async def main() -> None:
-        order: list[str] = []
-        kinds = (TimedOut, TornDown, StreamEnded)
+    async def backend() -> AsyncIterator[Any]:
+        yield opened("s-1").message  # type: ignore[union-attr]
+        try:
+            await anyio.sleep_forever()
+        finally:
+            order.append("unwound")
 
-        async def backend() -> AsyncIterator[Any]:
-            yield opened("s-1").message  # type: ignore[union-attr]
-            try:
-                await anyio.sleep_forever()
-            finally:
-                order.append("unwound")
+    def observe(event: Any) -> None:
+        if isinstance(event, kinds):
+            order.append(type(event).__name__)
 
-        def observe(event: Any) -> None:
-            if isinstance(event, kinds):
-                order.append(type(event).__name__)
+    def disconnect() -> None:
+        order.append("disconnect")
 
-        def disconnect() -> None:
-            order.append("disconnect")
-
-        taken = await take(silent(backend(), disconnect=disconnect, observer=observe), form)
-        assert order == ["unwound", "TimedOut", "disconnect", "TornDown", "StreamEnded"]
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert taken.error.verdict is not None
-        assert taken.error.verdict.token == "s-1"
-
-    loop.run(main)
+    taken = await take(silent(backend(), disconnect=disconnect, observer=observe), form)
+    assert order == ["unwound", "TimedOut", "disconnect", "TornDown", "StreamEnded"]
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.verdict is not None
+    assert taken.error.verdict.token == "s-1"
 
 
-def test_no_disconnect_on_a_normal_end(loop: Loop, form: str) -> None:
+async def test_no_disconnect_on_a_normal_end(loop: Loop, form: str) -> None:
     """D1: disconnect is for verdicts; the client stays its owner's."""
-
-    async def main() -> None:
-        disconnect, source = Disconnect(), Tap(Script(say("a")))
-        taken = await take(silent(source, disconnect=disconnect), form)
-        assert taken.error is None
-        assert not disconnect.calls
-        assert source.closed
-
-    loop.run(main)
+    disconnect, source = Disconnect(), Tap(Script(say("a")))
+    taken = await take(silent(source, disconnect=disconnect), form)
+    assert taken.error is None
+    assert not disconnect.calls
+    assert source.closed
 
 
-def test_a_close_that_hangs_as_long_as_its_run(loop: Loop, form: str) -> None:
+async def test_a_close_that_hangs_as_long_as_its_run(loop: Loop, form: str) -> None:
     """D1: disconnect does not wait for it; it is what ends it."""
+    over = anyio.Event()
 
-    async def main() -> None:
-        over = anyio.Event()
+    class Run:
+        def __aiter__(self) -> Run:
+            return self
 
-        class Run:
-            def __aiter__(self) -> Run:
-                return self
+        async def __anext__(self) -> Any:
+            await anyio.sleep_forever()
 
-            async def __anext__(self) -> Any:
-                await anyio.sleep_forever()
+        async def aclose(self) -> None:
+            await over.wait()
 
-            async def aclose(self) -> None:
-                await over.wait()
-
-        taken = await take(silent(Run(), disconnect=over.set), form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.confirmed
-        assert loop.took(taken.elapsed, IDLE)
-
-    loop.run(main)
+    taken = await take(silent(Run(), disconnect=over.set), form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.confirmed
+    assert loop.took(taken.elapsed, IDLE)
 
 
-def test_a_close_that_hangs_is_bounded(loop: Loop, form: str) -> None:
+async def test_a_close_that_hangs_is_bounded(loop: Loop, form: str) -> None:
     """D1: a close is bounded as disconnect is, also when nothing ends it."""
 
-    async def main() -> None:
-        class Run:
-            closed = 0
+    class Run:
+        closed = 0
 
-            def __aiter__(self) -> Run:
-                return self
+        def __aiter__(self) -> Run:
+            return self
 
-            async def __anext__(self) -> Any:
-                await anyio.sleep_forever()
+        async def __anext__(self) -> Any:
+            await anyio.sleep_forever()
 
-            async def aclose(self) -> None:
-                Run.closed += 1
-                await anyio.sleep_forever()
+        async def aclose(self) -> None:
+            Run.closed += 1
+            await anyio.sleep_forever()
 
-        stream = silent(Run(), disconnect_timeout=20)
-        with pytest.raises(IdleTimeoutError) as raised:
-            started = anyio.current_time()
-            await anext(aiter(stream))
-        assert loop.took(anyio.current_time() - started, IDLE + 20)
-        assert raised.value.teardown is not None
-        assert not raised.value.teardown.confirmed
-
-    loop.run(main)
+    stream = silent(Run(), disconnect_timeout=20)
+    with pytest.raises(IdleTimeoutError) as raised:
+        started = anyio.current_time()
+        await anext(aiter(stream))
+    assert loop.took(anyio.current_time() - started, IDLE + 20)
+    assert raised.value.teardown is not None
+    assert not raised.value.teardown.confirmed
 
 
 # -- D2, D3: disconnect ----------------------------------------------------------------------
 
 
-def test_disconnect_runs_in_a_task_of_its_own(loop: Loop, form: str) -> None:
+async def test_disconnect_runs_in_a_task_of_its_own(loop: Loop, form: str) -> None:
     """D2: neither the consumer's task nor one that the consumer's cancel can reach."""
+    tasks: list[int] = []
 
-    async def main() -> None:
-        tasks: list[int] = []
+    async def disconnect() -> None:
+        tasks.append(anyio.get_current_task().id)
+        await anyio.sleep(0)
 
-        async def disconnect() -> None:
-            tasks.append(anyio.get_current_task().id)
-            await anyio.sleep(0)
+    def at_once() -> None:
+        tasks.append(anyio.get_current_task().id)
 
-        def at_once() -> None:
-            tasks.append(anyio.get_current_task().id)
-
-        for given in (disconnect, at_once):
-            await take(silent(hanging(), disconnect=given), form)
-        assert len(tasks) == 2
-        assert anyio.get_current_task().id not in tasks
-
-    loop.run(main)
+    for given in (disconnect, at_once):
+        await take(silent(hanging(), disconnect=given), form)
+    assert len(tasks) == 2
+    assert anyio.get_current_task().id not in tasks
 
 
-def test_disconnect_is_shielded_from_an_outer_cancel(loop: Loop, form: str) -> None:
+async def test_disconnect_is_shielded_from_an_outer_cancel(loop: Loop, form: str) -> None:
     """D2, D6: a scope that strikes during teardown waits for it, and is still the scope's."""
+    finished: list[float] = []
 
-    async def main() -> None:
-        finished: list[float] = []
+    async def disconnect() -> None:
+        outer.cancel()
+        await anyio.sleep(20)
+        finished.append(anyio.current_time() - started)
 
-        async def disconnect() -> None:
-            outer.cancel()
-            await anyio.sleep(20)
-            finished.append(anyio.current_time() - started)
-
-        started = anyio.current_time()
-        with anyio.CancelScope() as outer:
-            await take(silent(hanging(), disconnect=disconnect), form)
-            await anyio.sleep(1000)
-        assert loop.took(finished[0], IDLE + 20)
-        assert loop.took(anyio.current_time() - started, IDLE + 20)
-
-    loop.run(main)
+    started = anyio.current_time()
+    with anyio.CancelScope() as outer:
+        await take(silent(hanging(), disconnect=disconnect), form)
+        await anyio.sleep(1000)
+    assert loop.took(finished[0], IDLE + 20)
+    assert loop.took(anyio.current_time() - started, IDLE + 20)
 
 
 @pytest.mark.parametrize("stubborn", [False, True], ids=["hangs", "swallows cancels"])
-def test_disconnect_is_bounded_and_abandoned(loop: Loop, form: str, stubborn: bool) -> None:
+async def test_disconnect_is_bounded_and_abandoned(loop: Loop, form: str, stubborn: bool) -> None:
     """D2: after its bound it is abandoned and reported; what it raises late is consumed."""
+    events, late = Events(), anyio.Event()
 
-    async def main() -> None:
-        events, late = Events(), anyio.Event()
-
-        async def disconnect() -> None:
-            if stubborn:
-                with anyio.CancelScope(shield=True):
-                    await late.wait()
-            else:
+    async def disconnect() -> None:
+        if stubborn:
+            with anyio.CancelScope(shield=True):
                 await late.wait()
-            raise ValueError("late")
+        else:
+            await late.wait()
+        raise ValueError("late")
 
-        taken = await take(
-            silent(
-                hanging(),
-                disconnect=disconnect,
-                disconnect_timeout=30,
-                observer=events,
-            ),
-            form,
-        )
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert loop.took(taken.elapsed, IDLE + 30)
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.disconnect == "abandoned"
-        assert not taken.error.teardown.confirmed
-        (abandoned,) = events.of(DisconnectAbandoned)
-        assert abandoned.bound == 30
-        late.set()
-        with anyio.fail_after(1000):
-            while not events.of(DisconnectFailed):
-                await anyio.sleep(1)
-        assert taken.error.teardown.disconnect == "abandoned"
-
-    loop.run(main)
+    taken = await take(
+        silent(
+            hanging(),
+            disconnect=disconnect,
+            disconnect_timeout=30,
+            observer=events,
+        ),
+        form,
+    )
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert loop.took(taken.elapsed, IDLE + 30)
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.disconnect == "abandoned"
+    assert not taken.error.teardown.confirmed
+    (abandoned,) = events.of(DisconnectAbandoned)
+    assert abandoned.bound == 30
+    late.set()
+    with anyio.fail_after(1000):
+        while not events.of(DisconnectFailed):
+            await anyio.sleep(1)
+    assert taken.error.teardown.disconnect == "abandoned"
 
 
-def test_the_default_bound_is_thirty_seconds(native: Loop) -> None:
+async def test_the_default_bound_is_thirty_seconds(native: Loop) -> None:
     """D2: a shielded SDK close takes 10 to 20 s to escalate."""
-
-    async def main() -> None:
-        taken = await take(Script(hang()) | idle_guard(60, disconnect=anyio.sleep_forever))
-        assert taken.elapsed == pytest.approx(90)
-
-    native.run(main)
+    taken = await take(Script(hang()) | idle_guard(60, disconnect=anyio.sleep_forever))
+    assert taken.elapsed == pytest.approx(90)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_disconnect_that_raises(loop: Loop, form: str, kind: str) -> None:
+async def test_a_disconnect_that_raises(loop: Loop, form: str, kind: str) -> None:
     """D3: it is reported, and does not hide the verdict."""
+    events, failure = Events(), ValueError("no connection")
 
-    async def main() -> None:
-        events, failure = Events(), ValueError("no connection")
+    def sync() -> None:
+        raise failure
 
-        def sync() -> None:
-            raise failure
-
-        disconnect: Any = sync if kind == "sync" else Disconnect(error=failure)
-        taken = await take(silent(hanging(), disconnect=disconnect, observer=events), form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.disconnect == "raised"
-        assert not taken.error.teardown.confirmed
-        assert [event.error for event in events.of(DisconnectFailed)] == [failure]
-
-    loop.run(main)
+    disconnect: Any = sync if kind == "sync" else Disconnect(error=failure)
+    taken = await take(silent(hanging(), disconnect=disconnect, observer=events), form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.disconnect == "raised"
+    assert not taken.error.teardown.confirmed
+    assert [event.error for event in events.of(DisconnectFailed)] == [failure]
 
 
 @pytest.mark.parametrize(
@@ -267,16 +232,12 @@ def test_a_disconnect_that_raises(loop: Loop, form: str, kind: str) -> None:
     [SystemExit(3), GeneratorExit(), BaseExceptionGroup("closing", [GeneratorExit()])],
     ids=repr,
 )
-def test_a_disconnect_that_would_end_the_program(loop: Loop, form: str, error: Any) -> None:
+async def test_a_disconnect_that_would_end_the_program(loop: Loop, form: str, error: Any) -> None:
     """D3: also what is no Exception stays in the disconnect's task."""
-
-    async def main() -> None:
-        taken = await take(silent(hanging(), disconnect=Disconnect(error=error)), form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.disconnect == "raised"
-
-    loop.run(main)
+    taken = await take(silent(hanging(), disconnect=Disconnect(error=error)), form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.disconnect == "raised"
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
@@ -300,49 +261,43 @@ def test_a_program_that_exits_during_a_teardown_is_not_held_up(native: Loop, for
 
 
 @pytest.mark.parametrize("form", ["bare", "hosted"])
-def test_a_disconnect_that_ends_in_a_stray_cancelled_error(native: Loop, form: str) -> None:
+async def test_a_disconnect_that_ends_in_a_stray_cancelled_error(native: Loop, form: str) -> None:
     """D2: a close that awaits the task it has cancelled ends so; it is a failure, no cancel."""
+    events = Events()
 
-    async def main() -> None:
-        events = Events()
+    async def disconnect() -> None:
+        reader = asyncio.create_task(asyncio.sleep(1000))
+        await asyncio.sleep(1)
+        reader.cancel()
+        await reader
 
-        async def disconnect() -> None:
-            reader = asyncio.create_task(asyncio.sleep(1000))
-            await asyncio.sleep(1)
-            reader.cancel()
-            await reader
-
-        stream = Script(hang()) | idle_guard(60, disconnect=disconnect, observer=events)
-        taken = await take(stream, form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.disconnect == "raised"
-        (failed,) = events.of(DisconnectFailed)
-        assert isinstance(failed.error, asyncio.CancelledError)
-
-    native.run(main)
+    stream = Script(hang()) | idle_guard(60, disconnect=disconnect, observer=events)
+    taken = await take(stream, form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.disconnect == "raised"
+    (failed,) = events.of(DisconnectFailed)
+    assert isinstance(failed.error, asyncio.CancelledError)
 
 
-def test_a_disconnect_that_fails_does_not_keep_the_next_from_running(loop: Loop) -> None:
+async def test_a_disconnect_that_fails_does_not_keep_the_next_from_running(loop: Loop) -> None:
     """D3: each callback is called, in the order in which they were written."""
-
-    async def main() -> None:
-        first, second = Disconnect(error=ValueError()), Disconnect()
-        guard = idle_guard(IDLE, disconnect=first) | idle_guard(IDLE, disconnect=second)
-        taken = await take(hanging() | guard)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert second.finished == 1
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.disconnect == "raised"
-
-    loop.run(main)
+    first, second = Disconnect(error=ValueError()), Disconnect()
+    guard = idle_guard(IDLE, disconnect=first) | idle_guard(IDLE, disconnect=second)
+    taken = await take(hanging() | guard)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert second.finished == 1
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.disconnect == "raised"
 
 
 # -- D5: confirmed ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("disconnects", [True, False])
-def test_a_clean_up_that_was_cut_short_proves_nothing(loop: Loop, form: str, disconnects: bool):
+async def test_a_clean_up_that_was_cut_short_proves_nothing(
+    loop: Loop, form: str, disconnects: bool
+):
     """D5: a pull that comes free only when it is cancelled again has left something undone."""
 
     async def source():
@@ -353,34 +308,27 @@ def test_a_clean_up_that_was_cut_short_proves_nothing(loop: Loop, form: str, dis
             with anyio.CancelScope(shield=True):
                 await anyio.sleep(60)  # say, until the backend has stopped
 
-    async def main() -> None:
-        knobs: dict[str, Any] = {"disconnect": Disconnect()} if disconnects else {}
-        taken = await take(source() | idle_guard(1, **knobs), form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.confirmed is disconnects
-
-    loop.run(main)
+    knobs: dict[str, Any] = {"disconnect": Disconnect()} if disconnects else {}
+    taken = await take(source() | idle_guard(1, **knobs), form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.confirmed is disconnects
 
 
 @pytest.mark.parametrize("disconnects", [True, False])
-def test_a_monitor_has_no_source_that_it_could_have_closed(loop: Loop, disconnects: bool):
+async def test_a_monitor_has_no_source_that_it_could_have_closed(loop: Loop, disconnects: bool):
     """D5: so without a disconnect, nothing was ended."""
-
-    async def main() -> None:
-        knobs: dict[str, Any] = {"disconnect": Disconnect()} if disconnects else {}
-        with pytest.raises(IdleTimeoutError) as caught:
-            async with idle_guard(1, **knobs).monitor() as monitor:
-                with monitor.waiting():
-                    await anyio.sleep_forever()
-        assert caught.value.teardown is not None
-        assert caught.value.teardown.confirmed is disconnects
-
-    loop.run(main)
+    knobs: dict[str, Any] = {"disconnect": Disconnect()} if disconnects else {}
+    with pytest.raises(IdleTimeoutError) as caught:
+        async with idle_guard(1, **knobs).monitor() as monitor:
+            with monitor.waiting():
+                await anyio.sleep_forever()
+    assert caught.value.teardown is not None
+    assert caught.value.teardown.confirmed is disconnects
 
 
 @pytest.mark.parametrize("bound", [1, 3])
-def test_a_close_that_shields_off_its_consumers_cancel_is_bounded(loop: Loop, bound: int):
+async def test_a_close_that_shields_off_its_consumers_cancel_is_bounded(loop: Loop, bound: int):
     """D1, O6: also where somebody else's cancel is on its way already."""
 
     async def source():
@@ -391,85 +339,71 @@ def test_a_close_that_shields_off_its_consumers_cancel_is_bounded(loop: Loop, bo
             with anyio.CancelScope(shield=True):
                 await anyio.sleep(60)
 
-    async def main() -> None:
-        began = anyio.current_time()
-        with anyio.CancelScope() as scope:
-            async with source() | idle_guard(60, disconnect_timeout=bound) as messages:
-                async for _ in messages:
-                    scope.cancel()
-                    await anyio.sleep(1)
-        assert bound <= anyio.current_time() - began < bound + 0.2
-
-    loop.run(main)
+    began = anyio.current_time()
+    with anyio.CancelScope() as scope:
+        async with source() | idle_guard(60, disconnect_timeout=bound) as messages:
+            async for _ in messages:
+                scope.cancel()
+                await anyio.sleep(1)
+    assert bound <= anyio.current_time() - began < bound + 0.2
 
 
 @pytest.mark.parametrize("closes", ["well", "badly", "in a group"])
 @pytest.mark.parametrize("disconnects", ["not at all", "well", "badly", "never"])
-def test_what_is_confirmed(loop: Loop, form: str, closes: str, disconnects: str) -> None:
+async def test_what_is_confirmed(loop: Loop, form: str, closes: str, disconnects: str) -> None:
     """D5: pull unwound, source closed and disconnect returned; else not."""
 
-    async def main() -> None:
-        class Source:
-            def __aiter__(self) -> Source:
-                return self
+    class Source:
+        def __aiter__(self) -> Source:
+            return self
 
-            async def __anext__(self) -> Any:
-                await anyio.sleep_forever()
+        async def __anext__(self) -> Any:
+            await anyio.sleep_forever()
 
-            async def aclose(self) -> None:
-                if closes == "badly":
-                    raise ValueError("cannot close")
-                if closes == "in a group":
-                    raise BaseExceptionGroup("as task groups do", [GeneratorExit()])
+        async def aclose(self) -> None:
+            if closes == "badly":
+                raise ValueError("cannot close")
+            if closes == "in a group":
+                raise BaseExceptionGroup("as task groups do", [GeneratorExit()])
 
-        knobs: dict[str, Any] = {
-            "not at all": {},
-            "well": {"disconnect": Disconnect()},
-            "badly": {"disconnect": Disconnect(error=ValueError())},
-            "never": {"disconnect": anyio.sleep_forever},
-        }[disconnects]
-        taken = await take(silent(Source(), disconnect_timeout=30, **knobs), form)
-        assert isinstance(taken.error, IdleTimeoutError), repr(taken.error)
-        assert taken.error.teardown is not None
-        confirmed = closes != "badly" and disconnects in ("not at all", "well")
-        assert taken.error.teardown.confirmed is confirmed
-        assert loop.took(taken.elapsed, IDLE + 30 * (disconnects == "never"))
-
-    loop.run(main)
+    knobs: dict[str, Any] = {
+        "not at all": {},
+        "well": {"disconnect": Disconnect()},
+        "badly": {"disconnect": Disconnect(error=ValueError())},
+        "never": {"disconnect": anyio.sleep_forever},
+    }[disconnects]
+    taken = await take(silent(Source(), disconnect_timeout=30, **knobs), form)
+    assert isinstance(taken.error, IdleTimeoutError), repr(taken.error)
+    assert taken.error.teardown is not None
+    confirmed = closes != "badly" and disconnects in ("not at all", "well")
+    assert taken.error.teardown.confirmed is confirmed
+    assert loop.took(taken.elapsed, IDLE + 30 * (disconnects == "never"))
 
 
-def test_a_transport_error_while_unwinding_is_the_cause(loop: Loop, form: str) -> None:
+async def test_a_transport_error_while_unwinding_is_the_cause(loop: Loop, form: str) -> None:
     """T7: whatever unwinds is raised as the verdict, with the rest as its cause."""
+    lost = ConnectionError("lost")
 
-    async def main() -> None:
-        lost = ConnectionError("lost")
+    async def backend() -> AsyncIterator[Any]:
+        yield Said("a")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise lost
 
-        async def backend() -> AsyncIterator[Any]:
-            yield Said("a")
-            try:
-                await anyio.sleep_forever()
-            finally:
-                raise lost
-
-        taken = await take(silent(backend()), form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert taken.error.__cause__ is lost
-
-    loop.run(main)
+    taken = await take(silent(backend()), form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.__cause__ is lost
 
 
-def test_every_event_is_told_once(loop: Loop, form: str) -> None:
+async def test_every_event_is_told_once(loop: Loop, form: str) -> None:
     """D5: one verdict, one teardown, one end, whatever the consumer does next."""
-
-    async def main() -> None:
-        events = Events()
-        stream = silent(hanging(), observer=events)
-        await take(stream, form)
-        await stream.aclose()
-        for kind in (TimedOut, TornDown, StreamEnded):
-            assert len(events.of(kind)) == 1, kind
-
-    loop.run(main)
+    events = Events()
+    stream = silent(hanging(), observer=events)
+    await take(stream, form)
+    await stream.aclose()
+    for kind in (TimedOut, TornDown, StreamEnded):
+        assert len(events.of(kind)) == 1, kind
 
 
 # -- around it -------------------------------------------------------------------------------
@@ -506,57 +440,45 @@ def test_disconnect_sees_the_context_of_its_stream(loop: Loop, form: str) -> Non
     loop.run(main)
 
 
-def test_aclose_while_a_verdict_is_torn_down(loop: Loop) -> None:
+async def test_aclose_while_a_verdict_is_torn_down(loop: Loop) -> None:
     """O6: closing from another task in mid-pull is refused, and disturbs no verdict."""
+    disconnect = Disconnect(seconds=20)
+    stream = silent(hanging(), disconnect=disconnect)
 
-    async def main() -> None:
-        disconnect = Disconnect(seconds=20)
-        stream = silent(hanging(), disconnect=disconnect)
+    async def close() -> None:
+        await anyio.sleep(IDLE + 10)
+        with pytest.raises(RuntimeError, match="pull is under way"):
+            await stream.aclose()
 
-        async def close() -> None:
-            await anyio.sleep(IDLE + 10)
-            with pytest.raises(RuntimeError, match="pull is under way"):
-                await stream.aclose()
-
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(close)
-            taken = await take(stream)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert disconnect.finished == 1
-
-    loop.run(main)
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(close)
+        taken = await take(stream)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert disconnect.finished == 1
 
 
-def test_a_stream_closed_from_another_task(loop: Loop) -> None:
+async def test_a_stream_closed_from_another_task(loop: Loop) -> None:
     """O6: between two pulls it ends the stream for whoever pulls next."""
-
-    async def main() -> None:
-        source = Tap(Script(say("a"), say("b")))
-        stream = silent(source)
-        messages = aiter(stream)
+    source = Tap(Script(say("a"), say("b")))
+    stream = silent(source)
+    messages = aiter(stream)
+    await anext(messages)
+    async with anyio.create_task_group() as tg:
+        tg.start_soon(stream.aclose)
+    with pytest.raises(StopAsyncIteration):
         await anext(messages)
-        async with anyio.create_task_group() as tg:
-            tg.start_soon(stream.aclose)
-        with pytest.raises(StopAsyncIteration):
-            await anext(messages)
-        assert source.pulls == 1
-
-    loop.run(main)
+    assert source.pulls == 1
 
 
-def test_a_client_that_ends_its_stream(loop: Loop, form: str) -> None:
+async def test_a_client_that_ends_its_stream(loop: Loop, form: str) -> None:
     """T7: a normal end because we disconnected is raised as the verdict."""
-
-    async def main() -> None:
-        client = FakeClient(hanging())
-        await client.connect("go")
-        taken = await take(silent(client.receive_response(), client=client), form)
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert client.disconnected
-        assert taken.error.teardown is not None
-        assert taken.error.teardown.confirmed
-
-    loop.run(main)
+    client = FakeClient(hanging())
+    await client.connect("go")
+    taken = await take(silent(client.receive_response(), client=client), form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert client.disconnected
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.confirmed
 
 
 def test_eager_tasks() -> None:
@@ -666,15 +588,11 @@ def test_a_trio_pull_is_closed_inside_out() -> None:
 
 
 @pytest.mark.parametrize(("knobs", "took"), [({}, 5), ({"disconnect_timeout": 30}, 10)])
-def test_slow_cleanup_of_a_stream_that_is_left(loop: Loop, knobs, took) -> None:
+async def test_slow_cleanup_of_a_stream_that_is_left(loop: Loop, knobs, took) -> None:
     """D1: `aclose()` in the midst closes the source, and waits for 5 s unless more was written."""
-
-    async def main() -> None:
-        stream = slow_cleanup(Script(say("a"), hang()), 10) | idle_guard(60, **knobs)
-        async for _ in stream:
-            break
-        started = anyio.current_time()
-        await stream.aclose()
-        assert loop.took(anyio.current_time() - started, took)
-
-    loop.run(main)
+    stream = slow_cleanup(Script(say("a"), hang()), 10) | idle_guard(60, **knobs)
+    async for _ in stream:
+        break
+    started = anyio.current_time()
+    await stream.aclose()
+    assert loop.took(anyio.current_time() - started, took)

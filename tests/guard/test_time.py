@@ -58,61 +58,45 @@ def texts(taken):
 # -- idle: whose time it is ----------------------------------------------------------------------
 
 
-def test_silence_from_the_start_is_a_verdict(loop, form):
+async def test_silence_from_the_start_is_a_verdict(loop, form):
     """T1: a backend that never says a word is found as one that falls silent later."""
-
-    async def main():
-        taken = await take(Script(hang()) | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 60)
-        assert taken.error.verdict.messages == 0
-        assert taken.error.verdict.last_message_age is None
-
-    loop.run(main)
+    taken = await take(Script(hang()) | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 60)
+    assert taken.error.verdict.messages == 0
+    assert taken.error.verdict.last_message_age is None
 
 
-def test_pings_every_ten_seconds_hide_nothing(loop, form):
+async def test_pings_every_ten_seconds_hide_nothing(loop, form):
     """T1, K11: the API that sends nothing but pings is found at exactly 60 s."""
-
-    async def main():
-        taken = await take(Script(pings(10)) | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 60)
-        assert taken.error.verdict.last_signal == "Liveness"
-
-    loop.run(main)
+    taken = await take(Script(pings(10)) | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 60)
+    assert taken.error.verdict.last_signal == "Liveness"
 
 
-def test_counts_are_no_progress(loop, form):
+async def test_counts_are_no_progress(loop, form):
     """S0: neither Liveness nor Usage resets `idle`."""
-
-    async def main():
-        counting = repeat(silence(10), usage(input_tokens=1))
-        taken = await take(Script(say("a"), counting) | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 60)
-
-    loop.run(main)
+    counting = repeat(silence(10), usage(input_tokens=1))
+    taken = await take(Script(say("a"), counting) | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 60)
 
 
-def test_any_other_message_is_progress(loop, form):
+async def test_any_other_message_is_progress(loop, form):
     """S0: everything but pings and counts resets `idle`, a failure and a session included."""
-
-    async def main():
-        pause = silence(40)
-        source = Script(
-            *(say("a"), pause, opened("t"), pause, failed("rate_limit"), pause),
-            *(tool_end("nobody's"), pause, wait_ended("nobody's"), pause, say("b"), hang()),
-        )
-        taken = await take(source | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert texts(taken) == ["a", "b"]
-        assert loop.took(taken.elapsed, 5 * 40 + 60)
-
-    loop.run(main)
+    pause = silence(40)
+    source = Script(
+        *(say("a"), pause, opened("t"), pause, failed("rate_limit"), pause),
+        *(tool_end("nobody's"), pause, wait_ended("nobody's"), pause, say("b"), hang()),
+    )
+    taken = await take(source | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert texts(taken) == ["a", "b"]
+    assert loop.took(taken.elapsed, 5 * 40 + 60)
 
 
-def test_an_unknown_message_is_progress(loop, form):
+async def test_an_unknown_message_is_progress(loop, form):
     """S1: a backend that nobody knows is alive as long as it says anything."""
 
     async def numbers():
@@ -121,13 +105,10 @@ def test_an_unknown_message_is_progress(loop, form):
             yield number
         await anyio.sleep_forever()
 
-    async def main():
-        taken = await take(numbers() | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert taken.messages == list(range(10))
-        assert loop.took(taken.elapsed, 400 + 60)
-
-    loop.run(main)
+    taken = await take(numbers() | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert taken.messages == list(range(10))
+    assert loop.took(taken.elapsed, 400 + 60)
 
 
 def test_a_consumer_that_takes_an_hour_adds_nothing(virtual, form):
@@ -173,98 +154,74 @@ def test_the_sum_goes_on_after_the_consumers_hour(virtual, form):
     virtual(main)
 
 
-def test_a_new_pull_does_not_zero_the_sum(loop):
+async def test_a_new_pull_does_not_zero_the_sum(loop):
     """T1: a consumer that looks in every 20 s, by a scope of its own, hides no silence."""
-
-    async def main():
-        messages = aiter(Channel(Script(say("a"), hang())) | idle_guard(60))
-        await anext(messages)
-        started, looks = anyio.current_time(), 0
-        with pytest.raises(IdleTimeoutError):
-            while True:
-                with anyio.move_on_after(20):
-                    await anext(messages)
-                looks += 1
-        assert loop.took(anyio.current_time() - started, 60)
-        assert looks <= 3
-
-    loop.run(main)
+    messages = aiter(Channel(Script(say("a"), hang())) | idle_guard(60))
+    await anext(messages)
+    started, looks = anyio.current_time(), 0
+    with pytest.raises(IdleTimeoutError):
+        while True:
+            with anyio.move_on_after(20):
+                await anext(messages)
+            looks += 1
+    assert loop.took(anyio.current_time() - started, 60)
+    assert looks <= 3
 
 
 # -- first ---------------------------------------------------------------------------------------
 
 
-def test_first_stands_in_for_idle_until_the_first_progress(loop, form):
+async def test_first_stands_in_for_idle_until_the_first_progress(loop, form):
     """T1: a first token may take longer than a next one; a session that opens is none (S0)."""
-
-    async def main():
-        source = Script(opened("t"), silence(200), say("a"), hang())
-        taken = await take(source | idle_guard(60, first=300), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 200 + 60)
-
-    loop.run(main)
+    source = Script(opened("t"), silence(200), say("a"), hang())
+    taken = await take(source | idle_guard(60, first=300), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 200 + 60)
 
 
-def test_no_first_message_has_an_error_of_its_own(loop, form):
+async def test_no_first_message_has_an_error_of_its_own(loop, form):
     """T1: `first` names itself, and `except IdleTimeoutError` catches it too."""
-
-    async def main():
-        stream = Script(opened("t"), hang()) | idle_guard(300, first=90)
-        taken = await take(stream, form)
-        assert type(taken.error) is FirstMessageTimeoutError
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert loop.took(taken.elapsed, 90)
-        verdict = taken.error.verdict
-        assert (verdict.limit, verdict.first_seen, verdict.messages) == ("first", False, 1)
-        assert verdict.token == "t"
-
-    loop.run(main)
+    stream = Script(opened("t"), hang()) | idle_guard(300, first=90)
+    taken = await take(stream, form)
+    assert type(taken.error) is FirstMessageTimeoutError
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert loop.took(taken.elapsed, 90)
+    verdict = taken.error.verdict
+    assert (verdict.limit, verdict.first_seen, verdict.messages) == ("first", False, 1)
+    assert verdict.token == "t"
 
 
-def test_each_turn_has_its_own_first(loop, form):
+async def test_each_turn_has_its_own_first(loop, form):
     """T1, T14: the second prompt's first message may take as long as the first one's."""
-
-    async def main():
-        activity = Activity()
-        guard = idle_guard(60, first=90, activity=activity)
-        source = Script(say("a"), done(), call(activity.mark_prompt), hang())
-        taken = await take(source | guard, form)
-        assert type(taken.error) is FirstMessageTimeoutError
-        assert loop.took(taken.elapsed, 90)
-
-    loop.run(main)
+    activity = Activity()
+    guard = idle_guard(60, first=90, activity=activity)
+    source = Script(say("a"), done(), call(activity.mark_prompt), hang())
+    taken = await take(source | guard, form)
+    assert type(taken.error) is FirstMessageTimeoutError
+    assert loop.took(taken.elapsed, 90)
 
 
 # -- liveness ------------------------------------------------------------------------------------
 
 
-def test_liveness_is_unarmed_where_no_pings_come(loop, form):
+async def test_liveness_is_unarmed_where_no_pings_come(loop, form):
     """T1: many backends send no pings, and must not be missed for it."""
-
-    async def main():
-        source = Script(say("a"), silence(100), say("b"), hang())
-        taken = await take(source | idle_guard(120, liveness=30), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 100 + 120)
-
-    loop.run(main)
+    source = Script(say("a"), silence(100), say("b"), hang())
+    taken = await take(source | idle_guard(120, liveness=30), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 100 + 120)
 
 
-def test_a_dead_transport_is_found_in_the_midst_of_a_tool(loop, form):
+async def test_a_dead_transport_is_found_in_the_midst_of_a_tool(loop, form):
     """T1: once pings came, their absence counts, during tools and announced waits too."""
-
-    async def main():
-        source = Script(
-            *(ping(), tool_start("1", "Bash"), waiting("w")),
-            *(pings(20, times=3), hang()),
-        )
-        taken = await take(source | idle_guard(60, liveness=30), form)
-        assert type(taken.error) is LivenessTimeoutError
-        assert loop.took(taken.elapsed, 60 + 30)
-        assert taken.error.verdict.in_flight == ("Bash",)
-
-    loop.run(main)
+    source = Script(
+        *(ping(), tool_start("1", "Bash"), waiting("w")),
+        *(pings(20, times=3), hang()),
+    )
+    taken = await take(source | idle_guard(60, liveness=30), form)
+    assert type(taken.error) is LivenessTimeoutError
+    assert loop.took(taken.elapsed, 60 + 30)
+    assert taken.error.verdict.in_flight == ("Bash",)
 
 
 # -- tools ---------------------------------------------------------------------------------------
@@ -296,158 +253,122 @@ def test_a_tool_that_outlives_two_hours_is_a_verdict(virtual, form):
     virtual(main)
 
 
-def test_each_tool_has_its_own_allowance(loop, form):
+async def test_each_tool_has_its_own_allowance(loop, form):
     """T5: by name, "*" for the others; None pauses for as long as it takes."""
+    tools = {"Bash": 60, "Task": None, "*": 30}
+    guard = idle_guard(20, tools=tools)
 
-    async def main():
-        tools = {"Bash": 60, "Task": None, "*": 30}
-        guard = idle_guard(20, tools=tools)
+    async def fate(*steps):
+        taken = await take(Script(*steps, done()) | guard, form)
+        return type(taken.error), taken.elapsed
 
-        async def fate(*steps):
-            taken = await take(Script(*steps, done()) | guard, form)
-            return type(taken.error), taken.elapsed
-
-        error, elapsed = await fate(tool("Bash", 50))
-        assert error is type(None)
-        error, elapsed = await fate(tool("Bash", 70))
-        assert error is ToolTimeoutError
-        assert loop.took(elapsed, 60)
-        error, elapsed = await fate(tool("Read", 40))
-        assert error is ToolTimeoutError
-        assert loop.took(elapsed, 30)
-        error, elapsed = await fate(tool("Task", 500))
-        assert error is type(None)
-        assert loop.took(elapsed, 500)
-
-    loop.run(main)
+    error, elapsed = await fate(tool("Bash", 50))
+    assert error is type(None)
+    error, elapsed = await fate(tool("Bash", 70))
+    assert error is ToolTimeoutError
+    assert loop.took(elapsed, 60)
+    error, elapsed = await fate(tool("Read", 40))
+    assert error is ToolTimeoutError
+    assert loop.took(elapsed, 30)
+    error, elapsed = await fate(tool("Task", 500))
+    assert error is type(None)
+    assert loop.took(elapsed, 500)
 
 
-def test_a_tool_is_timed_although_the_backend_talks_on_at_once(loop, form):
+async def test_a_tool_is_timed_although_the_backend_talks_on_at_once(loop, form):
     """T2, T5: what was ready after the tool's start leaves its deadline where it was."""
-
-    async def main():
-        source = Script(say("a"), silence(10), tool_start("Bash"), say("b"), hang())
-        taken = await take(source | idle_guard(180, tools=20), form)
-        assert type(taken.error) is ToolTimeoutError
-        assert loop.took(taken.elapsed, 10 + 20)
-
-    loop.run(main)
+    source = Script(say("a"), silence(10), tool_start("Bash"), say("b"), hang())
+    taken = await take(source | idle_guard(180, tools=20), form)
+    assert type(taken.error) is ToolTimeoutError
+    assert loop.took(taken.elapsed, 10 + 20)
 
 
-def test_a_verdict_is_what_was_known_when_it_was_decided(loop, form):
+async def test_a_verdict_is_what_was_known_when_it_was_decided(loop, form):
     """T7: what is said while the cancelled pull unwinds comes too late for it."""
+    activity = Activity()
 
-    async def main():
-        activity = Activity()
+    async def mutters():
+        try:
+            await anyio.sleep_forever()
+        finally:
+            activity.touch()
+        yield
 
-        async def mutters():
-            try:
-                await anyio.sleep_forever()
-            finally:
-                activity.touch()
-            yield
-
-        taken = await take(mutters() | idle_guard(60, activity=activity), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert not taken.error.verdict.first_seen
-        assert loop.took(taken.error.verdict.elapsed, 60)
-
-    loop.run(main)
+    taken = await take(mutters() | idle_guard(60, activity=activity), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert not taken.error.verdict.first_seen
+    assert loop.took(taken.error.verdict.elapsed, 60)
 
 
-def test_idle_counts_from_the_tools_result(loop, form):
+async def test_idle_counts_from_the_tools_result(loop, form):
     """T5: the window after a tool is a whole one."""
-
-    async def main():
-        stream = Script(tool("Bash", 200), hang()) | idle_guard(60)
-        taken = await take(stream, form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 200 + 60)
-        assert isinstance(taken.messages[-1], ToolDone)
-
-    loop.run(main)
+    stream = Script(tool("Bash", 200), hang()) | idle_guard(60)
+    taken = await take(stream, form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 200 + 60)
+    assert isinstance(taken.messages[-1], ToolDone)
 
 
-def test_of_parallel_tools_the_last_one_ends_the_pause(loop, form):
+async def test_of_parallel_tools_the_last_one_ends_the_pause(loop, form):
     """S3: entries are keyed by id; duplicates and strays leave the gate correct."""
-
-    async def main():
-        source = Script(
-            *(tool_start("1", "Bash"), tool_start("2", "Bash"), tool_start("2", "Bash")),
-            *(silence(100), tool_end("1"), tool_end("1"), tool_end("9")),
-            *(silence(100), tool_end("2"), hang()),
-        )
-        taken = await take(source | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 200 + 60)
-
-    loop.run(main)
+    source = Script(
+        *(tool_start("1", "Bash"), tool_start("2", "Bash"), tool_start("2", "Bash")),
+        *(silence(100), tool_end("1"), tool_end("1"), tool_end("9")),
+        *(silence(100), tool_end("2"), hang()),
+    )
+    taken = await take(source | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 200 + 60)
 
 
-def test_without_a_gate_a_tool_is_silence(loop, form):
+async def test_without_a_gate_a_tool_is_silence(loop, form):
     """O9: `idle_timeout` alone knows no work in flight; the gate beside it does."""
-
-    async def main():
-        source = Script(tool("Bash", 100), done())
-        taken = await take(source | idle_timeout(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 60)
-        for both in (
-            idle_timeout(60) | inflight_tool_gate(),
-            inflight_tool_gate() | idle_timeout(60),
-        ):
-            taken = await take(source | both, form)
-            assert taken.error is None
-
-    loop.run(main)
+    source = Script(tool("Bash", 100), done())
+    taken = await take(source | idle_timeout(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 60)
+    for both in (
+        idle_timeout(60) | inflight_tool_gate(),
+        inflight_tool_gate() | idle_timeout(60),
+    ):
+        taken = await take(source | both, form)
+        assert taken.error is None
 
 
-def test_background_work_pauses_the_next_turn_too(loop, form):
+async def test_background_work_pauses_the_next_turn_too(loop, form):
     """T5, S3: a turn's end drops all entries but those in the background."""
-
-    async def main():
-        source = Script(
-            *(tool_start("fg", "Bash"), tool_start("bg", "Task", background=True), done()),
-            *(say("b"), silence(100), say("c"), silence(100), tool_end("bg")),
-            hang(),
-        )
-        taken = await take(source | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 200 + 60)
-        assert taken.error.verdict.in_flight == ()
-
-    loop.run(main)
+    source = Script(
+        *(tool_start("fg", "Bash"), tool_start("bg", "Task", background=True), done()),
+        *(say("b"), silence(100), say("c"), silence(100), tool_end("bg")),
+        hang(),
+    )
+    taken = await take(source | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 200 + 60)
+    assert taken.error.verdict.in_flight == ()
 
 
-def test_background_work_has_an_allowance_too(loop, form):
+async def test_background_work_has_an_allowance_too(loop, form):
     """T5: background work included."""
-
-    async def main():
-        source = Script(tool_start("bg", "Task", background=True), done(), say("b"), hang())
-        taken = await take(source | idle_guard(60, tools=200), form)
-        assert type(taken.error) is ToolTimeoutError
-        assert taken.error.verdict.work == "Task"
-        assert loop.took(taken.elapsed, 200)
-
-    loop.run(main)
+    source = Script(tool_start("bg", "Task", background=True), done(), say("b"), hang())
+    taken = await take(source | idle_guard(60, tools=200), form)
+    assert type(taken.error) is ToolTimeoutError
+    assert taken.error.verdict.work == "Task"
+    assert loop.took(taken.elapsed, 200)
 
 
 # -- announced waits -----------------------------------------------------------------------------
 
 
-def test_an_announced_wait_pauses_idle_until_its_end(loop, form):
+async def test_an_announced_wait_pauses_idle_until_its_end(loop, form):
     """S0, T6: what the backend waits for itself is not its silence."""
-
-    async def main():
-        source = Script(
-            *(say("a"), waiting("w", "rate_limit"), silence(500), wait_ended("w")),
-            hang(),
-        )
-        taken = await take(source | idle_guard(60), form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 500 + 60)
-
-    loop.run(main)
+    source = Script(
+        *(say("a"), waiting("w", "rate_limit"), silence(500), wait_ended("w")),
+        hang(),
+    )
+    taken = await take(source | idle_guard(60), form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 500 + 60)
 
 
 def test_an_announced_wait_that_nobody_ends_lapses(virtual, form):
@@ -464,31 +385,21 @@ def test_an_announced_wait_that_nobody_ends_lapses(virtual, form):
 # -- turn and total ------------------------------------------------------------------------------
 
 
-def test_a_turn_that_talks_for_ever_ends_at_its_limit(loop, form):
+async def test_a_turn_that_talks_for_ever_ends_at_its_limit(loop, form):
     """T1: `turn` is reset by nothing but the turn's end, and runs during tools."""
-
-    async def main():
-        source = Script(repeat(say("x"), tool("Bash", 30)))
-        taken = await take(source | idle_guard(60, turn=100), form)
-        assert type(taken.error) is TurnTimeoutError
-        assert loop.took(taken.elapsed, 100)
-        assert taken.error.verdict.in_flight == ("Bash",)
-
-    loop.run(main)
+    source = Script(repeat(say("x"), tool("Bash", 30)))
+    taken = await take(source | idle_guard(60, turn=100), form)
+    assert type(taken.error) is TurnTimeoutError
+    assert loop.took(taken.elapsed, 100)
+    assert taken.error.verdict.in_flight == ("Bash",)
 
 
-def test_each_turn_has_its_own_time(loop, form):
+async def test_each_turn_has_its_own_time(loop, form):
     """T1, T14: from its first progress, where no prompt was marked."""
-
-    async def main():
-        turn = (say("x"), silence(70), done(), silence(500))
-        taken = await take(
-            Script(*turn, *turn, say("x"), hang()) | idle_guard(None, turn=100), form
-        )
-        assert type(taken.error) is TurnTimeoutError
-        assert loop.took(taken.elapsed, 2 * 570 + 100)
-
-    loop.run(main)
+    turn = (say("x"), silence(70), done(), silence(500))
+    taken = await take(Script(*turn, *turn, say("x"), hang()) | idle_guard(None, turn=100), form)
+    assert type(taken.error) is TurnTimeoutError
+    assert loop.took(taken.elapsed, 2 * 570 + 100)
 
 
 def test_a_turn_is_judged_only_when_nothing_is_ready(virtual, form):
@@ -510,16 +421,12 @@ def test_a_turn_is_judged_only_when_nothing_is_ready(virtual, form):
     virtual(main)
 
 
-def test_total_is_never_reset(loop, form):
+async def test_total_is_never_reset(loop, form):
     """T1: nothing that the backend says gives it more time, a finished turn neither."""
-
-    async def main():
-        source = Script(repeat(say("x"), silence(7), done(), silence(7)))
-        taken = await take(source | idle_guard(60, total=100), form)
-        assert isinstance(taken.error, DeadlineExceededError)
-        assert loop.took(taken.elapsed, 100)
-
-    loop.run(main)
+    source = Script(repeat(say("x"), silence(7), done(), silence(7)))
+    taken = await take(source | idle_guard(60, total=100), form)
+    assert isinstance(taken.error, DeadlineExceededError)
+    assert loop.took(taken.elapsed, 100)
 
 
 def test_total_overdue_is_raised_before_anything_is_asked_for(virtual):
@@ -536,20 +443,16 @@ def test_total_overdue_is_raised_before_anything_is_asked_for(virtual):
     virtual(main)
 
 
-def test_total_cuts_the_block_in_which_the_consumer_works(loop):
+async def test_total_cuts_the_block_in_which_the_consumer_works(loop):
     """T1, O5: hosted it strikes while the consumer works, and surfaces at the `async with`."""
-
-    async def main():
-        disconnect = Disconnect()
-        guard = idle_guard(60, total=100, disconnect=disconnect)
-        stream = Script(*[say("x")] * 5) | guard
-        taken = await take(stream, "hosted", lambda _message: anyio.sleep(70))
-        assert type(taken.error) is DeadlineExceededError
-        assert len(taken.messages) == 2
-        assert loop.took(taken.elapsed, 100)
-        assert len(disconnect.calls) == 1
-
-    loop.run(main)
+    disconnect = Disconnect()
+    guard = idle_guard(60, total=100, disconnect=disconnect)
+    stream = Script(*[say("x")] * 5) | guard
+    taken = await take(stream, "hosted", lambda _message: anyio.sleep(70))
+    assert type(taken.error) is DeadlineExceededError
+    assert len(taken.messages) == 2
+    assert loop.took(taken.elapsed, 100)
+    assert len(disconnect.calls) == 1
 
 
 def test_total_runs_from_the_first_pull_not_from_the_pipe(virtual):
@@ -585,36 +488,28 @@ def test_a_deadline_is_exact_and_never_early(virtual, form, window):
     virtual(main)
 
 
-def test_half_time_is_told_once_in_a_silence(loop, form):
+async def test_half_time_is_told_once_in_a_silence(loop, form):
     """T2: at half of the window, once, and again in the next silence."""
-
-    async def main():
-        events = Events()
-        source = Script(
-            *(say("a"), silence(50), ping(), silence(5), say("b")),
-            *(silence(20), say("c"), hang()),
-        )
-        taken = await take(source | idle_guard(80, observer=events), form)
-        assert type(taken.error) is IdleTimeoutError
-        halves = events.of(HalfTime)
-        assert [(half.limit, half.window) for half in halves] == [("idle", 80)] * 2
-        start = events[0].at
-        assert loop.took(halves[0].at - start, 40)
-        assert loop.took(halves[1].at - start, 75 + 40)
-
-    loop.run(main)
+    events = Events()
+    source = Script(
+        *(say("a"), silence(50), ping(), silence(5), say("b")),
+        *(silence(20), say("c"), hang()),
+    )
+    taken = await take(source | idle_guard(80, observer=events), form)
+    assert type(taken.error) is IdleTimeoutError
+    halves = events.of(HalfTime)
+    assert [(half.limit, half.window) for half in halves] == [("idle", 80)] * 2
+    start = events[0].at
+    assert loop.took(halves[0].at - start, 40)
+    assert loop.took(halves[1].at - start, 75 + 40)
 
 
-def test_half_time_disturbs_nothing(loop, form):
+async def test_half_time_disturbs_nothing(loop, form):
     """T8: a wait that is only to be observed is never cancelled."""
-
-    async def main():
-        tap = Tap(Script(say("a"), silence(50), say("b"), done()))
-        taken = await take(tap | idle_guard(80), form)
-        assert taken.error is None
-        assert (tap.cancelled, len(taken.messages)) == (0, 3)
-
-    loop.run(main)
+    tap = Tap(Script(say("a"), silence(50), say("b"), done()))
+    taken = await take(tap | idle_guard(80), form)
+    assert taken.error is None
+    assert (tap.cancelled, len(taken.messages)) == (0, 3)
 
 
 @pytest.fixture
@@ -712,23 +607,19 @@ def test_a_ping_between_turns_opens_none(virtual, form):
     virtual(main)
 
 
-def test_exit_grace_ends_the_stream_normally(loop, form):
+async def test_exit_grace_ends_the_stream_normally(loop, form):
     """T14: the result came and the process never leaves: disconnect, and a run that is a success."""
-
-    async def main():
-        disconnect, events = Disconnect(), Events()
-        guard = idle_guard(60, exit_grace=30, disconnect=disconnect, observer=events)
-        tap = Tap(Script(say("a"), done(), hang()))
-        taken = await take(tap | guard, form)
-        assert taken.error is None
-        assert len(taken.messages) == 2
-        assert loop.took(taken.elapsed, 30)
-        assert len(disconnect.calls) == 1
-        assert tap.closed == 1
-        [told] = events.of(TimedOut)
-        assert told.verdict.limit == "exit_grace"
-
-    loop.run(main)
+    disconnect, events = Disconnect(), Events()
+    guard = idle_guard(60, exit_grace=30, disconnect=disconnect, observer=events)
+    tap = Tap(Script(say("a"), done(), hang()))
+    taken = await take(tap | guard, form)
+    assert taken.error is None
+    assert len(taken.messages) == 2
+    assert loop.took(taken.elapsed, 30)
+    assert len(disconnect.calls) == 1
+    assert tap.closed == 1
+    [told] = events.of(TimedOut)
+    assert told.verdict.limit == "exit_grace"
 
 
 def test_without_exit_grace_a_finished_stream_may_stay_open(virtual, form):
@@ -742,35 +633,27 @@ def test_without_exit_grace_a_finished_stream_may_stay_open(virtual, form):
     virtual(main)
 
 
-def test_exit_grace_waits_for_background_work(loop, form):
+async def test_exit_grace_waits_for_background_work(loop, form):
     """T14: it begins when background work is done."""
-
-    async def main():
-        source = Script(
-            *(tool_start("bg", "Task", background=True), done()),
-            *(silence(100), tool_end("bg"), hang()),
-        )
-        taken = await take(source | idle_guard(60, exit_grace=30), form)
-        assert taken.error is None
-        assert loop.took(taken.elapsed, 100 + 30)
-
-    loop.run(main)
+    source = Script(
+        *(tool_start("bg", "Task", background=True), done()),
+        *(silence(100), tool_end("bg"), hang()),
+    )
+    taken = await take(source | idle_guard(60, exit_grace=30), form)
+    assert taken.error is None
+    assert loop.took(taken.elapsed, 100 + 30)
 
 
-def test_exit_grace_waits_for_announced_turns(loop, form):
+async def test_exit_grace_waits_for_announced_turns(loop, form):
     """T14: `more_expected` holds it until that turn has come and gone."""
-
-    async def main():
-        source = Script(
-            *(say("a"), done(more_expected=True), silence(300)),
-            *(say("b"), done(), hang()),
-        )
-        taken = await take(source | idle_guard(60, exit_grace=30), form)
-        assert taken.error is None
-        assert texts(taken) == ["a", "b"]
-        assert loop.took(taken.elapsed, 300 + 30)
-
-    loop.run(main)
+    source = Script(
+        *(say("a"), done(more_expected=True), silence(300)),
+        *(say("b"), done(), hang()),
+    )
+    taken = await take(source | idle_guard(60, exit_grace=30), form)
+    assert taken.error is None
+    assert texts(taken) == ["a", "b"]
+    assert loop.took(taken.elapsed, 300 + 30)
 
 
 def test_a_turn_that_was_announced_and_never_comes_lapses(virtual, form):
@@ -785,62 +668,46 @@ def test_a_turn_that_was_announced_and_never_comes_lapses(virtual, form):
     virtual(main)
 
 
-def test_a_message_within_the_grace_is_delivered(loop, form):
+async def test_a_message_within_the_grace_is_delivered(loop, form):
     """T14, T3: what comes after the result and before the grace's end is no reason to end."""
-
-    async def main():
-        source = Script(say("a"), done(), silence(20), usage(tokens=1))
-        taken = await take(source | idle_guard(60, exit_grace=30), form)
-        assert taken.error is None
-        assert len(taken.messages) == 3
-        assert loop.took(taken.elapsed, 20)
-
-    loop.run(main)
+    source = Script(say("a"), done(), silence(20), usage(tokens=1))
+    taken = await take(source | idle_guard(60, exit_grace=30), form)
+    assert taken.error is None
+    assert len(taken.messages) == 3
+    assert loop.took(taken.elapsed, 20)
 
 
-def test_a_marked_prompt_opens_the_next_turn(loop, form):
+async def test_a_marked_prompt_opens_the_next_turn(loop, form):
     """T14: from `mark_prompt()` on the backend owes an answer."""
-
-    async def main():
-        activity = Activity()
-        guard = idle_guard(60, exit_grace=100, activity=activity)
-        source = Script(
-            *(say("a"), done(), silence(50), call(activity.mark_prompt)),
-            hang(),
-        )
-        taken = await take(source | guard, form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 50 + 60)
-
-    loop.run(main)
+    activity = Activity()
+    guard = idle_guard(60, exit_grace=100, activity=activity)
+    source = Script(
+        *(say("a"), done(), silence(50), call(activity.mark_prompt)),
+        hang(),
+    )
+    taken = await take(source | guard, form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 50 + 60)
 
 
-def test_a_turn_runs_from_the_prompt_that_was_marked_before_it(loop, form):
+async def test_a_turn_runs_from_the_prompt_that_was_marked_before_it(loop, form):
     """T1: a prompt that was sent before the stream was first pulled began the turn."""
-
-    async def main():
-        activity = Activity()
-        guard = idle_guard(80, turn=100, activity=activity)
-        prompted = anyio.current_time()
-        activity.mark_prompt()
-        await anyio.sleep(30)
-        taken = await take(Script(say("a"), tool("Bash", 90)) | guard, form)
-        assert type(taken.error) is TurnTimeoutError
-        assert loop.took(anyio.current_time() - prompted, 100)
-
-    loop.run(main)
+    activity = Activity()
+    guard = idle_guard(80, turn=100, activity=activity)
+    prompted = anyio.current_time()
+    activity.mark_prompt()
+    await anyio.sleep(30)
+    taken = await take(Script(say("a"), tool("Bash", 90)) | guard, form)
+    assert type(taken.error) is TurnTimeoutError
+    assert loop.took(anyio.current_time() - prompted, 100)
 
 
-def test_the_sessions_token_is_on_the_verdict_of_a_later_turn(loop, form):
+async def test_the_sessions_token_is_on_the_verdict_of_a_later_turn(loop, form):
     """T7: the latest token wins, and stays known."""
-
-    async def main():
-        source = Script(opened("t1"), say("a"), opened("t2"), done(), say("b"), hang())
-        taken = await take(source | idle_guard(60), form)
-        assert taken.error.verdict.token == "t2"
-        assert any(isinstance(message, Opened) for message in taken.messages)
-
-    loop.run(main)
+    source = Script(opened("t1"), say("a"), opened("t2"), done(), say("b"), hang())
+    taken = await take(source | idle_guard(60), form)
+    assert taken.error.verdict.token == "t2"
+    assert any(isinstance(message, Opened) for message in taken.messages)
 
 
 # -- what is said again, and what ran out unseen (T2, T4, T6) ------------------------------------
@@ -853,50 +720,38 @@ def compacting(times, apart):
 
 
 @pytest.mark.parametrize("times", [1, 600])
-def test_compaction_that_is_announced_for_hours_ends(loop, form, times):
+async def test_compaction_that_is_announced_for_hours_ends(loop, form, times):
     """T6: after its allowance and an idle window, however often it was announced."""
-
-    async def main():
-        events = Events()
-        stream = Script(*compacting(times, 30), hang()) | idle_guard(600, observer=events)
-        taken = await take(stream, form)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 4200)
-        assert len(events.of(TimedOut)) == 1
-        assert [len(events.of(kind)) for kind in (HoldBegan, HoldOver)] == [1, 1]
-
-    loop.run(main)
+    events = Events()
+    stream = Script(*compacting(times, 30), hang()) | idle_guard(600, observer=events)
+    taken = await take(stream, form)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 4200)
+    assert len(events.of(TimedOut)) == 1
+    assert [len(events.of(kind)) for kind in (HoldBegan, HoldOver)] == [1, 1]
 
 
-def test_two_compactions_may_take_an_hour_each(loop, form):
+async def test_two_compactions_may_take_an_hour_each(loop, form):
     """T6: something else happened in between."""
-
-    async def main():
-        script = Script(*compacting(115, 30), say("done"), *compacting(115, 30), done())
-        taken = await take(script | idle_guard(600), form)
-        assert taken.error is None
-        assert loop.took(taken.elapsed, 6900)
-
-    loop.run(main)
+    script = Script(*compacting(115, 30), say("done"), *compacting(115, 30), done())
+    taken = await take(script | idle_guard(600), form)
+    assert taken.error is None
+    assert loop.took(taken.elapsed, 6900)
 
 
-def test_background_work_that_ran_out_between_turns_is_no_stall(loop, form):
+async def test_background_work_that_ran_out_between_turns_is_no_stall(loop, form):
     """T2, T4: the verdict comes with the prompt, at once: the loop has run all the while."""
+    events, activity = Events(), Activity()
+    script = Script(tool_start("b", "Task", background=True), done(), hang())
+    stream = script | idle_guard(600, tools=10, activity=activity, observer=events)
+    async with anyio.create_task_group() as tasks:
 
-    async def main():
-        events, activity = Events(), Activity()
-        script = Script(tool_start("b", "Task", background=True), done(), hang())
-        stream = script | idle_guard(600, tools=10, activity=activity, observer=events)
-        async with anyio.create_task_group() as tasks:
+        async def prompt():
+            await anyio.sleep(60)
+            activity.mark_prompt()
 
-            async def prompt():
-                await anyio.sleep(60)
-                activity.mark_prompt()
-
-            tasks.start_soon(prompt)
-            taken = await take(stream, form)
-        assert type(taken.error) is ToolTimeoutError
-        assert loop.took(taken.elapsed, 60)
-        assert not events.of(LoopStalled)
-
-    loop.run(main)
+        tasks.start_soon(prompt)
+        taken = await take(stream, form)
+    assert type(taken.error) is ToolTimeoutError
+    assert loop.took(taken.elapsed, 60)
+    assert not events.of(LoopStalled)

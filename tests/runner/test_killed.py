@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.runner.killed import kill_many
+from tests.sizes import size
 
-MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
-
-pytestmark = pytest.mark.timeout(1800 if MORE else 300)
+pytestmark = pytest.mark.timeout(size(dev=300, ci=1800))
 
 
 def test_killed_in_the_commands_first_second_nobody_survives():
-    count = kill_many(80 if MORE else 30, seed="ci")
+    count = kill_many(size(dev=30, ci=80), seed="ci")
     assert not count.survived, str(count)
 
 

@@ -19,6 +19,7 @@ from streamguard.cli.run import OPTIONS, settings_of
 from streamguard.runner.judge import Judge
 from streamguard.runner.options import Settings
 from tests.runner.commands import FAILED, INIT, RESULT, ROOT, TEXT, TOOL, TOOL_DONE
+from tests.sizes import size
 
 LINES = [INIT, TEXT, TOOL, TOOL_DONE, RESULT, FAILED, {"type": "unknown"}, {"a": [1, {"b": None}]}]
 JSON = st.recursive(
@@ -56,7 +57,7 @@ def told(judge):
 
 
 @given(st.lists(PARTS, max_size=8), st.lists(st.floats(0, 1), max_size=8))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=size(dev=20, ci=120), deadline=None)
 def test_whatever_comes_in_whatever_portions_is_understood_alike(parts, cuts):
     """S2: no output makes the reader raise; cut elsewhere, whole lines say the same."""
     text = b"".join(parts) + b"\n"
@@ -206,7 +207,7 @@ WORDS = (
 
 
 @given(st.lists(WORDS, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(dev=20, ci=300), deadline=None)
 def test_options_are_understood_or_refused_with_a_reason(words):
     try:
         said, command = parse(words, OPTIONS)
@@ -226,7 +227,7 @@ def test_options_are_understood_or_refused_with_a_reason(words):
 
 
 @given(st.floats(min_value=0, allow_infinity=False), st.sampled_from(["", "s", "m", "h", "d"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(dev=20, ci=200), deadline=None)
 def test_every_number_is_a_duration(number, unit):
     expected = number * durations.UNITS.get(unit, 1)
     assert durations.parsed(f"{number!r}{unit}") == expected
@@ -237,13 +238,13 @@ def test_every_number_is_a_duration(number, unit):
 
 
 @given(st.floats(min_value=1e-300, allow_infinity=False), st.sampled_from(["", "s", "m", "h"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=size(dev=20, ci=200), deadline=None)
 def test_every_hexadecimal_number_is_one_too(number, unit):
     assert durations.parsed(f"{number.hex()}{unit}") == number * durations.UNITS.get(unit, 1)
 
 
 @given(st.text(max_size=10))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=size(dev=20, ci=300), deadline=None)
 def test_any_text_is_a_duration_of_zero_or_more_or_none(text):
     try:
         found = durations.parsed(text)

@@ -146,15 +146,11 @@ def test_malas_session_on_the_page_survives_a_hang(loop):
     assert asked == ["Fix it.", "Continue on issue issue-7.", "The gate says no."]
 
 
-def test_the_watchdogs_session_on_the_page_ends_a_hang(loop):
+async def test_the_watchdogs_session_on_the_page_ends_a_hang(loop):
     client, handled = FakeClient(Script(say("a"), hang())), []
-
-    async def main():
-        await client.connect("x")
-        with pytest.raises(IdleTimeoutError):
-            await run_block("talk")["talk"](client, handled.append)
-
-    loop.run(main)
+    await client.connect("x")
+    with pytest.raises(IdleTimeoutError):
+        await run_block("talk")["talk"](client, handled.append)
     assert (len(handled), client.disconnected) == (1, True)
 
 

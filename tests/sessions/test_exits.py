@@ -88,138 +88,116 @@ class _Closing:
 
 @pytest.mark.parametrize("error", EXITS)
 @pytest.mark.parametrize("where", WHERE)
-def test_what_comes_out_of_a_stream_reaches_its_consumer(loop, where, error):
+async def test_what_comes_out_of_a_stream_reaches_its_consumer(loop, where, error):
     """R2: and what was open is closed. A bare GeneratorExit would end the consumer's own generator."""
-
-    async def main():
-        left = Leftovers()
-        upstream = Upstream(where, error("odd"))
-        value = session(upstream.open, prompt="go") | idle_guard(60, total=600)
-        expected = RuntimeError if error is GeneratorExit else error
-        with anyio.fail_after(30), pytest.raises(expected) as caught:
-            async with value | reconnecting_resume() as chat:
-                async for _ in chat:
-                    pass
-        if error is GeneratorExit:
-            assert caught.value.__cause__ is upstream.error
-            assert "raised GeneratorExit" in str(caught.value)
-        else:
-            assert caught.value is upstream.error
-        assert upstream.opened == upstream.closed
-        left.check()
-
-    loop.run(main)
+    left = Leftovers()
+    upstream = Upstream(where, error("odd"))
+    value = session(upstream.open, prompt="go") | idle_guard(60, total=600)
+    expected = RuntimeError if error is GeneratorExit else error
+    with anyio.fail_after(30), pytest.raises(expected) as caught:
+        async with value | reconnecting_resume() as chat:
+            async for _ in chat:
+                pass
+    if error is GeneratorExit:
+        assert caught.value.__cause__ is upstream.error
+        assert "raised GeneratorExit" in str(caught.value)
+    else:
+        assert caught.value is upstream.error
+    assert upstream.opened == upstream.closed
+    left.check()
 
 
 @pytest.mark.parametrize("error", EXITS)
 @pytest.mark.parametrize("where", ["closing the stream", "closing the connection"])
-def test_what_comes_out_of_a_close_after_the_consumer_has_left(loop, where, error):
+async def test_what_comes_out_of_a_close_after_the_consumer_has_left(loop, where, error):
     """R2, O7: it comes out of the block."""
-
-    async def main():
-        left = Leftovers()
-        upstream = Upstream(where, error("odd"))
-        expected = RuntimeError if error is GeneratorExit else error
-        with anyio.fail_after(30), pytest.raises(expected):
-            async with session(upstream.open, prompt="go") | idle_guard(60) as chat:
-                await anext(aiter(chat))
-        assert upstream.opened == upstream.closed == 1
-        left.check()
-
-    loop.run(main)
+    left = Leftovers()
+    upstream = Upstream(where, error("odd"))
+    expected = RuntimeError if error is GeneratorExit else error
+    with anyio.fail_after(30), pytest.raises(expected):
+        async with session(upstream.open, prompt="go") | idle_guard(60) as chat:
+            await anext(aiter(chat))
+    assert upstream.opened == upstream.closed == 1
+    left.check()
 
 
 @pytest.mark.parametrize("resumes", [True, False])
 @pytest.mark.parametrize("error", [*EXITS, ValueError])
-def test_what_came_out_of_a_stream_whose_connection_never_closes(loop, error, resumes):
+async def test_what_came_out_of_a_stream_whose_connection_never_closes(loop, error, resumes):
     """O6, T7: its owner is left behind, and its consumer gets what ended the stream."""
+    over = anyio.Event()
+    seen = Events()
 
-    async def main():
-        over = anyio.Event()
-        seen = Events()
-
-        @asynccontextmanager
-        async def open_(_point):
-            try:
-                yield Script(say("a"), fail(error("odd")))
-            finally:
-                with anyio.CancelScope(shield=True):
-                    while not over.is_set():
-                        with suppress(anyio.get_cancelled_exc_class()):
-                            await over.wait()
-
-        guard = idle_guard(60, disconnect_timeout=2, observer=seen)
-        operator = guard | reconnecting_resume() if resumes else guard
+    @asynccontextmanager
+    async def open_(_point):
         try:
-            with pytest.raises(RuntimeError if error is GeneratorExit else error):
-                async with session(open_, prompt="go") | operator as chat:
-                    async for _ in chat:
-                        pass
+            yield Script(say("a"), fail(error("odd")))
         finally:
-            over.set()
-        assert seen.of(events.OwnerAbandoned)
-        assert [ended.outcome for ended in seen.of(events.AttemptEnded)] == ["failed"]
-        assert [ended.outcome for ended in seen.of(events.StreamEnded)] == ["failed"]
-        await anyio.sleep(10)
+            with anyio.CancelScope(shield=True):
+                while not over.is_set():
+                    with suppress(anyio.get_cancelled_exc_class()):
+                        await over.wait()
 
-    loop.run(main)
+    guard = idle_guard(60, disconnect_timeout=2, observer=seen)
+    operator = guard | reconnecting_resume() if resumes else guard
+    try:
+        with pytest.raises(RuntimeError if error is GeneratorExit else error):
+            async with session(open_, prompt="go") | operator as chat:
+                async for _ in chat:
+                    pass
+    finally:
+        over.set()
+    assert seen.of(events.OwnerAbandoned)
+    assert [ended.outcome for ended in seen.of(events.AttemptEnded)] == ["failed"]
+    assert [ended.outcome for ended in seen.of(events.StreamEnded)] == ["failed"]
+    await anyio.sleep(10)
 
 
 @pytest.mark.parametrize("leaves", [True, False])
 @pytest.mark.parametrize("kind", [events.AttemptEnded, events.StreamEnded, events.CloseFailed])
-def test_an_observer_that_ends_the_program(loop, kind, leaves):
+async def test_an_observer_that_ends_the_program(loop, kind, leaves):
     """O6, E6: by a session's consumer, and not in a task that nobody waits for."""
+    left = Leftovers()
 
-    async def main():
-        left = Leftovers()
+    def observer(event):
+        if isinstance(event, kind):
+            raise SystemExit(3)
 
-        def observer(event):
-            if isinstance(event, kind):
-                raise SystemExit(3)
+    @asynccontextmanager
+    async def open_(_point):
+        try:
+            yield Script(say("a"), done() if kind is not events.CloseFailed else fail(OSError()))
+        finally:
+            if kind is events.CloseFailed:
+                raise ValueError
 
-        @asynccontextmanager
-        async def open_(_point):
-            try:
-                yield Script(
-                    say("a"), done() if kind is not events.CloseFailed else fail(OSError())
-                )
-            finally:
-                if kind is events.CloseFailed:
-                    raise ValueError
-
-        value = session(open_, prompt="go") | idle_guard(60, observer=observer)
-        if kind is events.CloseFailed and leaves:
-            return  # there is no failure before it
-        with anyio.fail_after(30), pytest.raises(SystemExit):
-            async with value as chat:
-                async for _ in chat:
-                    if leaves:
-                        break
-        left.check()
-
-    loop.run(main)
+    value = session(open_, prompt="go") | idle_guard(60, observer=observer)
+    if kind is events.CloseFailed and leaves:
+        return  # there is no failure before it
+    with anyio.fail_after(30), pytest.raises(SystemExit):
+        async with value as chat:
+            async for _ in chat:
+                if leaves:
+                    break
+    left.check()
 
 
-def test_an_observer_that_ends_the_program_when_an_owner_is_left_behind(loop):
+async def test_an_observer_that_ends_the_program_when_an_owner_is_left_behind(loop):
     """O6: the consumer is free all the same."""
+    deaf = swallows_cancel(Script(say("a"), hang()))
 
-    async def main():
-        deaf = swallows_cancel(Script(say("a"), hang()))
+    def observer(event):
+        if isinstance(event, events.OwnerAbandoned):
+            raise SystemExit(3)
 
-        def observer(event):
-            if isinstance(event, events.OwnerAbandoned):
-                raise SystemExit(3)
+    @asynccontextmanager
+    async def open_(_point):
+        yield deaf
 
-        @asynccontextmanager
-        async def open_(_point):
-            yield deaf
-
-        with anyio.fail_after(60), pytest.raises(SystemExit):
-            async with session(open_) | idle_guard(600, observer=observer) as chat:
-                with anyio.move_on_after(5):
-                    async for _ in chat:
-                        pass
-        deaf.release()
-        await anyio.sleep(1)
-
-    loop.run(main)
+    with anyio.fail_after(60), pytest.raises(SystemExit):
+        async with session(open_) | idle_guard(600, observer=observer) as chat:
+            with anyio.move_on_after(5):
+                async for _ in chat:
+                    pass
+    deaf.release()
+    await anyio.sleep(1)

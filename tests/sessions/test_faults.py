@@ -150,157 +150,131 @@ async def consume(backend: Backend, leave: str, at: float, *, works: bool, ended
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("leave", ["breaking", "failing"])
 @pytest.mark.parametrize("kind", UPSTREAMS)
-def test_a_consumer_that_leaves(loop, kind, point, leave):
+async def test_a_consumer_that_leaves(loop, kind, point, leave):
     """O7, R2: by `break` or by an error of its own, which is what comes out."""
-
-    async def main():
-        backend, at = the_backend(kind, point)
-        left, ended = Leftovers(), Ended()
-        # What a close raises is told, where nothing goes before it.
-        with suppress(LeftError, ExplodedError):
-            await consume(backend, leave, at, works=point == "working", ended=ended)
-        assert isinstance(ended.error, LeftError) == (leave == "failing")
-        assert ended.at <= at + 60
-        backend.check()
-        left.check()
-
-    loop.run(main)
+    backend, at = the_backend(kind, point)
+    left, ended = Leftovers(), Ended()
+    # What a close raises is told, where nothing goes before it.
+    with suppress(LeftError, ExplodedError):
+        await consume(backend, leave, at, works=point == "working", ended=ended)
+    assert isinstance(ended.error, LeftError) == (leave == "failing")
+    assert ended.at <= at + 60
+    backend.check()
+    left.check()
 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("leave", ["cancelled", "cancelled twice"])
 @pytest.mark.parametrize("kind", UPSTREAMS)
-def test_a_consumer_whose_scope_is_cancelled(loop, kind, point, leave):
+async def test_a_consumer_whose_scope_is_cancelled(loop, kind, point, leave):
     """D6, O7: by a scope, and by one around that; the teardown is waited for."""
+    backend, at = the_backend(kind, point)
+    left, ended = Leftovers(), Ended()
+    with anyio.CancelScope() as outer, anyio.CancelScope() as inner:
 
-    async def main():
-        backend, at = the_backend(kind, point)
-        left, ended = Leftovers(), Ended()
-        with anyio.CancelScope() as outer, anyio.CancelScope() as inner:
+        async def cancel():
+            await anyio.sleep(at)
+            inner.cancel()
+            if leave == "cancelled twice":
+                await anyio.sleep(0.5)
+                outer.cancel()
 
-            async def cancel():
-                await anyio.sleep(at)
-                inner.cancel()
-                if leave == "cancelled twice":
-                    await anyio.sleep(0.5)
-                    outer.cancel()
-
-            async with anyio.create_task_group() as tg:
-                tg.start_soon(cancel)
-                await consume(backend, leave, at, works=point == "working", ended=ended)
-        assert inner.cancel_called
-        assert ended.at <= at + 60
-        backend.check()
-        left.check()
-
-    loop.run(main)
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(cancel)
+            await consume(backend, leave, at, works=point == "working", ended=ended)
+    assert inner.cancel_called
+    assert ended.at <= at + 60
+    backend.check()
+    left.check()
 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("leave", ["cancelled", "cancelled twice"])
 @pytest.mark.parametrize("kind", UPSTREAMS)
-def test_a_consumer_whose_task_is_cancelled(native, kind, point, leave):
+async def test_a_consumer_whose_task_is_cancelled(native, kind, point, leave):
     """D6: natively. The second time it goes at once, and the teardown is seen through without it."""
-
-    async def main():
-        backend, at = the_backend(kind, point)
-        left, ended = Leftovers(), Ended()
-        task = asyncio.create_task(
-            consume(backend, leave, at, works=point == "working", ended=ended)
-        )
-        await asyncio.sleep(at)
+    backend, at = the_backend(kind, point)
+    left, ended = Leftovers(), Ended()
+    task = asyncio.create_task(consume(backend, leave, at, works=point == "working", ended=ended))
+    await asyncio.sleep(at)
+    task.cancel()
+    if leave == "cancelled twice":
+        await asyncio.sleep(0.5)
         task.cancel()
-        if leave == "cancelled twice":
-            await asyncio.sleep(0.5)
-            task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert ended.at <= at + (0.6 if leave == "cancelled twice" else 60)
-        await asyncio.sleep(120)  # what was left running detached
-        backend.check()
-        left.check()
-
-    native.run(main)
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert ended.at <= at + (0.6 if leave == "cancelled twice" else 60)
+    await asyncio.sleep(120)  # what was left running detached
+    backend.check()
+    left.check()
 
 
 @pytest.mark.parametrize("kind", UPSTREAMS)
-def test_a_hang_is_resumed_whatever_the_upstream_does(loop, kind):
+async def test_a_hang_is_resumed_whatever_the_upstream_does(loop, kind):
     """R2, R3, D5: once the old owner has ended, and not before."""
-
-    async def main():
-        upstream = Upstream(kind, opened("s-1"), say("a"), hang())
-        backend = DirectBackend([upstream.played, Script(say("b"), done())])
-        backend.upstream = upstream
-        left = Leftovers()
-        texts = []
-        async with (
-            session(backend.open, prompt="go") | idle_guard(IDLE) | reconnecting_resume() as chat
-        ):
-            async for message in chat:
-                texts.append(getattr(message, "text", ""))
-        assert texts == ["", "a", "b", ""]
-        assert backend.tokens == [None, "s-1"]
-        backend.check()
-        left.check()
-
-    loop.run(main)
+    upstream = Upstream(kind, opened("s-1"), say("a"), hang())
+    backend = DirectBackend([upstream.played, Script(say("b"), done())])
+    backend.upstream = upstream
+    left = Leftovers()
+    texts = []
+    async with (
+        session(backend.open, prompt="go") | idle_guard(IDLE) | reconnecting_resume() as chat
+    ):
+        async for message in chat:
+            texts.append(getattr(message, "text", ""))
+    assert texts == ["", "a", "b", ""]
+    assert backend.tokens == [None, "s-1"]
+    backend.check()
+    left.check()
 
 
-def test_a_deaf_upstream_that_nothing_ends_lets_the_consumer_go(loop):
+async def test_a_deaf_upstream_that_nothing_ends_lets_the_consumer_go(loop):
     """O6, D5: the owner is left behind and reported; the session is not resumed."""
+    events = Events()
+    deaf = swallows_cancel(Script(opened("s-1"), say("a"), hang()))
+    backend = Backend([])
+    opens = []
 
-    async def main():
-        events = Events()
-        deaf = swallows_cancel(Script(opened("s-1"), say("a"), hang()))
-        backend = Backend([])
-        opens = []
+    class Held:
+        async def __aenter__(self):
+            opens.append(anyio.current_time())
+            return deaf
 
-        class Held:
-            async def __aenter__(self):
-                opens.append(anyio.current_time())
-                return deaf
+        async def __aexit__(self, *_):
+            opens.append("closed")
 
-            async def __aexit__(self, *_):
-                opens.append("closed")
-
-        start = anyio.current_time()
-        guard = idle_guard(IDLE, observer=events, disconnect=lambda: None)
-        async with session(lambda _point: Held()) | guard | reconnecting_resume() as chat:
-            with pytest.raises(IdleTimeoutError) as caught:
-                async for _ in chat:
-                    pass
-        assert anyio.current_time() - start <= IDLE + 11
-        assert caught.value.gave_up == "unsafe"
-        assert not caught.value.teardown.confirmed
-        assert len(events.of(OwnerAbandoned)) == 1
-        assert len(opens) == 1
-        assert backend.owners == 0
-        deaf.release()
-        await anyio.sleep(1)
-        assert opens[1:] == ["closed"]  # the owner closes, when it is let go at last
-
-    loop.run(main)
+    start = anyio.current_time()
+    guard = idle_guard(IDLE, observer=events, disconnect=lambda: None)
+    async with session(lambda _point: Held()) | guard | reconnecting_resume() as chat:
+        with pytest.raises(IdleTimeoutError) as caught:
+            async for _ in chat:
+                pass
+    assert anyio.current_time() - start <= IDLE + 11
+    assert caught.value.gave_up == "unsafe"
+    assert not caught.value.teardown.confirmed
+    assert len(events.of(OwnerAbandoned)) == 1
+    assert len(opens) == 1
+    assert backend.owners == 0
+    deaf.release()
+    await anyio.sleep(1)
+    assert opens[1:] == ["closed"]  # the owner closes, when it is let go at last
 
 
-def test_a_deaf_upstream_that_nothing_ends_lets_a_leaving_consumer_go(loop):
+async def test_a_deaf_upstream_that_nothing_ends_lets_a_leaving_consumer_go(loop):
     """O6, O7: disconnect is tried, although there was no verdict: it is what ends a deaf stream."""
-
-    async def main():
-        events = Events()
-        disconnects = []
-        deaf = swallows_cancel(Script(say("a"), hang()))
-        guard = idle_guard(
-            IDLE, observer=events, disconnect=lambda: disconnects.append(anyio.current_time())
-        )
-        start = anyio.current_time()
-        async with deaf | guard | reconnecting_resume(lambda _point: None) as chat:
-            with anyio.move_on_after(10):
-                async for _ in chat:
-                    pass
-        assert [at - start for at in disconnects] == [pytest.approx(12.5, abs=0.2)]
-        assert anyio.current_time() - start <= 15.2
-        assert len(events.of(OwnerAbandoned)) == 1
-        deaf.release()
-        await anyio.sleep(1)
-
-    loop.run(main)
+    events = Events()
+    disconnects = []
+    deaf = swallows_cancel(Script(say("a"), hang()))
+    guard = idle_guard(
+        IDLE, observer=events, disconnect=lambda: disconnects.append(anyio.current_time())
+    )
+    start = anyio.current_time()
+    async with deaf | guard | reconnecting_resume(lambda _point: None) as chat:
+        with anyio.move_on_after(10):
+            async for _ in chat:
+                pass
+    assert [at - start for at in disconnects] == [pytest.approx(12.5, abs=0.2)]
+    assert anyio.current_time() - start <= 15.2
+    assert len(events.of(OwnerAbandoned)) == 1
+    deaf.release()
+    await anyio.sleep(1)

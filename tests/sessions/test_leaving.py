@@ -80,108 +80,88 @@ async def leave(chat, how):
 @pytest.mark.parametrize(
     ("closing", "timeout", "bound"), [(0, None, 0), (3, None, 3), (20, None, 5), (20, 8, 8)]
 )
-def test_leaving_takes_five_seconds_at_most(loop, how, closing, timeout, bound):
+async def test_leaving_takes_five_seconds_at_most(loop, how, closing, timeout, bound):
     """Or as long as a `disconnect_timeout` that was written says; the rest is the owner's."""
-
-    async def main():
-        left, told, upstream = Leftovers(), Events(), Upstream(closing)
-        written = {} if timeout is None else {"disconnect_timeout": timeout}
-        start = anyio.current_time()
-        async with session(upstream.open) | idle_guard(60, observer=told, **written) as chat:
-            await leave(chat, how)
-        took = anyio.current_time() - start - (10 if how == "in a pull" else 0)
-        assert loop.took(took, bound, slack=0.3)
-        assert bool(told.of(OwnerAbandoned)) == (closing > bound)
-        await anyio.sleep(30)
-        assert upstream.ended.is_set()
-        left.check()
-
-    loop.run(main)
+    left, told, upstream = Leftovers(), Events(), Upstream(closing)
+    written = {} if timeout is None else {"disconnect_timeout": timeout}
+    start = anyio.current_time()
+    async with session(upstream.open) | idle_guard(60, observer=told, **written) as chat:
+        await leave(chat, how)
+    took = anyio.current_time() - start - (10 if how == "in a pull" else 0)
+    assert loop.took(took, bound, slack=0.3)
+    assert bool(told.of(OwnerAbandoned)) == (closing > bound)
+    await anyio.sleep(30)
+    assert upstream.ended.is_set()
+    left.check()
 
 
-def test_what_was_disconnected_is_gone_sooner(loop):
+async def test_what_was_disconnected_is_gone_sooner(loop):
     """D1: half of the bound is for going in peace, and then it is ended."""
+    disconnects, ended = [], anyio.Event()
 
-    async def main():
-        disconnects, ended = [], anyio.Event()
+    async def stream():
+        yield "a"
+        try:
+            await anyio.sleep(1000)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await ended.wait()  # as an SDK that waits for its run
 
-        async def stream():
-            yield "a"
-            try:
-                await anyio.sleep(1000)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await ended.wait()  # as an SDK that waits for its run
+    @asynccontextmanager
+    async def open_(_point):
+        def disconnect():
+            disconnects.append(anyio.current_time())
+            ended.set()
 
-        @asynccontextmanager
-        async def open_(_point):
-            def disconnect():
-                disconnects.append(anyio.current_time())
-                ended.set()
+        yield Connection(stream(), disconnect=disconnect)
 
-            yield Connection(stream(), disconnect=disconnect)
-
-        told = Events()
-        start = anyio.current_time()
-        async with session(open_) | idle_guard(60, observer=told) as chat:
-            await leave(chat, "in a pull")
-        assert loop.took(anyio.current_time() - start, 12.5, slack=0.3)
-        assert len(disconnects) == 1
-        assert told.of(OwnerAbandoned) == []
-
-    loop.run(main)
+    told = Events()
+    start = anyio.current_time()
+    async with session(open_) | idle_guard(60, observer=told) as chat:
+        await leave(chat, "in a pull")
+    assert loop.took(anyio.current_time() - start, 12.5, slack=0.3)
+    assert len(disconnects) == 1
+    assert told.of(OwnerAbandoned) == []
 
 
 @pytest.mark.parametrize("swallows", [1, 2, 4])
-def test_what_swallows_a_cancel_is_cancelled_again(loop, swallows):
+async def test_what_swallows_a_cancel_is_cancelled_again(loop, swallows):
     """O6: each second once it was left behind, until it unwinds."""
-
-    async def main():
-        left, upstream = Leftovers(), Upstream(0, swallows=swallows)
-        start = anyio.current_time()
-        async with session(upstream.open) | idle_guard(60) as chat:
-            await leave(chat, "in a pull")
-        assert anyio.current_time() - start <= 15.3
-        await anyio.sleep(swallows + 1)
-        assert upstream.ended.is_set()
-        left.check()
-
-    loop.run(main)
+    left, upstream = Leftovers(), Upstream(0, swallows=swallows)
+    start = anyio.current_time()
+    async with session(upstream.open) | idle_guard(60) as chat:
+        await leave(chat, "in a pull")
+    assert anyio.current_time() - start <= 15.3
+    await anyio.sleep(swallows + 1)
+    assert upstream.ended.is_set()
+    left.check()
 
 
-def test_the_next_prompt_waits_for_a_close_that_was_left_behind(loop):
+async def test_the_next_prompt_waits_for_a_close_that_was_left_behind(loop):
     """D5: two owners would corrupt the session, and it need not be given up for a slow close."""
-
-    async def main():
-        upstream = Upstream(12)
-        start = anyio.current_time()
-        async with session(upstream.open, prompt="one") | idle_guard(60) as chat:
-            await leave(chat, "aclose")
-            assert loop.took(anyio.current_time() - start, 5, slack=0.3)
-            first = upstream.ended
-            upstream.steps, upstream.closing = (say("b"), done()), 0
-            got = [each.text async for each in chat.ask("two") if hasattr(each, "text")]
-            assert got == ["b"]
-            assert first.is_set()
-        assert loop.took(anyio.current_time() - start, 12, slack=0.3)
-        assert upstream.points[1].token == "s"
-
-    loop.run(main)
+    upstream = Upstream(12)
+    start = anyio.current_time()
+    async with session(upstream.open, prompt="one") | idle_guard(60) as chat:
+        await leave(chat, "aclose")
+        assert loop.took(anyio.current_time() - start, 5, slack=0.3)
+        first = upstream.ended
+        upstream.steps, upstream.closing = (say("b"), done()), 0
+        got = [each.text async for each in chat.ask("two") if hasattr(each, "text")]
+        assert got == ["b"]
+        assert first.is_set()
+    assert loop.took(anyio.current_time() - start, 12, slack=0.3)
+    assert upstream.points[1].token == "s"
 
 
-def test_a_connection_at_rest_has_its_own_time_to_close(loop):
+async def test_a_connection_at_rest_has_its_own_time_to_close(loop):
     """O6: nothing is left unfinished, so nothing is in a hurry."""
-
-    async def main():
-        told, upstream = Events(), Upstream(20, say("a"), done())
-        start = anyio.current_time()
-        async with session(upstream.open) | idle_guard(60, observer=told) as chat:
-            async for _ in chat:
-                pass
-        assert loop.took(anyio.current_time() - start, 20)
-        assert told.of(OwnerAbandoned) == []
-
-    loop.run(main)
+    told, upstream = Events(), Upstream(20, say("a"), done())
+    start = anyio.current_time()
+    async with session(upstream.open) | idle_guard(60, observer=told) as chat:
+        async for _ in chat:
+            pass
+    assert loop.took(anyio.current_time() - start, 20)
+    assert told.of(OwnerAbandoned) == []
 
 
 # -- how it ended, at once -------------------------------------------------------------------------
@@ -219,64 +199,53 @@ WELL, HANGS = (say("a"), done()), (say("a"), hang())
         (HANGS, _to_the_end, "failed"),
     ],
 )
-def test_what_is_told_of_an_end(loop, steps, consume, outcome, settled):
+async def test_what_is_told_of_an_end(loop, steps, consume, outcome, settled):
     """O8, E6: `live()`, the stream's end and the attempt's are true as soon as the block is left."""
-
-    async def main():
-        told, activity = Events(), Activity("issue-7")
-        guard = idle_guard(60, activity=activity, observer=told)
-        try:
-            async with session(Backend([Script(*steps)]).open, prompt="go") | guard as chat:
-                await consume(chat)
-                if settled == "in its block" and outcome == "left":
-                    await aiter(chat).aclose()
-                    assert activity not in live()
-        except (OwnError, OSError, IdleTimeoutError):
-            pass
-        assert activity not in live()
-        assert [each.outcome for each in told.of(StreamEnded)] == [outcome]
-        assert [each.outcome for each in told.of(AttemptEnded)] == [outcome]
-
-    loop.run(main)
+    told, activity = Events(), Activity("issue-7")
+    guard = idle_guard(60, activity=activity, observer=told)
+    try:
+        async with session(Backend([Script(*steps)]).open, prompt="go") | guard as chat:
+            await consume(chat)
+            if settled == "in its block" and outcome == "left":
+                await aiter(chat).aclose()
+                assert activity not in live()
+    except (OwnError, OSError, IdleTimeoutError):
+        pass
+    assert activity not in live()
+    assert [each.outcome for each in told.of(StreamEnded)] == [outcome]
+    assert [each.outcome for each in told.of(AttemptEnded)] == [outcome]
 
 
-def test_what_is_told_of_a_cancellation(loop):
+async def test_what_is_told_of_a_cancellation(loop):
     """O8, E6: of a scope around the block."""
-
-    async def main():
-        told, activity = Events(), Activity("issue-7")
-        guard = idle_guard(60, activity=activity, observer=told)
-        with anyio.move_on_after(5):
-            async with session(Backend([Script(*HANGS)]).open, prompt="go") | guard as chat:
-                await _to_the_end(chat)
-        assert activity not in live()
-        assert [each.outcome for each in told.of(StreamEnded)] == ["cancelled"]
-        assert [each.outcome for each in told.of(AttemptEnded)] == ["cancelled"]
-
-    loop.run(main)
+    told, activity = Events(), Activity("issue-7")
+    guard = idle_guard(60, activity=activity, observer=told)
+    with anyio.move_on_after(5):
+        async with session(Backend([Script(*HANGS)]).open, prompt="go") | guard as chat:
+            await _to_the_end(chat)
+    assert activity not in live()
+    assert [each.outcome for each in told.of(StreamEnded)] == ["cancelled"]
+    assert [each.outcome for each in told.of(AttemptEnded)] == ["cancelled"]
 
 
-def test_what_is_told_of_a_native_cancellation(native):
+async def test_what_is_told_of_a_native_cancellation(native):
     """O8, E6"""
     import asyncio
 
-    async def main():
-        told = Events()
+    told = Events()
 
-        async def consume():
-            guard = idle_guard(60, observer=told)
-            async with session(Backend([Script(*HANGS)]).open, prompt="go") | guard as chat:
-                await _to_the_end(chat)
+    async def consume():
+        guard = idle_guard(60, observer=told)
+        async with session(Backend([Script(*HANGS)]).open, prompt="go") | guard as chat:
+            await _to_the_end(chat)
 
-        task = asyncio.create_task(consume())
-        await asyncio.sleep(5)
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert [each.outcome for each in told.of(StreamEnded)] == ["cancelled"]
-        assert [each.outcome for each in told.of(AttemptEnded)] == ["cancelled"]
-
-    native.run(main)
+    task = asyncio.create_task(consume())
+    await asyncio.sleep(5)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert [each.outcome for each in told.of(StreamEnded)] == ["cancelled"]
+    assert [each.outcome for each in told.of(AttemptEnded)] == ["cancelled"]
 
 
 # -- a disconnect that is still at work (D5) ---------------------------------------------------
@@ -367,29 +336,25 @@ def test_a_disconnect_that_hangs_at_the_end_of_the_grace(loop):
     assert (ended.outcome, ended.confirmed) == ("completed", False)
 
 
-def test_a_prompt_that_was_refused_stays_refused(loop):
+async def test_a_prompt_that_was_refused_stays_refused(loop):
     upstream = Disconnected(say("a"), done(), seconds=10)
     got = []
-
-    async def main():
-        limits = idle_guard(60, exit_grace=2, disconnect_timeout=3)
-        async with session(upstream.open, prompt="p") | limits as chat:
-            async for _ in chat:
-                pass
-            turn = chat.ask("more")
-            for _ in range(2):
-                try:
-                    await anext(turn)
-                except StreamGuardError as error:
-                    got.append(error)
-                await anyio.sleep(20)
-
-    loop.run(main)
+    limits = idle_guard(60, exit_grace=2, disconnect_timeout=3)
+    async with session(upstream.open, prompt="p") | limits as chat:
+        async for _ in chat:
+            pass
+        turn = chat.ask("more")
+        for _ in range(2):
+            try:
+                await anext(turn)
+            except StreamGuardError as error:
+                got.append(error)
+            await anyio.sleep(20)
     assert got[0] is got[1]
 
 
 @pytest.mark.parametrize("how", ["left", "cancelled"])
-def test_a_stream_that_takes_its_cut_for_its_end(loop, how):
+async def test_a_stream_that_takes_its_cut_for_its_end(loop, how):
     """It ended because its consumer had gone, and nobody has got its end."""
 
     @asynccontextmanager
@@ -415,11 +380,8 @@ def test_a_stream_that_takes_its_cut_for_its_end(loop, how):
                 await anext(turn)
             await turn.aclose()
 
-    async def main():
-        with anyio.move_on_after(2):
-            await consume()
-
-    loop.run(main)
+    with anyio.move_on_after(2):
+        await consume()
     assert [event.outcome for event in told.of(StreamEnded)] == [how]
     assert [event.outcome for event in told.of(AttemptEnded)] == [how]
 
@@ -544,7 +506,7 @@ def test_waiting_for_a_close_that_never_ends_is_not_begun_again_with_each_pull(l
 
 
 @pytest.mark.parametrize("resumes", [False, True])
-def test_total_strikes_once(loop, resumes):
+async def test_total_strikes_once(loop, resumes):
     """A pull has raised it: who is at work on that error is not cut by another one."""
     handled = []
 
@@ -552,18 +514,15 @@ def test_total_strikes_once(loop, resumes):
     async def open_(_point):
         yield Script(say("a"), hang())
 
-    async def main():
-        operator = idle_guard(None, total=5)
-        operator = operator | reconnecting_resume() if resumes else operator
-        async with session(open_, prompt="p") | operator as chat:
-            try:
-                async for _ in chat:
-                    pass
-            except DeadlineExceededError:
-                await anyio.sleep(10)
-                handled.append(True)
-
-    loop.run(main)
+    operator = idle_guard(None, total=5)
+    operator = operator | reconnecting_resume() if resumes else operator
+    async with session(open_, prompt="p") | operator as chat:
+        try:
+            async for _ in chat:
+                pass
+        except DeadlineExceededError:
+            await anyio.sleep(10)
+            handled.append(True)
     assert handled == [True]
 
 
@@ -587,17 +546,13 @@ def test_a_turn_that_was_left_is_not_completed_by_total(loop):
     assert [event.outcome for event in told.of(StreamEnded)] == ["left"]
 
 
-def test_a_body_that_ends_by_itself_after_total_has_struck_it(loop):
+async def test_a_body_that_ends_by_itself_after_total_has_struck_it(loop):
     """T3, T7: and what its stream had raised after the turn's end is none of that body's errors."""
-
-    async def main():
-        upstream = Upstream(0, say("a"), done(), fail(ConnectionError("reset")))
-        async with session(upstream.open, prompt="go") | idle_guard(None, total=2) as chat:
-            assert len([message async for message in chat]) == 2
-            with anyio.CancelScope(shield=True):
-                await anyio.sleep(5)
-
-    loop.run(main)
+    upstream = Upstream(0, say("a"), done(), fail(ConnectionError("reset")))
+    async with session(upstream.open, prompt="go") | idle_guard(None, total=2) as chat:
+        assert len([message async for message in chat]) == 2
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(5)
 
 
 @pytest.mark.parametrize("disconnects", [True, False])

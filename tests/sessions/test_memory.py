@@ -42,41 +42,31 @@ async def _fails(chat):
 
 
 @pytest.mark.parametrize(("consume", "ends"), [(_ends, True), (_leaves, True), (_fails, False)])
-def test_a_session_keeps_nothing_of_its_consumer(loop, consume, ends):
+async def test_a_session_keeps_nothing_of_its_consumer(loop, consume, ends):
     """O7: whether its turn ended, was left or failed."""
-
-    async def main():
-        backend = Backend([Script(opened("s"), say("a"), done() if ends else hang())])
-        value = (
-            session(backend.open, prompt="go") | idle_guard(60) | reconnecting_resume(retries=0)
-        )
-        async with value as chat:
-            kept = await consume(chat)
-        del chat
-        await anyio.sleep(0)
-        gc.collect()
-        assert kept() is None
-
-    loop.run(main)
+    backend = Backend([Script(opened("s"), say("a"), done() if ends else hang())])
+    value = session(backend.open, prompt="go") | idle_guard(60) | reconnecting_resume(retries=0)
+    async with value as chat:
+        kept = await consume(chat)
+    del chat
+    await anyio.sleep(0)
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_turn_that_is_over_can_be_polled_for_ever(loop, ends):
+async def test_a_turn_that_is_over_can_be_polled_for_ever(loop, ends):
     """O7: what each pull raises has the frames of that pull, and of no other."""
-
-    async def main():
-        backend = Backend([Script(opened("s"), say("a"), done() if ends else hang())])
-        async with session(backend.open, prompt="go") | idle_guard(60) as chat:
-            lengths = []
-            for _ in range(9):
-                try:
-                    while True:
-                        await anext(aiter(chat))
-                except (StopAsyncIteration, IdleTimeoutError) as error:
-                    lengths.append(_length(error.__traceback__))
-        assert len(set(lengths[1:])) == 1
-
-    loop.run(main)
+    backend = Backend([Script(opened("s"), say("a"), done() if ends else hang())])
+    async with session(backend.open, prompt="go") | idle_guard(60) as chat:
+        lengths = []
+        for _ in range(9):
+            try:
+                while True:
+                    await anext(aiter(chat))
+            except (StopAsyncIteration, IdleTimeoutError) as error:
+                lengths.append(_length(error.__traceback__))
+    assert len(set(lengths[1:])) == 1
 
 
 def _length(traceback):

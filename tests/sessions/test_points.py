@@ -139,168 +139,131 @@ def test_nothing_may_be_missing(name):
 # -- what it counts --------------------------------------------------------------------------------
 
 
-def test_a_good_end_is_no_failure(loop):
+async def test_a_good_end_is_no_failure(loop):
     """The attempts that were made are counted, and nothing is left of the hang before."""
-
-    async def main():
-        backend = Backend([Script(opened("s"), hang()), Script(say("a"), say("b"), done())])
-        async with (
-            session(backend.open, prompt="go") | idle_guard(60) | reconnecting_resume() as c
-        ):
-            await texts(c)
-            point = c.point
-        assert (point.attempt, point.reason, point.completed) == (2, None, True)
-        assert (point.prompt, point.token) == (None, "s")
-        assert (point.delivered, point.committed) == (4, 3)
-
-    loop.run(main)
+    backend = Backend([Script(opened("s"), hang()), Script(say("a"), say("b"), done())])
+    async with session(backend.open, prompt="go") | idle_guard(60) | reconnecting_resume() as c:
+        await texts(c)
+        point = c.point
+    assert (point.attempt, point.reason, point.completed) == (2, None, True)
+    assert (point.prompt, point.token) == (None, "s")
+    assert (point.delivered, point.committed) == (4, 3)
 
 
-def test_what_it_says_of_a_failure(loop):
+async def test_what_it_says_of_a_failure(loop):
     """And of one that was given up: what ended the last attempt."""
-
-    async def main():
-        script = Script(opened("s"), say("a"), tool_start("t"), tool_end("t"), hang())
-        point = await _point_after(script)
-        assert (point.attempt, point.completed, point.heard) == (2, False, True)
-        assert point.reason.type_name == "IdleTimeoutError"
-        assert (point.tools_run, point.delivered, point.committed) == (1, 4, 3)
-
-    loop.run(main)
+    script = Script(opened("s"), say("a"), tool_start("t"), tool_end("t"), hang())
+    point = await _point_after(script)
+    assert (point.attempt, point.completed, point.heard) == (2, False, True)
+    assert point.reason.type_name == "IdleTimeoutError"
+    assert (point.tools_run, point.delivered, point.committed) == (1, 4, 3)
 
 
 @pytest.mark.parametrize("dedupes", [True, False])
-def test_a_message_that_nobody_got_is_not_counted(loop, dedupes):
+async def test_a_message_that_nobody_got_is_not_counted(loop, dedupes):
     """It waits in the slot, and dies with the process: the backend must say it again."""
+    stream = Script(say("0"), pings(5, 1), say("1"), say("2"), done())
 
-    async def main():
-        stream = Script(say("0"), pings(5, 1), say("1"), say("2"), done())
+    @asynccontextmanager
+    async def open_(_point):
+        yield stream
 
-        @asynccontextmanager
-        async def open_(_point):
-            yield stream
+    def key_of(each):
+        return int(each.text) if hasattr(each, "text") else None
 
-        def key_of(each):
-            return int(each.text) if hasattr(each, "text") else None
-
-        resume = reconnecting_resume(dedupe_by=key_of if dedupes else None)
-        async with session(open_, prompt="go") | idle_guard(60) | resume as chat:
-            turn, seen = aiter(chat), []
-            for _ in range(2):
-                await anext(turn)
-                seen.append((turn.cursor, chat.point.delivered, chat.point.committed))
-            # The pull goes on without its consumer, and what comes then is not taken.
-            pull = chat._conversation.owner.slot
-            with anyio.CancelScope() as scope:
-                async with anyio.create_task_group() as tg:
-
-                    async def leave():
-                        while not pull.is_full:
-                            await anyio.sleep(0)
-                        scope.cancel()
-
-                    tg.start_soon(leave)
-                    await anyio.sleep(0)
-                    pull.is_waited_for = True
-                    pull._asked.ring()
-                    await anyio.sleep(10)
-            assert pull.is_full
-            seen.append((turn.cursor, chat.point.delivered, chat.point.committed))
-            assert not chat.point.completed
+    resume = reconnecting_resume(dedupe_by=key_of if dedupes else None)
+    async with session(open_, prompt="go") | idle_guard(60) | resume as chat:
+        turn, seen = aiter(chat), []
+        for _ in range(2):
             await anext(turn)
             seen.append((turn.cursor, chat.point.delivered, chat.point.committed))
-        cursors = [0, 0, 0, 1] if dedupes else [None] * 4
-        assert seen == [
-            (at, *n) for at, n in zip(cursors, [(1, 1), (2, 1), (2, 1), (3, 2)], strict=True)
-        ]
+        # The pull goes on without its consumer, and what comes then is not taken.
+        pull = chat._conversation.owner.slot
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tg:
 
-    loop.run(main)
+                async def leave():
+                    while not pull.is_full:
+                        await anyio.sleep(0)
+                    scope.cancel()
+
+                tg.start_soon(leave)
+                await anyio.sleep(0)
+                pull.is_waited_for = True
+                pull._asked.ring()
+                await anyio.sleep(10)
+        assert pull.is_full
+        seen.append((turn.cursor, chat.point.delivered, chat.point.committed))
+        assert not chat.point.completed
+        await anext(turn)
+        seen.append((turn.cursor, chat.point.delivered, chat.point.committed))
+    cursors = [0, 0, 0, 1] if dedupes else [None] * 4
+    assert seen == [
+        (at, *n) for at, n in zip(cursors, [(1, 1), (2, 1), (2, 1), (3, 2)], strict=True)
+    ]
 
 
-def test_a_turn_that_is_left_at_its_last_message_is_completed(loop):
+async def test_a_turn_that_is_left_at_its_last_message_is_completed(loop):
     """As most consumers leave: with the result in hand."""
-
-    async def main():
-        backend = Backend([Script(opened("s"), say("a"), done())])
-        async with session(backend.open, prompt="go") | idle_guard(60) as chat:
-            turn = aiter(chat)
-            for completed in (False, False, True):
-                await anext(turn)
-                assert chat.point.completed is completed
-
-    loop.run(main)
+    backend = Backend([Script(opened("s"), say("a"), done())])
+    async with session(backend.open, prompt="go") | idle_guard(60) as chat:
+        turn = aiter(chat)
+        for completed in (False, False, True):
+            await anext(turn)
+            assert chat.point.completed is completed
 
 
 # -- what is done from there -------------------------------------------------------------------------
 
 
-def test_a_completed_turn_asks_nothing_again(loop):
+async def test_a_completed_turn_asks_nothing_again(loop):
     """Iterating gives nothing; the next prompt goes on with the session."""
-
-    async def main():
-        first = Backend([Script(opened("s"), say("a"), done())])
-        async with session(first.open, prompt="one") | idle_guard(60) as chat:
-            await texts(chat)
-            kept = elsewhere(chat.point)
-        backend = Backend([Script(say("b"), done())])
-        async with session(backend.open, point=kept) | idle_guard(60) as chat:
-            assert chat.point == kept
-            assert await texts(chat) == []
-            assert backend.points == []
-            assert await texts(chat.ask("two")) == ["b"]
-        assert backend.prompts == ["two"]
-        assert [(each.attempt, each.token) for each in backend.points] == [(2, "s")]
-
-    loop.run(main)
+    first = Backend([Script(opened("s"), say("a"), done())])
+    async with session(first.open, prompt="one") | idle_guard(60) as chat:
+        await texts(chat)
+        kept = elsewhere(chat.point)
+    backend = Backend([Script(say("b"), done())])
+    async with session(backend.open, point=kept) | idle_guard(60) as chat:
+        assert chat.point == kept
+        assert await texts(chat) == []
+        assert backend.points == []
+        assert await texts(chat.ask("two")) == ["b"]
+    assert backend.prompts == ["two"]
+    assert [(each.attempt, each.token) for each in backend.points] == [(2, "s")]
 
 
 @pytest.mark.parametrize("resumes", [True, False])
-def test_a_resumed_turn_is_asked_to_continue(loop, resumes):
+async def test_a_resumed_turn_is_asked_to_continue(loop, resumes):
     """R4: the backend has the prompt, and has begun to work on it."""
-
-    async def main():
-        kept = await _point_after(Script(opened("s"), tool_start("t"), hang()), 5)
-        assert kept.prompt == "go"
-        backend = Backend([Script(say("b"), done())])
-        value = session(backend.open, point=kept) | idle_guard(60)
-        if resumes:
-            value = value | reconnecting_resume(prompt="Go on, after {tools_run}.")
-        async with value as chat:
-            assert await texts(chat) == ["b"]
-        assert backend.prompts == ["Go on, after 1." if resumes else "Continue."]
-        [point] = backend.points
-        assert (point.attempt, point.token, point.tools_run) == (2, "s", 1)
-
-    loop.run(main)
+    kept = await _point_after(Script(opened("s"), tool_start("t"), hang()), 5)
+    assert kept.prompt == "go"
+    backend = Backend([Script(say("b"), done())])
+    value = session(backend.open, point=kept) | idle_guard(60)
+    if resumes:
+        value = value | reconnecting_resume(prompt="Go on, after {tools_run}.")
+    async with value as chat:
+        assert await texts(chat) == ["b"]
+    assert backend.prompts == ["Go on, after 1." if resumes else "Continue."]
+    [point] = backend.points
+    assert (point.attempt, point.token, point.tools_run) == (2, "s", 1)
 
 
-def test_a_prompt_that_was_never_answered_is_asked_whole(loop):
+async def test_a_prompt_that_was_never_answered_is_asked_whole(loop):
     """R4: it may not have come through."""
-
-    async def main():
-        kept = await _point_after(Script(hang()), 5)
-        backend = Backend([Script(say("b"), done())])
-        async with (
-            session(backend.open, point=kept) | idle_guard(60) | reconnecting_resume() as chat
-        ):
-            assert await texts(chat) == ["b"]
-        assert backend.prompts == ["go"]
-
-    loop.run(main)
+    kept = await _point_after(Script(hang()), 5)
+    backend = Backend([Script(say("b"), done())])
+    async with session(backend.open, point=kept) | idle_guard(60) | reconnecting_resume() as chat:
+        assert await texts(chat) == ["b"]
+    assert backend.prompts == ["go"]
 
 
-def test_a_prompt_of_ones_own_is_asked_as_it_is(loop):
-    async def main():
-        kept = await _point_after(Script(opened("s"), say("a"), hang()), 5)
-        backend = Backend([Script(say("b"), done())])
-        resume = reconnecting_resume()
-        async with (
-            session(backend.open, prompt="Mine.", point=kept) | idle_guard(60) | resume as c
-        ):
-            assert await texts(c) == ["b"]
-        assert backend.prompts == ["Mine."]
-
-    loop.run(main)
+async def test_a_prompt_of_ones_own_is_asked_as_it_is(loop):
+    kept = await _point_after(Script(opened("s"), say("a"), hang()), 5)
+    backend = Backend([Script(say("b"), done())])
+    resume = reconnecting_resume()
+    async with session(backend.open, prompt="Mine.", point=kept) | idle_guard(60) | resume as c:
+        assert await texts(c) == ["b"]
+    assert backend.prompts == ["Mine."]
 
 
 @pytest.mark.parametrize(
@@ -312,73 +275,60 @@ def test_a_prompt_of_ones_own_is_asked_as_it_is(loop):
     ],
 )
 @pytest.mark.parametrize("how", ["iterates", "asks", "with a prompt"])
-def test_what_cannot_be_taken_back_is_not_begun_again(loop, steps, said, how):
+async def test_what_cannot_be_taken_back_is_not_begun_again(loop, steps, said, how):
     """R3, F4: without a token, on this machine or another."""
-
-    async def main():
-        kept = await _point_after(Script(*steps, hang()), 50)
-        events, backend = Events(), Backend([Script(say("b"), done())])
-        prompt = "again" if how == "with a prompt" else None
-        value = session(backend.open, prompt=prompt, point=kept) | idle_guard(60, observer=events)
-        async with value | reconnecting_resume() as chat:
-            turn = chat.ask("next") if how == "asks" else aiter(chat)
-            if said is None:
-                assert await texts(turn) == ["b"]
-                return
-            for _ in range(2):
-                with pytest.raises(StreamGuardError, match=said) as caught:
-                    await texts(turn)
-            assert caught.value.gave_up == "unsafe"
-            assert "without point=" in str(caught.value)
-        assert [each.escalate for each in events.of(GaveUp)] == [True]
-        assert backend.points == []
-
-    loop.run(main)
-
-
-def test_the_counts_go_on(loop):
-    """R3: a session that was resumed elsewhere, and loses its token there, is not begun again."""
-
-    async def main():
-        kept = await _point_after(Script(opened("s"), tool_start("t"), tool_end("t"), hang()), 5)
-        backend = Backend([Script(opened("s", resumable=False), hang())])
-        async with (
-            session(backend.open, point=kept) | idle_guard(60) | reconnecting_resume() as chat
-        ):
-            with pytest.raises(IdleTimeoutError) as caught:
-                await texts(chat)
-            assert (chat.point.tools_run, chat.point.delivered) == (1, 4)
+    kept = await _point_after(Script(*steps, hang()), 50)
+    events, backend = Events(), Backend([Script(say("b"), done())])
+    prompt = "again" if how == "with a prompt" else None
+    value = session(backend.open, prompt=prompt, point=kept) | idle_guard(60, observer=events)
+    async with value | reconnecting_resume() as chat:
+        turn = chat.ask("next") if how == "asks" else aiter(chat)
+        if said is None:
+            assert await texts(turn) == ["b"]
+            return
+        for _ in range(2):
+            with pytest.raises(StreamGuardError, match=said) as caught:
+                await texts(turn)
         assert caught.value.gave_up == "unsafe"
+        assert "without point=" in str(caught.value)
+    assert [each.escalate for each in events.of(GaveUp)] == [True]
+    assert backend.points == []
 
-    loop.run(main)
+
+async def test_the_counts_go_on(loop):
+    """R3: a session that was resumed elsewhere, and loses its token there, is not begun again."""
+    kept = await _point_after(Script(opened("s"), tool_start("t"), tool_end("t"), hang()), 5)
+    backend = Backend([Script(opened("s", resumable=False), hang())])
+    async with session(backend.open, point=kept) | idle_guard(60) | reconnecting_resume() as chat:
+        with pytest.raises(IdleTimeoutError) as caught:
+            await texts(chat)
+        assert (chat.point.tools_run, chat.point.delivered) == (1, 4)
+    assert caught.value.gave_up == "unsafe"
 
 
 @pytest.mark.parametrize("key_of", [int, str])
-def test_a_cursor_goes_on_if_it_has_an_order(loop, key_of):
+async def test_a_cursor_goes_on_if_it_has_an_order(loop, key_of):
     """R6: what is not beyond it is dropped; of one without an order, nobody could tell."""
 
-    async def main():
-        def key(each):
-            return key_of(each.text) if hasattr(each, "text") else None
+    def key(each):
+        return key_of(each.text) if hasattr(each, "text") else None
 
-        resume = reconnecting_resume(dedupe_by=key)
-        backend = Backend([Script(say("0"), say("1"), hang())])
-        async with session(backend.open, prompt="go") | idle_guard(60) | resume as chat:
-            with anyio.move_on_after(5):
-                await texts(chat)
-            kept = elsewhere(chat.point)
-        backend = Backend([Script(say("0"), say("1"), say("2"), done())])
-        value = session(backend.open, point=kept) | idle_guard(60) | resume
-        if key_of is str:
-            with pytest.raises(ConfigError, match="has no order"):
-                async with value:
-                    pass
-        else:
-            async with value as chat:
-                assert await texts(chat) == ["2"]
-                assert chat.point.cursor == 2
-
-    loop.run(main)
+    resume = reconnecting_resume(dedupe_by=key)
+    backend = Backend([Script(say("0"), say("1"), hang())])
+    async with session(backend.open, prompt="go") | idle_guard(60) | resume as chat:
+        with anyio.move_on_after(5):
+            await texts(chat)
+        kept = elsewhere(chat.point)
+    backend = Backend([Script(say("0"), say("1"), say("2"), done())])
+    value = session(backend.open, point=kept) | idle_guard(60) | resume
+    if key_of is str:
+        with pytest.raises(ConfigError, match="has no order"):
+            async with value:
+                pass
+    else:
+        async with value as chat:
+            assert await texts(chat) == ["2"]
+            assert chat.point.cursor == 2
 
 
 # -- and really in another process --------------------------------------------------------------------
@@ -451,21 +401,17 @@ def test_another_process_goes_on(tmp_path, token):
         assert run() == ([], "unsafe")
 
 
-def test_a_circuit_that_is_open_when_a_kept_session_begins(loop):
+async def test_a_circuit_that_is_open_when_a_kept_session_begins(loop):
     """P3: it is what the consumer hears, and not what ended the attempt in the other process."""
-
-    async def main():
-        kept = await _point_after(Script(opened("s"), say("a"), hang()))
-        assert kept.reason.type_name == "IdleTimeoutError"
-        breaker = CircuitBreaker(clock=anyio.current_time, on_open="raise")
-        breaker.isolate()
-        backend = Backend([Script(done())])
-        resume = reconnecting_resume(breaker=breaker)
-        async with session(backend.open, point=kept) | idle_guard(60) | resume as chat:
-            for _ in range(2):
-                with pytest.raises(CircuitOpenError):
-                    await texts(chat)
-            assert chat.point.reason == kept.reason
-        assert backend.points == []
-
-    loop.run(main)
+    kept = await _point_after(Script(opened("s"), say("a"), hang()))
+    assert kept.reason.type_name == "IdleTimeoutError"
+    breaker = CircuitBreaker(clock=anyio.current_time, on_open="raise")
+    breaker.isolate()
+    backend = Backend([Script(done())])
+    resume = reconnecting_resume(breaker=breaker)
+    async with session(backend.open, point=kept) | idle_guard(60) | resume as chat:
+        for _ in range(2):
+            with pytest.raises(CircuitOpenError):
+                await texts(chat)
+        assert chat.point.reason == kept.reason
+    assert backend.points == []

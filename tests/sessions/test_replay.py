@@ -58,142 +58,111 @@ def number_of(each):
 
 @pytest.mark.parametrize("cut", range(9))
 @pytest.mark.parametrize("how", [fail(LOST), hang()], ids=["lost", "hung"])
-def test_a_backend_that_keeps_the_session(loop, cut, how):
+async def test_a_backend_that_keeps_the_session(loop, cut, how):
     """R6: by token; it goes on where it was, and there is nothing to drop."""
+    told = []
 
-    async def main():
-        told = []
+    def start_of(server, point):
+        told.append(point.delivered)
+        return cut if point.token else 0
 
-        def start_of(server, point):
-            told.append(point.delivered)
-            return cut if point.token else 0
-
-        server = Server([cut], start_of, token="s", how=how)
-        async with session(server.open) | idle_guard(60) | reconnecting_resume() as chat:
-            assert await texts(chat) == ALL
-        assert told == [0, cut + 1]  # with the session's opening
-
-    loop.run(main)
+    server = Server([cut], start_of, token="s", how=how)
+    async with session(server.open) | idle_guard(60) | reconnecting_resume() as chat:
+        assert await texts(chat) == ALL
+    assert told == [0, cut + 1]  # with the session's opening
 
 
 @pytest.mark.parametrize("overlap", [0, 1, 3, 100])
 @pytest.mark.parametrize("cuts", [(1,), (3,), (8,), (3, 5), (2, 0, 4)])
-def test_a_backend_that_goes_on_from_a_cursor(loop, cuts, overlap):
+async def test_a_backend_that_goes_on_from_a_cursor(loop, cuts, overlap):
     """R6: ints grow; what comes again is dropped, however much of it."""
 
-    async def main():
-        def start_of(server, point):
-            return 0 if point.cursor is None else max(0, point.cursor + 1 - overlap)
+    def start_of(server, point):
+        return 0 if point.cursor is None else max(0, point.cursor + 1 - overlap)
 
-        server = Server(cuts, start_of)
-        resume = reconnecting_resume(dedupe_by=number_of)
-        async with session(server.open) | resume as chat:
-            assert await texts(chat) == ALL
-        assert len(server.points) == len(cuts) + 1
-
-    loop.run(main)
+    server = Server(cuts, start_of)
+    resume = reconnecting_resume(dedupe_by=number_of)
+    async with session(server.open) | resume as chat:
+        assert await texts(chat) == ALL
+    assert len(server.points) == len(cuts) + 1
 
 
 @pytest.mark.parametrize("cuts", [(1,), (3,), (8,), (3, 5), (2, 7, 8), (3, 1)])
-def test_a_backend_that_plays_all_of_it_again(loop, cuts):
+async def test_a_backend_that_plays_all_of_it_again(loop, cuts):
     """R6: by key; a run without a token, of which much was delivered, is safe to open again."""
-
-    async def main():
-        events = Events()
-        server = Server(cuts, lambda _server, _point: 0)
-        resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
-        guard = idle_guard(60, observer=events)
-        async with session(server.open) | guard | resume as chat:
-            assert await texts(chat) == ALL
-        dropped = [event.messages for event in events.of(ReplayDropped)]
-        assert dropped[0] == min(cuts[0], (*cuts, 8)[1])
-
-    loop.run(main)
+    events = Events()
+    server = Server(cuts, lambda _server, _point: 0)
+    resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
+    guard = idle_guard(60, observer=events)
+    async with session(server.open) | guard | resume as chat:
+        assert await texts(chat) == ALL
+    dropped = [event.messages for event in events.of(ReplayDropped)]
+    assert dropped[0] == min(cuts[0], (*cuts, 8)[1])
 
 
-def test_a_replay_is_no_progress(loop):
+async def test_a_replay_is_no_progress(loop):
     """R5, R6: a backend that only plays again what it had said, and hangs, is given up."""
-
-    async def main():
-        server = Server([4] * 9, lambda _server, _point: 0, how=hang())
-        resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
-        async with session(server.open) | idle_guard(60) | resume as chat:
-            got = []
-            with pytest.raises(IdleTimeoutError) as caught:
-                async for each in chat:
-                    got.append(each.text)
-        assert got == ALL[:4]
-        assert caught.value.gave_up == "retries"
-        assert len(server.points) == 3
-
-    loop.run(main)
+    server = Server([4] * 9, lambda _server, _point: 0, how=hang())
+    resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
+    async with session(server.open) | idle_guard(60) | resume as chat:
+        got = []
+        with pytest.raises(IdleTimeoutError) as caught:
+            async for each in chat:
+                got.append(each.text)
+    assert got == ALL[:4]
+    assert caught.value.gave_up == "retries"
+    assert len(server.points) == 3
 
 
-def test_a_replay_that_differs(loop):
+async def test_a_replay_that_differs(loop):
     """R6: the backend has done its work anew; that is said, and nothing is tried again."""
+    attempts = []
 
-    async def main():
-        attempts = []
+    @asynccontextmanager
+    async def open_(point):
+        attempts.append(point)
+        said = ["a", "b", "c"] if point.attempt == 1 else ["a", "x", "c"]
+        yield Script(*map(say, said), fail(LOST))
 
-        @asynccontextmanager
-        async def open_(point):
-            attempts.append(point)
-            said = ["a", "b", "c"] if point.attempt == 1 else ["a", "x", "c"]
-            yield Script(*map(say, said), fail(LOST))
-
-        resume = reconnecting_resume(dedupe_by=lambda each: each.text)
-        async with session(open_) | resume as chat:
-            got = []
-            with pytest.raises(ResumeDivergedError, match="message 2 of this turn is now 'x'"):
-                async for each in chat:
-                    got.append(each.text)
-        assert got == ["a", "b", "c"]
-        assert len(attempts) == 2
-
-    loop.run(main)
+    resume = reconnecting_resume(dedupe_by=lambda each: each.text)
+    async with session(open_) | resume as chat:
+        got = []
+        with pytest.raises(ResumeDivergedError, match="message 2 of this turn is now 'x'"):
+            async for each in chat:
+                got.append(each.text)
+    assert got == ["a", "b", "c"]
+    assert len(attempts) == 2
 
 
-def test_a_key_that_cannot_be_told_is_the_users_error(loop):
+async def test_a_key_that_cannot_be_told_is_the_users_error(loop):
     """R6: it comes out as it is."""
-
-    async def main():
-        server = Server([3], lambda _server, _point: 0)
-        async with session(server.open) | reconnecting_resume(dedupe_by=lambda each: each.id) as c:
-            with pytest.raises(AttributeError):
-                await texts(c)
-
-    loop.run(main)
+    server = Server([3], lambda _server, _point: 0)
+    async with session(server.open) | reconnecting_resume(dedupe_by=lambda each: each.id) as c:
+        with pytest.raises(AttributeError):
+            await texts(c)
 
 
-def test_every_turn_counts_anew(loop):
+async def test_every_turn_counts_anew(loop):
     """R6: many backends number the messages of each response from 0."""
 
-    async def main():
-        @asynccontextmanager
-        async def open_(point):
-            yield Script(*map(say, ALL[:3]), done())
+    @asynccontextmanager
+    async def open_(point):
+        yield Script(*map(say, ALL[:3]), done())
 
-        async with session(open_, prompt="a") | reconnecting_resume(dedupe_by=number_of) as chat:
-            assert await texts(chat) == ALL[:3]
-            assert await texts(chat.ask("b")) == ALL[:3]
-
-    loop.run(main)
+    async with session(open_, prompt="a") | reconnecting_resume(dedupe_by=number_of) as chat:
+        assert await texts(chat) == ALL[:3]
+        assert await texts(chat.ask("b")) == ALL[:3]
 
 
-def test_a_type_that_nobody_reads_is_deduplicated_too(loop):
+async def test_a_type_that_nobody_reads_is_deduplicated_too(loop):
     """R6: such messages skip the reader, and must not skip this."""
 
-    async def main():
-        @asynccontextmanager
-        async def open_(point):
-            yield Script(
-                *(message(str(i)) for i in range(50)), *[fail(LOST)] * (point.attempt < 3)
-            )
+    @asynccontextmanager
+    async def open_(point):
+        yield Script(*(message(str(i)) for i in range(50)), *[fail(LOST)] * (point.attempt < 3))
 
-        async with session(open_) | reconnecting_resume(dedupe_by=str) as chat:
-            assert [each async for each in chat] == [str(i) for i in range(50)]
-
-    loop.run(main)
+    async with session(open_) | reconnecting_resume(dedupe_by=str) as chat:
+        assert [each async for each in chat] == [str(i) for i in range(50)]
 
 
 # -- the rule alone ------------------------------------------------------------------------------
@@ -281,50 +250,42 @@ def test_a_replay_of_very_many_takes_no_time_to_speak_of():
 
 @pytest.mark.parametrize("cut", [3, 4])
 @pytest.mark.parametrize("key_of", [lambda each: each.text, lambda each: len(each.text)])
-def test_a_session_whose_keys_repeat(loop, cut, key_of):
+async def test_a_session_whose_keys_repeat(loop, cut, key_of):
     """R6, R3: it loses no message: once it would have to drop some, it gives up, and says why."""
+    events, said = Events(), ["a", "b", "a", "b", "cc"]
 
-    async def main():
-        events, said = Events(), ["a", "b", "a", "b", "cc"]
+    @asynccontextmanager
+    async def open_(point):
+        rest = said[cut:] if point.attempt > 1 else said[:cut]
+        yield Script(*map(say, rest), fail(LOST) if point.attempt == 1 else done())
 
-        @asynccontextmanager
-        async def open_(point):
-            rest = said[cut:] if point.attempt > 1 else said[:cut]
-            yield Script(*map(say, rest), fail(LOST) if point.attempt == 1 else done())
-
-        resume = reconnecting_resume(
-            dedupe_by=lambda each: key_of(each) if hasattr(each, "text") else None
-        )
-        got = []
-        async with session(open_) | idle_guard(60, observer=events) | resume as chat:
-            with pytest.raises(ConnectionError) as caught:
-                async for each in chat:
-                    got += [each.text] if hasattr(each, "text") else []
-        assert caught.value.gave_up == "unsafe"
-        assert "one key to several messages" in caught.value.__notes__[0]
-        assert len(events.of(KeysRepeated)) == 1
-        assert got == said[:cut]
-
-    loop.run(main)
+    resume = reconnecting_resume(
+        dedupe_by=lambda each: key_of(each) if hasattr(each, "text") else None
+    )
+    got = []
+    async with session(open_) | idle_guard(60, observer=events) | resume as chat:
+        with pytest.raises(ConnectionError) as caught:
+            async for each in chat:
+                got += [each.text] if hasattr(each, "text") else []
+    assert caught.value.gave_up == "unsafe"
+    assert "one key to several messages" in caught.value.__notes__[0]
+    assert len(events.of(KeysRepeated)) == 1
+    assert got == said[:cut]
 
 
-def test_keys_that_repeat_are_told_of_a_run_that_ends_well_too(loop):
+async def test_keys_that_repeat_are_told_of_a_run_that_ends_well_too(loop):
     """R6: before the first failure makes it matter."""
+    events = Events()
 
-    async def main():
-        events = Events()
+    @asynccontextmanager
+    async def open_(_point):
+        yield Script(say("a"), say("a"), done())
 
-        @asynccontextmanager
-        async def open_(_point):
-            yield Script(say("a"), say("a"), done())
-
-        resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
-        async with session(open_) | idle_guard(60, observer=events) | resume as chat:
-            assert await texts(chat) == ["a", "a"]
-        [told] = events.of(KeysRepeated)
-        assert told.attempt == 1
-
-    loop.run(main)
+    resume = reconnecting_resume(dedupe_by=lambda each: getattr(each, "text", None))
+    async with session(open_) | idle_guard(60, observer=events) | resume as chat:
+        assert await texts(chat) == ["a", "a"]
+    [told] = events.of(KeysRepeated)
+    assert told.attempt == 1
 
 
 @given(st.lists(st.integers(0, 40), max_size=6))

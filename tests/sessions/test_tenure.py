@@ -395,14 +395,10 @@ BY_THE_LOOPS_END = {("READY", "UNWOUND"), ("RESTING", "UNWOUND"), ("JUDGED", "UN
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_a_row_as_it_happens(loop, walked, scene):
+async def test_a_row_as_it_happens(loop, walked, scene):
     """Each scene walks the rows that it names."""
-
-    async def main():
-        named = {tuple(row.split()) for row in (await scene(walked)).split(", ")}
-        assert named <= walked
-
-    loop.run(main)
+    named = {tuple(row.split()) for row in (await scene(walked)).split(", ")}
+    assert named <= walked
 
 
 def test_every_row_happens(loop, walked):
@@ -418,71 +414,59 @@ def test_every_row_happens(loop, walked):
 
 
 @pytest.mark.parametrize("state", ["READY", "RESTING", "JUDGED"])
-def test_a_task_that_its_loop_cancels(native, walked, state):
+async def test_a_task_that_its_loop_cancels(native, walked, state):
     """O6: as `asyncio.run` does with what is left; nobody waits for it in vain."""
-
-    async def main():
-        turns = (Script(say("a"), done()), Script(hang()))
-        async with session(Backend([turns]).open, prompt="go") | idle_guard(60) as chat:
-            turn = aiter(chat)
-            await anext(turn)
-            if state == "RESTING":
-                await _all(turn)
-            elif state == "JUDGED":
-                _owner(chat).attempt.decide(Verdict(limit="total", window=1, elapsed=1))
-            assert _owner(chat).state.name == state
-            for task in asyncio.all_tasks():
-                if task.get_name() == "streamguard owner":
-                    task.cancel()
-            with anyio.fail_after(30):
-                await _owner(chat).released.wait()
-        assert (state, "UNWOUND") in walked
-
-    native.run(main)
+    turns = (Script(say("a"), done()), Script(hang()))
+    async with session(Backend([turns]).open, prompt="go") | idle_guard(60) as chat:
+        turn = aiter(chat)
+        await anext(turn)
+        if state == "RESTING":
+            await _all(turn)
+        elif state == "JUDGED":
+            _owner(chat).attempt.decide(Verdict(limit="total", window=1, elapsed=1))
+        assert _owner(chat).state.name == state
+        for task in asyncio.all_tasks():
+            if task.get_name() == "streamguard owner":
+                task.cancel()
+        with anyio.fail_after(30):
+            await _owner(chat).released.wait()
+    assert (state, "UNWOUND") in walked
 
 
 # -- what it is good for -----------------------------------------------------------------------------
 
 
-def test_a_verdict_does_not_wait_for_a_busy_consumer(loop):
+async def test_a_verdict_does_not_wait_for_a_busy_consumer(loop):
     """O6, D1: the task concludes what an interrupt has ended, and is not taken for one that hangs."""
-
-    async def main():
-        told = Events()
-        async with _interrupted(told) as chat:
-            with pytest.raises(IdleTimeoutError) as caught:
-                async for _ in chat:
-                    await anyio.sleep(100)
-        assert caught.value.teardown.confirmed
-        assert told.of(OwnerAbandoned) == []
-        assert [each.outcome for each in told.of(AttemptEnded)] == ["failed"]
-
-    loop.run(main)
+    told = Events()
+    async with _interrupted(told) as chat:
+        with pytest.raises(IdleTimeoutError) as caught:
+            async for _ in chat:
+                await anyio.sleep(100)
+    assert caught.value.teardown.confirmed
+    assert told.of(OwnerAbandoned) == []
+    assert [each.outcome for each in told.of(AttemptEnded)] == ["failed"]
 
 
-def test_a_turn_that_was_left_to_another_task_ends_as_left(loop):
+async def test_a_turn_that_was_left_to_another_task_ends_as_left(loop):
     """R1: a pull in one task, and another prompt in the next: the pull says what became of it."""
+    backend = Backend([Script(opened("s"), hang()), Script(say("b"), done())])
+    async with (
+        session(backend.open, prompt="one") | idle_guard(60) | reconnecting_resume() as chat
+    ):
+        errors = []
 
-    async def main():
-        backend = Backend([Script(opened("s"), hang()), Script(say("b"), done())])
-        async with (
-            session(backend.open, prompt="one") | idle_guard(60) | reconnecting_resume() as chat
-        ):
-            errors = []
+        async def pull():
+            with pytest.raises(RuntimeError, match="left before its end") as caught:
+                await _through(chat)
+            errors.append(caught.value)
 
-            async def pull():
-                with pytest.raises(RuntimeError, match="left before its end") as caught:
-                    await _through(chat)
-                errors.append(caught.value)
-
-            async with anyio.create_task_group() as tg:
-                tg.start_soon(pull)
-                await anyio.sleep(5)
-                await _all(chat.ask("two"))
-            assert len(errors) == 1
-        backend.check()
-
-    loop.run(main)
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(pull)
+            await anyio.sleep(5)
+            await _all(chat.ask("two"))
+        assert len(errors) == 1
+    backend.check()
 
 
 async def _through(messages):

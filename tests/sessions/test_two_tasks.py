@@ -127,24 +127,20 @@ def test_a_block_that_is_left_while_another_task_waits_begins_nothing_more(loop)
     backend.check()
 
 
-def test_a_backoff_ends_with_the_block(loop):
+async def test_a_backoff_ends_with_the_block(loop):
     backend = Backend([Script(fail(ConnectionError("gone")))])
     got = []
+    begun = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        resume = reconnecting_resume(backoff=(0,))
+        async with session(backend.open, prompt="p") | idle_guard(60) | resume as chat:
 
-    async def main():
-        begun = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            resume = reconnecting_resume(backoff=(0,))
-            async with session(backend.open, prompt="p") | idle_guard(60) | resume as chat:
+            async def pull():
+                got.extend(await outcome_of(chat))
 
-                async def pull():
-                    got.extend(await outcome_of(chat))
-
-                tasks.start_soon(pull)
-                await anyio.sleep(0.5)
-        return anyio.current_time() - begun
-
-    assert loop.took(loop.run(main), 0.5)
+            tasks.start_soon(pull)
+            await anyio.sleep(0.5)
+    assert loop.took((anyio.current_time() - begun), 0.5)
     assert got == ["the session's block was left"]
     assert len(backend.points) == 1
 
@@ -158,22 +154,18 @@ class SlowBreaker(CircuitBreaker):
         return await super().acquire(**knobs)
 
 
-def test_a_permit_that_comes_for_a_turn_that_was_left_is_given_back(loop):
+async def test_a_permit_that_comes_for_a_turn_that_was_left_is_given_back(loop):
     """It would keep the probe's place until its lease is over."""
     backend = Backend([GOOD])
-
-    async def main():
-        breaker = SlowBreaker("b", open_after=1, pause=10, clock=anyio.current_time)
-        breaker.try_acquire().failed()
-        await anyio.sleep(10)
-        resume = reconnecting_resume(breaker=breaker)
-        async with anyio.create_task_group() as tasks:
-            async with session(backend.open, prompt="p") | idle_guard(60) | resume as chat:
-                tasks.start_soon(outcome_of, aiter(chat))
-                await anyio.sleep(1)
-        breaker.try_acquire().released()  # it refuses if there is a probe
-
-    loop.run(main)
+    breaker = SlowBreaker("b", open_after=1, pause=10, clock=anyio.current_time)
+    breaker.try_acquire().failed()
+    await anyio.sleep(10)
+    resume = reconnecting_resume(breaker=breaker)
+    async with anyio.create_task_group() as tasks:
+        async with session(backend.open, prompt="p") | idle_guard(60) | resume as chat:
+            tasks.start_soon(outcome_of, aiter(chat))
+            await anyio.sleep(1)
+    breaker.try_acquire().released()  # it refuses if there is a probe
     assert not backend.points
 
 

@@ -18,6 +18,7 @@ from streamguard.cli import top
 from streamguard.process import procfs
 from streamguard.top.published import LARGEST, Published, read_all
 from tests.process.backends import comes_true
+from tests.sizes import size
 
 TOLD = {
     "kind": "run",
@@ -88,7 +89,9 @@ def test_what_is_written_is_read(good):
 
 
 @settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=size(dev=40, ci=300),
 )
 @given(st.dictionaries(st.sampled_from(sorted(WHOLE - {"version", "pid", "started"})), JSON))
 @example({"in_flight": 7, "limits": 7, "attempt": [], "messages": {}, "age": "x"})

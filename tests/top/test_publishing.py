@@ -27,26 +27,22 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "streamguard"
 
 
-def test_a_stream_is_shown_while_it_is_live(loop):
+async def test_a_stream_is_shown_while_it_is_live(loop):
     board, seen = _Board(), []
+    script = Script(opened("s-1"), say("a"), tool_start("t", "Bash"), silence(30), done())
+    activity = Activity("coder")
+    async with anyio.create_task_group() as tasks:
 
-    async def main():
-        script = Script(opened("s-1"), say("a"), tool_start("t", "Bash"), silence(30), done())
-        activity = Activity("coder")
-        async with anyio.create_task_group() as tasks:
+        async def look():
+            await anyio.sleep(10)
+            board.look()
+            seen.extend(read_all())
 
-            async def look():
-                await anyio.sleep(10)
-                board.look()
-                seen.extend(read_all())
-
-            tasks.start_soon(look)
-            async for _ in script | idle_guard(60, activity=activity):
-                pass
-        board.look()
-        assert read_all() == []
-
-    loop.run(main)
+        tasks.start_soon(look)
+        async for _ in script | idle_guard(60, activity=activity):
+            pass
+    board.look()
+    assert read_all() == []
     (told,) = seen
     assert told["kind"] == "stream"
     assert told["name"] == "coder"
@@ -59,25 +55,22 @@ def test_a_stream_is_shown_while_it_is_live(loop):
     assert loop.took(told["last_message_age"], 10)
 
 
-def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder):
+async def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder):
     board = _Board()
 
-    async def main():
-        async def one():
-            async for _ in Script(say("a"), silence(30), done()) | idle_guard(60):
-                pass
+    async def one():
+        async for _ in Script(say("a"), silence(30), done()) | idle_guard(60):
+            pass
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(one)
-            tasks.start_soon(one)
-            await anyio.sleep(10)
-            board.look()
-            assert [told["name"] for told in read_all()] == ["stream", "stream"]
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one)
+        tasks.start_soon(one)
+        await anyio.sleep(10)
+        board.look()
+        assert [told["name"] for told in read_all()] == ["stream", "stream"]
 
 
-def test_the_attempt_of_a_session_is_shown(loop):
+async def test_the_attempt_of_a_session_is_shown(loop):
     board, seen = _Board(), []
 
     @asynccontextmanager
@@ -85,16 +78,13 @@ def test_the_attempt_of_a_session_is_shown(loop):
         board.look()  # as it is between two attempts
         yield Script(opened("s-1"), hang() if point.attempt < 3 else done())
 
-    async def main():
-        activity = Activity("coder")
-        guard = idle_guard(60, activity=activity) | reconnecting_resume(backoff=(0,))
-        async with session(open_it, prompt="go") | guard as chat:
-            async for _ in chat:
-                board.look()
-                seen.extend(told["attempt"] for told in read_all())
-        assert activity.attempt == 3
-
-    loop.run(main)
+    activity = Activity("coder")
+    guard = idle_guard(60, activity=activity) | reconnecting_resume(backoff=(0,))
+    async with session(open_it, prompt="go") | guard as chat:
+        async for _ in chat:
+            board.look()
+            seen.extend(told["attempt"] for told in read_all())
+    assert activity.attempt == 3
     assert seen == [1, 2, 3, 3]  # the last attempt has a message more: its end
 
 

@@ -1,11 +1,10 @@
-"""Random runs against their naive model: some here, `STREAMGUARD_EXPLORE=minutes` takes some minutes.
+"""Random runs against their naive model.
 
 `python -m tests.runner.fuzz` takes as long, and as many seeds, as one likes.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from random import Random
@@ -13,14 +12,14 @@ from random import Random
 import pytest
 
 from tests.runner.fuzz import draws, explore, model
+from tests.sizes import size
 
-MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
 # Always the same: what a new seed finds must not fail a build.
-SEED = "ci" if MORE else "1"
-RUNS, PARTS = (160, 8) if MORE else (40, 8)
-JOBS = 2 if MORE else 1
+SEED = size(dev="1", ci="ci")
+RUNS, PARTS = size(dev=40, ci=160), 8
+JOBS = size(dev=1, ci=2)
 
-pytestmark = pytest.mark.timeout(3600 if MORE else 300)
+pytestmark = pytest.mark.timeout(size(dev=300, ci=3600))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
