@@ -960,7 +960,7 @@ def test_signals_that_come_beside_the_stream(loop, form, from_thread):
 
 
 def test_what_is_heard_shows_that_the_transport_lives(loop, form):
-    """Section 4: and does no work."""
+    """T1: and does no work."""
     activity = Activity()
 
     async def main():

@@ -33,7 +33,7 @@ def test_a_process_that_exits_is_noticed(loop, backends):
 
 
 def test_death_wakes_who_waits_without_being_looked_for(loop, backends, monkeypatch):
-    """Section 12: p95 <= 5 ms. How fast it is, the benchmarks say; here, that nothing polls."""
+    """D4: p95 <= 5 ms. How fast it is, the benchmarks say; here, that nothing polls."""
     backend = backends.start("ready", "hang")
 
     async def main():

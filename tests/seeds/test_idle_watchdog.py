@@ -181,7 +181,7 @@ def test_the_error_keeps_what_a_retry_needs(loop, form):
 
 
 def test_a_result_that_came_in_time_wins(loop, form, guard):
-    """S4-12, K20: a finished turn is never a hang, even at the very instant of the verdict."""
+    """S4-12, T3: a finished turn is never a hang, even at the very instant of the verdict."""
 
     async def main():
         taken = await take(Script(say("a"), silence(WINDOW), done()) | guard, form)
