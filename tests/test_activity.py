@@ -827,7 +827,7 @@ async def test_signals_that_come_beside_the_stream(loop, form, from_thread):
 
 
 async def test_what_is_heard_shows_that_the_transport_lives(loop, form):
-    """Section 4: and does no work."""
+    """T1: and does no work."""
     activity = Activity()
     beating = repeat(silence(10), call(lambda: activity.hear(Liveness())), times=3)
     guard = idle_guard(200, liveness=40, activity=activity)

@@ -1,4 +1,4 @@
-"""`streamguard` promises its names once, and imports nothing until one is used (section 12)."""
+"""`streamguard` promises its names once, and imports nothing until one is used."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_the_package_imports_no_event_loop():
-    """Section 12: who imports the library for one name pays for that name."""
+    """Cost: who imports the library for one name pays for that name."""
     code = "import sys, streamguard; assert not {'anyio', 'asyncio', 'trio'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -131,7 +131,7 @@ async def test_a_tool_that_never_returns(loop, form, say):
 
 
 async def test_an_api_that_only_pings(loop, form, say):
-    """T1, K11: pings among partial messages are no progress."""
+    """T1: pings among partial messages are no progress."""
     ticking = repeat(silence(10), say(stream_ping()))
     taken = await take(Script(say(assistant(text())), ticking) | idle_guard(60), form)
     assert type(taken.error) is IdleTimeoutError
@@ -140,7 +140,7 @@ async def test_an_api_that_only_pings(loop, form, say):
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_rate_limit_is_waited_for_until_it_resets(backend, form, say, monkeypatch):
-    """T6, K18: the CLI waits in silence, and says until when."""
+    """T6: the CLI waits in silence, and says until when."""
     noon = 1_800_000_000.0
     monkeypatch.setattr(time, "time", lambda: noon)
 

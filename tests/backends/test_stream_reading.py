@@ -353,7 +353,7 @@ def test_a_reader_may_say_a_lot(report, many):
 
 @pytest.mark.parametrize("progress", [None, Progress(), Progress])
 def test_to_say_progress_is_to_say_nothing(report, progress):
-    """Section 12: a reader that makes a Progress for each message costs what `None` costs."""
+    """Cost: a reader that makes a Progress for each message costs what `None` costs."""
     read = (lambda _: Progress()) if progress is Progress else (lambda _: progress)
     assert reading(read).signals("x", report) is PROGRESS
 

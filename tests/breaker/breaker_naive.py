@@ -1,4 +1,4 @@
-"""The rules of the circuit breaker, read off the facts (6.1) the slow way: an oracle.
+"""The rules of the circuit breaker, P3, told the slow way: an oracle.
 
 It keeps every fact with its instant, and for each question lives the whole history again. There
 are no generations and no leases kept: an *era* is an object that begins with each transition, a

@@ -85,7 +85,7 @@ def refused(breaker) -> CircuitOpenError:
 # -- the rules -----------------------------------------------------------------------------------
 
 
-def test_the_walk_of_the_facts(clock):
+def test_a_walk_through_all_its_states(clock):
     """P3: 30, 60, 120 and 240 s of pause, and then a person has to look: after 7.5 minutes."""
     breaker = CircuitBreaker(clock=clock)
     start, statuses = clock.now, []
@@ -550,7 +550,7 @@ def test_a_pause_that_is_no_number_is_refused(clock, value):
     ("key", "name"), [("anthropic", "circuit 'anthropic'"), ("", "the circuit")]
 )
 def test_an_error_says_what_happened_when_to_come_back_and_what_to_do(clock, key, name):
-    """Section 13: what, why, and the next step."""
+    """P3: what, why, and the next step."""
     breaker = CircuitBreaker(key, clock=clock)
     then = "wait so long, as on_open='wait' does, or find out why the backend fails"
     breaker.throttle(12.5)
@@ -588,7 +588,7 @@ def test_an_error_is_one_of_ours_and_can_be_sent_elsewhere(clock):
 
 
 def test_reprs(clock):
-    """Section 13"""
+    """P3: what a log shows of them."""
     breaker, probe = half_open(clock)
     assert repr(breaker) == "<CircuitBreaker 'anthropic' half_open, 3 failures>"
     assert repr(probe) == "<Permit for probe of 'anthropic', generation 2, under way>"
@@ -938,7 +938,7 @@ async def test_another_thread_wakes_who_waits_on_a_loop(loop):
 
 
 def test_breakers_with_one_store_and_key_are_one(clock):
-    """Section 11, P3: the key is what counts."""
+    """P3: the key is what counts."""
     store = MemoryStore(clock)
     one, same, other = (CircuitBreaker(key, store=store) for key in ("a", "a", "b"))
     fail(one, 2)
@@ -949,7 +949,7 @@ def test_breakers_with_one_store_and_key_are_one(clock):
 
 
 async def test_who_waits_at_one_breaker_hears_of_the_other(loop):
-    """Section 11: it is the store that tells."""
+    """P3: it is the store that tells."""
     store = MemoryStore(anyio.current_time)
     one, other = (CircuitBreaker("k", store=store, on_open="wait") for _ in range(2))
     fail(one, 3)
@@ -991,7 +991,7 @@ class SharedStore:
 
 
 def test_a_store_that_compares_and_sets():
-    """Section 11: whoever was overtaken asks again, and only the kept answer counts."""
+    """P3: whoever was overtaken asks again, and only the kept answer counts."""
     store = SharedStore()
     breaker = CircuitBreaker("k", store=store)
     fail(breaker, 3)
@@ -1004,7 +1004,7 @@ def test_a_store_that_compares_and_sets():
 
 
 def test_a_report_that_was_overtaken_by_a_transition_is_fenced():
-    """Section 11: its generation is over when it is written."""
+    """P3: its generation is over when it is written."""
     store = SharedStore()
     breaker = CircuitBreaker("k", store=store)
     late = breaker.try_acquire()
@@ -1014,7 +1014,7 @@ def test_a_report_that_was_overtaken_by_a_transition_is_fenced():
 
 
 def test_two_machines_have_one_probe_between_them():
-    """Section 11, P3: whoever comes second sees the other's lease, on the store's clock."""
+    """P3: whoever comes second sees the other's lease, on the store's clock."""
     store = SharedStore()
     here, there = (CircuitBreaker("k", store=store) for _ in range(2))
     fail(here, 2)
@@ -1026,7 +1026,7 @@ def test_two_machines_have_one_probe_between_them():
 
 @pytest.mark.parametrize("blocks", [True, False])
 async def test_a_store_that_blocks_is_asked_in_a_worker_thread(loop, blocks):
-    """Section 11: the loop goes on while a database is slow."""
+    """P3: the loop goes on while a database is slow."""
     store = SharedStore(blocks)
     breaker = CircuitBreaker("k", store=store)
     await breaker.acquire()
@@ -1034,7 +1034,7 @@ async def test_a_store_that_blocks_is_asked_in_a_worker_thread(loop, blocks):
 
 
 async def test_who_waits_for_a_store_of_many_machines_looks_again_by_itself(loop):
-    """Section 11: what is done elsewhere may never be told here."""
+    """P3: what is done elsewhere may never be told here."""
     store, began = SharedStore(), anyio.current_time()
     here, there = (CircuitBreaker("k", store=store, on_open="wait") for _ in range(2))
     there.isolate()

@@ -276,7 +276,7 @@ def test_long_walks_at_random_agree_with_the_model():
 
 
 class Rash(Rules):
-    """Any number of probes, as the four Python breakers of the facts."""
+    """Any number of probes, as four Python breakers do it."""
 
     def wait(self, circuit, now):
         return 0.0 if circuit.status == "half_open" else super().wait(circuit, now)

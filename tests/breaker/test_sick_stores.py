@@ -411,7 +411,7 @@ CIRCUITS = [
 
 @pytest.mark.parametrize("circuit", CIRCUITS)
 def test_a_circuit_goes_through_json_and_back(circuit):
-    """Section 11: with its generation and its leases, exactly."""
+    """P3: with its generation and its leases, exactly."""
     text = json.dumps(circuit.as_json(), allow_nan=False)
     assert Circuit.from_json(json.loads(text)) == circuit
 
@@ -442,7 +442,7 @@ def test_what_is_no_circuit_is_refused(garbage):
 
 
 def test_a_store_that_keeps_json_is_as_good_as_memory():
-    """Section 11: the same steps, the same circuit."""
+    """P3: the same steps, the same circuit."""
     rows: dict[str, str] = {}
 
     class Json(MemoryStore):

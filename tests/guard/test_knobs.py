@@ -488,7 +488,7 @@ SAME = "first=60 changes nothing: idle=60 is as long. Leave it out, or give a fi
     ],
 )
 def test_a_first_that_is_as_long_as_idle_changes_nothing_k21(write):
-    """K21: a longer one is what it is for; see below."""
+    """A longer one is what it is for; see below."""
     with pytest.warns(StreamGuardWarning) as warned:
         write()
     assert [str(warning.message) for warning in warned] == [SAME]

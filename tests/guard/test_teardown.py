@@ -1,4 +1,4 @@
-"""Section 6: what happens after a verdict, in which order, within which bounds."""
+"""D1 to D6: what happens after a verdict, in which order, within which bounds."""
 
 from __future__ import annotations
 

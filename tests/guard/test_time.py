@@ -1,4 +1,4 @@
-"""Time as a stream shows it: the rules of section 4 through real streams, on every loop."""
+"""Time as a stream shows it: T1 to T14 through real streams, on every loop."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_silence_from_the_start_is_a_verdict(loop, form):
 
 
 async def test_pings_every_ten_seconds_hide_nothing(loop, form):
-    """T1, K11: the API that sends nothing but pings is found at exactly 60 s."""
+    """T1: the API that sends nothing but pings is found at exactly 60 s."""
     taken = await take(Script(pings(10)) | idle_guard(60), form)
     assert type(taken.error) is IdleTimeoutError
     assert loop.took(taken.elapsed, 60)

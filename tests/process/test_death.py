@@ -29,7 +29,7 @@ async def test_a_process_that_exits_is_noticed(loop, backends):
 
 
 async def test_death_wakes_who_waits_without_being_looked_for(loop, backends, monkeypatch):
-    """Section 12: p95 <= 5 ms. How fast it is, the benchmarks say; here, that nothing polls."""
+    """D4: p95 <= 5 ms. How fast it is, the benchmarks say; here, that nothing polls."""
     backend = backends.start("ready", "hang")
     with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:

@@ -50,13 +50,13 @@ def test_200_at_once(loop, backends):
     assert backends.living() == set()
 
 
-# A leak shows in the first few. For the 1,000 of section 12: set it to 1000, and allow some minutes.
+# A leak shows in the first few. For what is promised, 1,000 cycles: set it to 1000, and allow some minutes.
 CYCLES = int(os.environ.get("STREAMGUARD_TEST_CYCLES", "60"))
 
 
 @pytest.mark.timeout(max(60, CYCLES))
 def test_cycles_leave_nothing(loop, backends):
-    """Section 12: no descriptor, zombie, thread or task."""
+    """Cost: no descriptor, zombie, thread or task."""
     at_once = 10
 
     async def main():

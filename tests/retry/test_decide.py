@@ -395,7 +395,7 @@ MENDED = [
 ]
 
 
-def test_the_questions_are_asked_in_the_order_of_the_contract():
+def test_the_questions_are_asked_in_their_order():
     """R3: each reason shows once what comes before it is mended."""
     state, reasons = ALL_WRONG, []
     for _, mend in MENDED:

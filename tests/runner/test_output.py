@@ -142,7 +142,7 @@ def test_lines_come_out_one_by_one_not_in_blocks(commands):
 
 
 def test_who_writes_nothing_costs_nothing(commands):
-    """Section 12: no wakeups while a command is silent, and little memory."""
+    """Cost: no wakeups while a command is silent, and little memory."""
     process = commands.start(*GUARDED, *sh("echo out; read line"), stdin=-1)
     assert process.stdout.readline() == b"out\n"
     # The last note for others comes a second after the last output; from then on there is nothing.

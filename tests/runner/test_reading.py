@@ -285,7 +285,7 @@ SLOW = LOOPS | {"argparse", "typing", "re", "enum", "dataclasses", "json", "subp
 
 
 def test_a_command_that_ends_at_once_pays_for_nothing_that_decides():
-    """Section 12: the start of `run` is the interpreter's and little more."""
+    """Cost: the start of `run` is the interpreter's and little more."""
     modules = loaded("run", "--idle", "15m", "--", "true")
     assert "streamguard.runner.poll_loop" in modules
     assert modules & SLOW == set()

@@ -479,7 +479,7 @@ def test_a_duration_in_the_environment_is_one_of_the_command_line_s4_01(commands
 
 
 def test_a_first_that_is_as_long_as_idle_is_told_k21(commands):
-    """K21: in the words of the library; one that is longer is what it is for."""
+    """In the words of the library; one that is longer is what it is for."""
     done = commands.guarded("--first", "2m", "--idle", "120", "--", "true")
     assert (done.code, done.out) == (0, b"")
     assert done.err == (

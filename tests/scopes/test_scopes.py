@@ -49,7 +49,7 @@ def test_a_scope_takes_seconds_or_a_timedelta():
 
 
 def test_past_the_hard_limit_is_an_error_unless_that_is_raised():
-    """K17, P4: the soft limit is what cuts, the hard one bounds what may be written."""
+    """P4: the soft limit is what cuts, the hard one bounds what may be written."""
     assert scope("step", timeout=900).timeout == 900
     with pytest.raises(ConfigError, match=r"step 'x': timeout=901 .* hard limit of 900 s.*hard="):
         scope("step", "x", timeout=901)
@@ -194,7 +194,7 @@ async def test_an_inner_scope_raises_nothing_when_the_outer_is_what_ended(loop: 
 
 
 async def test_of_equal_limits_the_outer_is_effective(loop: Loop):
-    """[R] of section 0: with equal deadlines the outermost scope catches."""
+    """P4: with equal deadlines the outermost scope catches."""
     with pytest.raises(DeadlineExceededError) as raised:
         async with scope("flow", timeout=60):
             async with scope("step", timeout=60):

@@ -135,7 +135,7 @@ async def test_the_error_keeps_what_a_retry_needs(loop, form):
 
 
 async def test_a_result_that_came_in_time_wins(loop, form, guard):
-    """S4-12, K20: a finished turn is never a hang, even at the very instant of the verdict."""
+    """S4-12, T3: a finished turn is never a hang, even at the very instant of the verdict."""
     taken = await take(Script(say("a"), silence(WINDOW), done()) | guard, form)
     assert taken.error is None
     assert loop.took(taken.elapsed, WINDOW)

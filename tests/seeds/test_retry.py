@@ -203,7 +203,7 @@ async def test_a_disconnect_that_hangs_is_bounded(loop, shielded):
 
 
 async def test_a_slow_disconnect_is_waited_for(loop, form):
-    """K5: an SDK's own close may take 20 s to escalate."""
+    """D2: an SDK's own close may take 20 s to escalate."""
     slow = FakeClient(Script(hang()), disconnect_delay=20, disconnect_shielded=True)
     await slow.connect("go")
     guard = idle_guard(WINDOW, client=slow, disconnect_timeout=300)

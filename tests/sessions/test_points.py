@@ -276,7 +276,7 @@ async def test_a_prompt_of_ones_own_is_asked_as_it_is(loop):
 )
 @pytest.mark.parametrize("how", ["iterates", "asks", "with a prompt"])
 async def test_what_cannot_be_taken_back_is_not_begun_again(loop, steps, said, how):
-    """R3, F4: without a token, on this machine or another."""
+    """R3: without a token, on this machine or another."""
     kept = await _point_after(Script(*steps, hang()), 50)
     events, backend = Events(), Backend([Script(say("b"), done())])
     prompt = "again" if how == "with a prompt" else None

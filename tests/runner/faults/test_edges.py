@@ -268,7 +268,7 @@ BACKGROUND = {
 
 
 def test_background_work_that_a_verdict_dropped_is_named(ground):
-    """B3: a success whose background work was open at the end is none without a word."""
+    """T14: a success whose background work was open at the end is none without a word."""
     words = ["--idle", LONG, "--exit-grace", "0.3", "--tools", "1"]
     words += ["--status-file", str(ground.status), "--"]
     script = f"{says(INIT, TEXT, BACKGROUND, RESULT)}; exec {ground.sleep}"
