@@ -10,6 +10,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,18 @@ def _on_its_loop(test: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[...,
         return loop.run(functools.partial(test, *args, **fixtures))
 
     return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_are_not_ignored() -> None:
+    """What is begun by `nohup`, or in the background, ignores signals, and so would all that it starts.
+
+    What has a handler here is reset there. This process still cares for none but Ctrl-C.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            ctrl_c = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if ctrl_c else lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

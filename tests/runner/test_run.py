@@ -666,6 +666,16 @@ def test_a_signal_is_passed_on_and_the_rest_of_the_tree_follows(commands, name):
     assert commands.living() == set()
 
 
+def test_that_test_passes_where_all_signals_are_ignored(commands):
+    """As by `nohup`, and in the background: what a test starts begins with its signals as they are by default."""
+    test = f"{__file__}::test_a_signal_is_passed_on_and_the_rest_of_the_tree_follows"
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    ignored = ["sh", "-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]
+    done = commands.run(*ignored, *tests, cwd=Path(__file__).parents[2])
+    assert done.code == 0, done.out
+    assert b"4 passed" in done.out
+
+
 def test_a_second_ctrl_c_kills_at_once(commands):
     script = "trap 'echo got' INT; echo ready; while :; do sleep .01; done"
     process = started(commands, script, "--kill-after", LONG)
