@@ -31,9 +31,14 @@ LOOPS = ("loop", "native", "ground")  # the fixtures that run an async test by t
 # Real processes, sockets and threads, in real time; all the rest is virtual: `pytest -m "not real"`.
 HERE = Path(__file__).parent
 REAL = [
-    *("cli", "loopback", "process", "real", "report", "run", "compat/test_subprocess_watchdog.py"),
-    *("backends/test_cli_sessions.py", "evidence/test_crashes.py", "evidence/test_worktree.py"),
-    *("faults/test_uvloop_in_real_time.py", "resume/test_processes.py", "resume/test_web.py"),
+    *("cli", "lines", "loopback", "process", "real", "report", "runner"),
+    *(
+        "compat/test_subprocess_watchdog.py",
+        "backends/test_cli_sessions.py",
+        "evidence/test_crashes.py",
+        "evidence/test_worktree.py",
+    ),
+    *("loops/test_uvloop_in_real_time.py", "sessions/test_processes.py", "sessions/test_web.py"),
     *("test_packaging.py", "test_typing.py", "typing"),
 ]
 
