@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 
 NO_LIMITS: Final = Limits()
 
-# A member of an Enum costs ten times a global's look-up, and this one is asked for at each message.
+# A member of an Enum costs ten times a global's look-up, and this one is asked for at each
+# message.
 _WATCHING: Final = State.WATCHING
 # Between looks at a pull that is not parked: short at first, since most are a pass away.
 _FIRST_LOOK: Final = 2**-10
@@ -390,6 +391,8 @@ class Attempt:
 
     def _came_after_all(self, signals: tuple[Signal, ...]) -> None:
         """A message has come, though something is due or was cut."""
+        # What the wait was cut for has been answered: a monitor's end from here on is the body's
+        # own.
         if self._reached is not None:
             self._reached.is_of_wait = False
         ended = next((signal for signal in signals if isinstance(signal, TurnEnded)), None)
@@ -423,6 +426,7 @@ class Attempt:
         if self.plan.stamps or self.state is not _WATCHING:
             return False
         watch = self.watch
+        # The alarm is set as if a pull waited already, for then nobody will be asked to set it.
         if watch.work or self.entry is None or self.entry[0] > watch.horizon(now):
             watch.waiting_since = now
             self.reconsider()
@@ -596,13 +600,18 @@ class Attempt:
         target = self.block if of_block and self.block is not None else self.pull
         assert target is not None
         sent = target.cut()
+        # It has been answered since, or the block left: what comes of that is the consumer's.
         if sent is Cut.NOBODY:
             self._on(Event.GONE)
             return
+        # Not parked, or somebody else's cancel is under way: looked at again. But not for ever: a
+        # source that spins is never parked, and one that swallows that cancel waits on.
         is_late = now - reached.noticed_at >= UNWINDING
         if sent is not Cut.SENT and not is_late:
             self._on(Event.BUSY)
             return
+        # A candidate from here on. The facts are of this instant: a message that the cut pull
+        # still gives must not change what the verdict says, if it stands after all.
         if reached.due is not None:
             reached.decided_at, reached.lateness = now, self.watch.lateness(reached.due, now)
             reached.first_seen = self.watch.first_seen
@@ -612,7 +621,9 @@ class Attempt:
         else:
             is_block = target is self.block
             self._in_context(self._on, Event.BLOCK_DEAF if is_block else Event.DEAF)
-            target.cut(force=True)  # what comes now is too late anyway (T3)
+            # What comes now is too late anyway (T3). A spinning source that would hear a cancel is
+            # free at once; without this it would be cancelled only after the teardown.
+            target.cut(force=True)
 
     # The steps of the table, by name.
 
@@ -656,6 +667,8 @@ class Attempt:
         self.teller.tell(events.CutWithdrawn, verdict=verdict)
 
     def _withdraw_cut(self) -> None:
+        # Kept: a source that has only flushed lets our cancel go on with its next step. Then there
+        # is no other verdict to explain it, and this one holds (`is_our_cut`).
         self._withdrawn = self._reached
         self._withdraw()
 
@@ -749,6 +762,7 @@ class Attempt:
         assert self.loop is not None
         assert self._reached is not None
         self._stop_interrupting()
+        # The interrupt has had its time; the cut has all of its own 5 s.
         self._reached.noticed_at, self._reached.look = self.loop.clock(), _FIRST_LOOK
         self.loop.timekeeper.put(self, self._reached.noticed_at)
 
@@ -791,6 +805,7 @@ class Attempt:
         """
         if self._withdrawn is None or not loops.consists_of(error, self.cancelled):
             return False
+        # Only where no other verdict is on its way: else the cancel is that one's.
         if self.state not in {State.WATCHING, State.DUE} | AFTER_INTERRUPT - CUT:
             return False
         if self.is_done:

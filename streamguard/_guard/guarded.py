@@ -214,6 +214,10 @@ class GuardedIterator(AsyncIterator[T]):
     @by_hand
     def __anext__(self) -> Generator[Any, Any, T]:
         watch = self._watch
+        # In short: where nothing is new, a pull is this method and nothing else. `steady` says
+        # that all sums are zero, so that plain progress has nothing to reset. A wait that is still
+        # noted is another pull, under way: without a look at it two tasks would be in one
+        # generator.
         if (
             not watch.steady
             or watch.waiting_since is not None
@@ -221,6 +225,8 @@ class GuardedIterator(AsyncIterator[T]):
         ):
             yield from self._get_ready().__await__()
         try:
+            # By hand, since a wait must be seen when it begins and only then: what is ready costs
+            # no clock, no task and no scope. Two ways to the first step, as the last pull went.
             steps = self._ask()
             if self._waited:  # it will wait again: cheaper like this, and dearer if it does not
                 try:
@@ -238,15 +244,18 @@ class GuardedIterator(AsyncIterator[T]):
                 if type(message) is Suspended:
                     self._waited = True
                     message = yield from self._wait(steps, message.trap)  # type: ignore[attr-defined]
-            # It may have changed while we waited.
+            # It may have changed while we waited: a stamp, a hold, a limit that came due, another
+            # thread's `touch()`. Not asked again, those would never learn of this message.
             if type(message) is self._reading.plain and watch.steady:
                 watch.messages += 1
-                watch.waiting_since = None
+                watch.waiting_since = None  # or the next pull takes this one for still under way
                 watch.mark = self._clock()
             else:
                 yield from self._came(message).__await__()
         except BaseException as error:
-            self._pulling = True  # until its teardown is over
+            # Until its teardown is over: an `aclose()` from elsewhere would close the source
+            # beside it.
+            self._pulling = True
             try:
                 outcome = yield from self._outcome(error).__await__()
             finally:
@@ -254,6 +263,8 @@ class GuardedIterator(AsyncIterator[T]):
             if outcome is error:
                 del outcome  # or it and this frame keep each other, and the stream with them (O7)
                 raise
+            # With its own cause, or none: our cancel, which is what the pull met, would else stand
+            # in every traceback as what went wrong.
             raise outcome from outcome.__cause__
         return message
 
@@ -396,11 +407,15 @@ class GuardedIterator(AsyncIterator[T]):
     async def _outcome(self, error: BaseException) -> BaseException:
         """What the consumer gets for a pull that ended with `error` (T7, T8)."""
         attempt = self.attempt
+        # Said already, to an earlier pull; or there was no pull, for the stream could not begin.
         if error is self._over or attempt.pull is None:
             return error
         if isinstance(error, GeneratorExit):
             self._abandoned()
             return error
+        # First of all, on every way out, our cancels are taken out of the task's count. One that
+        # was left there would pass for somebody else's: the consumer would be cancelled, not told
+        # why.
         self._parking.release()
         waited = self._watch.waiting_since is not None
         attempt.answered()
@@ -410,7 +425,12 @@ class GuardedIterator(AsyncIterator[T]):
         assert attempt.loop is not None
         cancelled = attempt.loop.cancelled
         is_cancel = loops.consists_of(error, cancelled)
+        # asyncio has one exception for all cancels, so it is told by the count whether somebody
+        # has cancelled this task beside us. If so, that goes on, and the verdict is for nobody
+        # (T9).
         is_ours = is_cancel and attempt.is_cut and not self._parking.is_overruled
+        # A source may give a message when it is cut, and then let the cancel go on. The message
+        # took the verdict back; the cancel, which nobody else has sent, brings it again (T3).
         if is_cancel and not is_ours and not self._parking.is_cancelled:
             is_ours = attempt.is_our_cut(error)
             if is_ours and attempt.is_done:
@@ -418,6 +438,7 @@ class GuardedIterator(AsyncIterator[T]):
         if not is_ours if is_cancel else loops.is_exit(error, cancelled):
             return await self._interrupted_by(error)
         # Many a source makes an end, or an error of its own, of the cancel of its block.
+        # Only if this pull was waiting then: what had been answered before is the source's own.
         if (
             is_ours
             or attempt.ends_in_verdict

@@ -1,4 +1,4 @@
-"""Interrupt, disconnect, then reap: bounded, shielded, in tasks of their own (section 6).
+"""Interrupt, disconnect, then reap: bounded, shielded, in tasks of their own.
 
 A teardown is started once, by whoever first knows that the verdict is final: the consumer, when its
 pull has unwound, or the timekeeper, when it does not. The consumer then waits for its end. Knows

@@ -143,7 +143,7 @@ class Watch:
     progressed: bool = False
     # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
     # `waiting_since`, because the sums are zero before and after it. Callers may then set these
-    # instead of telling `asked`, `answered` and `see`: section 12's price.
+    # instead of telling `asked`, `answered` and `see`: three calls less for each message.
     steady: bool = False
 
     # Seconds the backend kept us waiting, settled up to `mark`.

@@ -75,8 +75,8 @@ class Owner(Generic[T]):
         self.confirmed = True
         self.ended_at = 0.0
         self.attempt: Attempt | None = None
-        # It has ended, or was left behind: its consumer is free. Then its warden is, too. And it has
-        # really ended.
+        # It has ended, or was left behind: its consumer is free. Then its warden is, too. And it
+        # has really ended.
         self.released = anyio.Event()
         self.seen_off = anyio.Event()
         self.gone = anyio.Event()
@@ -160,13 +160,14 @@ class Owner(Generic[T]):
 
         `outcome`: what it is of a turn that is under way.
         """
+        # A turn that is over stays what it was, whatever its consumer does afterwards.
         if self._tenure.state in (State.READY, State.PULLING):
             self._outcome = outcome
         if self._tenure.state not in IS_ENDING:
             self._was_left_by_error = by_error
-        self.slot.close()
+        self.slot.close()  # an owner that waits to be asked is not asked any more
         self._on(Event.LEFT)
-        self._turn.set()
+        self._turn.set()  # one that rests waits for a turn, and would rest for ever
 
     # -- what the tenure's events come to --------------------------------------------------
 
@@ -177,7 +178,7 @@ class Owner(Generic[T]):
             case Does.GO_ON:
                 self._turn.set()
             case Does.REST:
-                self._turn = anyio.Event()
+                self._turn = anyio.Event()  # with the old one, which is set, the task would spin
                 self.ended_at = self._loop.clock()
                 self.slot.close()
             case Does.SEE_OFF | Does.SEE_OFF_DEAF as does:
@@ -234,6 +235,7 @@ class Owner(Generic[T]):
         except BaseException as error:
             if self._is_collected(error):
                 raise
+            # A consumer that has left wants no error for the cut that its leaving was.
             self._unwound_by = failure = None if self._is_of_our_cut(error) else raisable(error)
             if (
                 self._tenure.state is State.ABANDONED
@@ -244,6 +246,9 @@ class Owner(Generic[T]):
                 cast("Parking", self.attempt.pull).release()
         confirmed = False
         try:
+            # The warden waits for this, and would take a pull that has long ended for a deaf one.
+            # What is open is then closed in this task, whatever has happened: it was entered here
+            # (R2).
             self.unwound.set()
             self._on(Event.UNWOUND)
             failure, confirmed = await self._leave(failure)
@@ -252,6 +257,8 @@ class Owner(Generic[T]):
                 raise
             failure = self.link.worse(failure, raisable(error))
         self.confirmed = confirmed
+        # If it was left behind meanwhile, its consumer has been told what came of it, and that
+        # stays.
         if self._tenure.state is State.CLOSING:
             self.failure = failure
         self.gone.set()
@@ -276,8 +283,11 @@ class Owner(Generic[T]):
         tenure, moved = self._tenure, self._tenure.on
         ready, asked, came = State.READY, Event.ASKED, Event.CAME  # once, not for each message
         while True:
+            # Nothing is read ahead: the backend is asked when the consumer asks (R2).
             if tenure.state is ready:
                 await slot.asked()
+            # Meanwhile its consumer may have left. With a verdict, one more pull is made: it
+            # raises.
             if tenure.state is not ready and tenure.state not in MAY_PULL:
                 return
             moved(asked)
@@ -297,7 +307,7 @@ class Owner(Generic[T]):
                 self._on(Event.TURN_OVER)
                 return
             moved(came)
-            if not noted.is_replayed:
+            if not noted.is_replayed:  # the consumer has it already, and waits on (R6)
                 slot.put(message)
 
     async def _leave(self, failure: BaseException | None) -> tuple[BaseException | None, bool]:
@@ -310,9 +320,13 @@ class Owner(Generic[T]):
                 if self._is_collected(error):
                     raise
                 failure, closed = self.link.worse(failure, raisable(error)), False
+        # After its source, which it holds; and told of what ended it, as an `async with` would be.
         failure, left = await self.link.leave(failure, was_left_by_error=self._was_left_by_error)
         attempt = self.attempt
         assert attempt is not None
+        # Only now is it asked whether the backend is gone: each step before may have ended it, or
+        # have shown that it could not be ended. Another owner may begin on the strength of this
+        # (D5).
         returned = await self._hear_disconnect()
         confirmed = await self.link.is_gone(
             attempt,
@@ -365,6 +379,9 @@ class Owner(Generic[T]):
     def _leave_behind(self) -> None:
         attempt = self.attempt
         assert attempt is not None
+        # All the bounds are spent, and the task goes on. What is not known to have ended may be at
+        # work on the session, so the end is not confirmed, but for a process tree that is proven
+        # dead.
         self.failure, self.confirmed = self._unwound_by, False
         try:
             self._hosting.teller.tell(events.OwnerAbandoned, attempt=self.point.attempt)
@@ -401,6 +418,8 @@ class _Feed:
                 self._source = yield from self._open().__await__()
             message = yield from self._source.ask()
         except BaseException:
+            # Told from in here: the iterator around this waits for the teardown first, and the
+            # warden is not to wait for both.
             self._owner.unwound.set()
             raise
         if self._tenure.state is not _PULLING:  # it is ending

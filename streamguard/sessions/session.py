@@ -46,7 +46,7 @@ _LOOK: Final = 0.1
 
 
 def session(
-    open: Opener[T],  # noqa: A002 - the word of the contract
+    open: Opener[T],  # noqa: A002 - the word that users write
     /,
     *,
     prompt: str | None = None,

@@ -697,7 +697,7 @@ def judge_plain(run: Run) -> Any:
         expected.append(possible)
     kind = "outcome" if all(outcome.end != e.end for e in expected) else "when"
     shown = "; ".join(str(tuple(e)) for e in expected[:4])
-    yield Complaint(kind, f"{tuple(outcome)}, and the contract says: {shown}")
+    yield Complaint(kind, f"{tuple(outcome)}, and the rules say: {shown}")
 
 
 def judge_rough(run: Run, first: Struck | None) -> Any:

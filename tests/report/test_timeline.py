@@ -17,6 +17,7 @@ from streamguard.evidence.lanes import LONG_SPANS, MARKS, NAMES, OTHERS, PER_AGE
 from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.timeline import STREAMS, Timeline
 from streamguard.testing import Script, done, hang, opened, ping, say, silence, tool, tool_start
+from tests.sizes import size
 from tests.support import take
 
 
@@ -74,7 +75,7 @@ ALWAYS = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=200,
+    max_examples=size(dev=40, ci=200),
     suppress_health_check=[HealthCheck.too_slow],
 )
 STEPS = st.lists(
