@@ -44,7 +44,7 @@ class Output:
         self._can_splice = hasattr(os, "splice")
         self._portion = _PORTION
         self._held: int | None = None
-        self._is_blocked = False
+        self.is_blocked = False  # it is our own reader that we wait for, not the command (T1)
         poll.register(source, IN)
         self._source_alone = select.poll()
         self._source_alone.register(source, IN)
@@ -57,11 +57,6 @@ class Output:
     def is_open(self) -> bool:
         """Whether anything may still come."""
         return self.source is not None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it is the command that we wait for, and not our own reader (T1)."""
-        return not self._is_blocked
 
     def handle(self, fd: int, events: int) -> bytes | int:
         """What poll said of one of our two descriptors. The bytes that came, or how many."""
@@ -139,7 +134,7 @@ class Output:
 
     def has_more(self) -> bool:
         """Whether there is something to be read now, and room for it as far as is known."""
-        return self.is_open and not self._is_blocked and bool(self._source_alone.poll(0))
+        return self.is_open and not self.is_blocked and bool(self._source_alone.poll(0))
 
     def _splice(self) -> int:
         """As much as comes without a pause: a turn of the loop costs more than the move."""
@@ -190,15 +185,15 @@ class Output:
             self._sink.given += count
         if self._pending:
             self._wait_for_reader()
-        elif self._is_blocked:
-            self._is_blocked = False
+        elif self.is_blocked:
+            self.is_blocked = False
             self._poll.modify(self._sink.fd, 0)
             if self.source is not None:
                 self._poll.register(self.source, IN)
 
     def _wait_for_reader(self) -> None:
-        if not self._is_blocked:
-            self._is_blocked = True
+        if not self.is_blocked:
+            self.is_blocked = True
             self._poll.modify(self._sink.fd, OUT)
             if self.source is not None:
                 self._unregister(self.source)
@@ -216,7 +211,7 @@ class Output:
         if self._sink.pump is not None and self._sink.pump.failure is not None:
             self.failure = self._sink.pump.failure
         self._lose()
-        self._is_blocked = False
+        self.is_blocked = False
         self._unregister(self._sink.fd)
         self._sink.is_open = False
         self.close()

@@ -75,7 +75,7 @@ class KeeperLink:
         self._keepers = 0
         self.pid: int | None = None  # of the keeper; None: there is none any more
         self.fd = -1
-        self.began: float | None = None  # when an end was asked for
+        self.began: float | None = None  # when an end was first asked for, by whomever
         self.has_ended = False  # what was to be ended is, as far as that was possible
         self._fork(start)
         while not outcome.pid:  # at once: it is said before the command is executed
@@ -85,11 +85,6 @@ class KeeperLink:
             if not self._is_ready(left):
                 break  # a file system that stands still, for one: limits count from here on
             self._read()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether anybody or anything has asked for an end."""
-        return self.began is not None
 
     def due(self) -> float:
         """When `pursue` has something to do; inf if never."""
@@ -271,7 +266,7 @@ class KeeperLink:
             raise ChildProcessError(
                 errno.ECHILD, f"its keeper (process {gone}) {why} at the start"
             )
-        if self._outcome.is_dead and (self.has_ended or not self.has_begun):
+        if self._outcome.is_dead and (self.has_ended or self.began is None):
             return
         # Said first: who says it must be known to whoever takes over, or would be taken for one of
         # the command's.

@@ -100,14 +100,6 @@ class Wakeups:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
 
-    def hold_back(self) -> set[int]:
-        """Block all, around a fork: a child that is not yet itself must get none. For `let_in`."""
-        return signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-
-    def let_in(self, mask: set[int]) -> None:
-        """What `hold_back` gave."""
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
     def as_before(self) -> None:
         """In the child: every signal as it was when we started, CPython's own changes excepted."""
         for number in (*self._caught, *self._ignored):
