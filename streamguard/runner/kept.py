@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 _PACKAGE = __name__.partition(".")[0]
 TO_JUDGE = (
+    "_base.done",
+    "_lines",
+    "_lines.splitter",
+    "_watch",
+    "_watch.watch",
+    "_watch.windows",
     "backends",
-    "backends.codex.failures",
     "backends._fields",
     "backends._gemini_api",
     "backends._langchain",
@@ -32,31 +37,39 @@ TO_JUDGE = (
     "backends._openai_errors",
     "backends._openai_responses",
     "backends._shapes",
+    "backends.acp",
     "backends.acp.reading",
+    "backends.anthropic",
     "backends.anthropic.reading",
     "backends.claude",
     "backends.claude.outcome",
     "backends.claude.reading",
+    "backends.codex",
+    "backends.codex.failures",
     "backends.codex.reading",
+    "backends.gemini",
     "backends.gemini.reading",
+    "backends.google_adk",
     "backends.google_adk.reading",
+    "backends.google_genai",
     "backends.google_genai.reading",
+    "backends.langgraph",
     "backends.langgraph.reading",
+    "backends.openai",
     "backends.openai.reading",
+    "backends.pydantic_ai",
     "backends.pydantic_ai.reading",
-    "_base.done",
-    "errors",
-    "top.published",
+    "backends.registry",
     "backends.stream_reading",
+    "errors",
     "retry",
     "retry.classes",
-    "runner.judge",
     "runner.json_lines",
+    "runner.judge",
     "runner.terminal",
     "signals",
-    "_lines.splitter",
-    "_watch.watch",
-    "_watch.windows",
+    "top",
+    "top.published",
 )
 TO_END = (
     "process",
@@ -82,16 +95,24 @@ TO_TRY_AGAIN = (
 )
 TO_LOOK = ("runner.transcript",)
 TO_RECORD = (
+    "_base.numbers",
+    "_guard",
+    "_guard.knobs",
+    "_guard.modes",
+    "_loops",
+    "_loops.steps",
+    "_loops.timekeeper",
     "activity",
     "backends._processes",
-    "_guard.modes",
+    "events",
+    "events.changes",
     "events.kinds",
     "evidence",
     "evidence.account",
     "evidence.files",
     "evidence.lanes",
-    "evidence.rendering",
     "evidence.receipts",
+    "evidence.rendering",
     "evidence.scribe",
     "evidence.secrets",
     "evidence.sequels",
@@ -101,16 +122,10 @@ TO_RECORD = (
     "evidence.timeline",
     "evidence.worker",
     "evidence.worktree",
-    "_guard.knobs",
-    "_loops",
-    "_loops.steps",
-    "_loops.timekeeper",
-    "events.changes",
     "presets",
     "runner.clerk",
     "runner.record",
 )
-_PACKAGES = ("backends", "backends.claude", "evidence", "_loops", "process", "retry")
 _HEADER = 16
 _SOURCE = b"#"  # what no code begins with
 _IS_HASHED = 1
@@ -136,7 +151,7 @@ class Kept:
             if name in sys.modules:
                 continue
             path = f"{self._home}/{each.replace('.', '/')}"
-            is_package = each in _PACKAGES
+            is_package = os.path.isdir(path)
             path += "/__init__.py" if is_package else ".py"
             code = _code_of(name, path)
             self._at[name] = (path, self._size, len(code), is_package)

@@ -644,7 +644,7 @@ def test_the_systems_log_is_told(log):
     """D4: what was ended and what survived; a log that hangs does not keep the helper."""
     script = (
         "import time\n"
-        "from streamguard.process import helper\n"
+        "from streamguard.process.sentinel import helper\n"
         "helper._LOGGING = 1\n"
         "helper.syslog.openlog = lambda *_: None\n"
         f"tell = {'print' if log == 'takes it' else 'lambda *_: time.sleep(600)'}\n"

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from streamguard._base.defaults import LONGEST_LINE as MAX_LINE
 from streamguard.runner import transcript
+from streamguard._base.defaults import LONGEST_LINE
 from streamguard.runner.judge import Judge
 from streamguard.runner.options import Settings
 from streamguard.runner.transcript import Seen, Transcript, TranscriptError
@@ -169,10 +169,10 @@ def test_json_behind_much_text_is_found_and_a_line_that_is_too_long_is_none(path
     monkeypatch.setattr(transcript, "_BOUND", 60.0)
     monkeypatch.setattr(transcript, "_SEARCHING", 50.0)
     watched = Watched(path)
-    text = b"text that goes on for a while\n" * (MAX_LINE // 30 + 40_000)
+    text = b"text that goes on for a while\n" * (LONGEST_LINE // 30 + 40_000)
     path.write_bytes(text)
     assert watched.look(json_by=10)[1] is False
-    long = b'{"long": "%s"}\n' % (b"x" * MAX_LINE)
+    long = b'{"long": "%s"}\n' % (b"x" * LONGEST_LINE)
     path.write_bytes(text + long[:-9])
     assert watched.look(json_by=10)[1] is False
     path.write_bytes(text + long)
