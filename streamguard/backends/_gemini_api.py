@@ -1,4 +1,4 @@
-"""What google-genai and ADK share: spelling, how a model's answer finished, token counts.
+"""What google-genai and ADK share: spelling, and how a model's answer finished.
 
 Objects say `finish_reason`, lines of the API (and of ADK's own server) say `finishReason`.
 Knows `signals` and the other helpers; helps `google_genai` and `google_adk` alone.
@@ -14,11 +14,10 @@ from streamguard.backends._fields import (
     Fields,
     class_of_status,
     fields_of,
-    numbers_in,
     text_in,
 )
 from streamguard.retry import classes
-from streamguard.signals import Failed, Outcome, Usage
+from streamguard.signals import Failed, Outcome
 
 # Ends that leave an answer of use, or none that is wrong. Every other word is a failure.
 _OUTCOMES: dict[str, Outcome] = {
@@ -67,12 +66,6 @@ def failure_of(code: str) -> Failed:
 
 def _is_refusal(code: str) -> bool:
     return _WORD.fullmatch(code) is not None and code != "OTHER"
-
-
-def usage_in(metadata: object) -> Usage | None:
-    """The token counts of one answer so far: each names the running total."""
-    counts = numbers_in(metadata)
-    return Usage(counts) if counts else None
 
 
 def parts_of(content: object) -> list[Fields]:

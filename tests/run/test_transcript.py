@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from streamguard.runner import transcript
 from streamguard._base.defaults import LONGEST_LINE
+from streamguard.runner import transcript
 from streamguard.runner.judge import Judge
 from streamguard.runner.options import Settings
 from streamguard.runner.transcript import Seen, Transcript, TranscriptError
