@@ -10,12 +10,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from streamguard.backends._fields import (
-    Fields,
-    class_of_status,
-    fields_of,
-    text_in,
-)
+from streamguard.backends._fields import Fields, class_of_status, fields_of, text_in
 from streamguard.retry import classes
 from streamguard.signals import Failed, Outcome
 

@@ -33,13 +33,7 @@ from streamguard.backends._fields import (
     usage_in,
 )
 from streamguard.backends._openai_errors import failed
-from streamguard.signals import (
-    SessionOpened,
-    Signal,
-    TurnEnded,
-    WorkFinished,
-    WorkStarted,
-)
+from streamguard.signals import SessionOpened, Signal, TurnEnded, WorkFinished, WorkStarted
 
 # Run by the server, with both ends in the stream. Shells and tool searches may be run by either
 # side, which their items do not always tell, so they are none of these.

@@ -99,11 +99,7 @@ def fork(plan: EndingPlan, command: Start | Known, orders: int, reports: int) ->
         return keeper.descriptors
 
     return aside.fork(
-        keeper.keep,
-        (orders, reports),
-        own_session=plan.leads_session,
-        outlives=None,
-        before=begin,
+        keeper.keep, (orders, reports), own_session=plan.leads_session, outlives=None, before=begin
     )
 
 

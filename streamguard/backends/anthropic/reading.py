@@ -31,14 +31,7 @@ from streamguard.backends._fields import (
     text_in,
     usage_in,
 )
-from streamguard.signals import (
-    Failed,
-    Outcome,
-    Signal,
-    TurnEnded,
-    WorkFinished,
-    WorkStarted,
-)
+from streamguard.signals import Failed, Outcome, Signal, TurnEnded, WorkFinished, WorkStarted
 
 # A message ends with a stop_reason; a stream that is cut well-formed ends without, and without an
 # exception (T10).

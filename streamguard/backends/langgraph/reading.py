@@ -53,12 +53,7 @@ from streamguard.backends._fields import (
     text_in,
     usage_in,
 )
-from streamguard.backends._langchain import (
-    calls_of,
-    is_ai,
-    is_langchains,
-    work_in,
-)
+from streamguard.backends._langchain import calls_of, is_ai, is_langchains, work_in
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,

@@ -25,12 +25,7 @@ from typing import Any
 
 from streamguard.backends import _openai_responses as responses
 from streamguard.backends._fields import NOTHING, PROGRESS, Fields, Said, fields_of, text_in
-from streamguard.signals import (
-    SessionOpened,
-    TurnEnded,
-    WorkFinished,
-    WorkStarted,
-)
+from streamguard.signals import SessionOpened, TurnEnded, WorkFinished, WorkStarted
 
 # `result.cancel()`, an approval that is asked for and a run that is done all just end it.
 ALWAYS_ENDS_TURNS = False

@@ -31,14 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from streamguard.backends._fields import (
-    Fields,
-    Said,
-    always,
-    fields_of,
-    text_in,
-    usage_in,
-)
+from streamguard.backends._fields import Fields, Said, always, fields_of, text_in, usage_in
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,
