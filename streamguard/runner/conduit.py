@@ -16,6 +16,7 @@ import sys
 
 from streamguard.runner import aside
 from streamguard.runner.child import reserve_standard
+from streamguard.runner.outbox import forget, is_ready
 
 _PORTION = 1 << 16
 _LARGE = 1 << 20
@@ -83,14 +84,14 @@ class Output:
     def close(self) -> None:
         """No more of it: the command, if it still writes, gets a SIGPIPE, or its terminal hangs up."""
         if self.source is not None:
-            self._unregister(self.source)
+            forget(self._poll, self.source)
             os.close(self.source)
             self.source = None
 
     def _has_ended(self) -> None:
         """Nobody can write to it any more, but who opens a terminal anew."""
         if self.source is not None and os.isatty(self.source):
-            self._unregister(self.source)
+            forget(self._poll, self.source)
             self._held, self.source = self.source, None  # to close it would hang up on the command
         else:
             self.close()
@@ -100,7 +101,7 @@ class Output:
         self._lose(owed)
         self.close()
         if self._sink.is_open:
-            self._unregister(self._sink.fd)
+            forget(self._poll, self._sink.fd)
 
     def let_go(self) -> None:
         """The command is dead: its terminal may hang up."""
@@ -196,7 +197,7 @@ class Output:
             self.is_blocked = True
             self._poll.modify(self._sink.fd, OUT)
             if self.source is not None:
-                self._unregister(self.source)
+                forget(self._poll, self.source)
 
     def _lose(self, owed: int | None = None) -> None:
         """Count what will not be passed on."""
@@ -212,15 +213,9 @@ class Output:
             self.failure = self._sink.pump.failure
         self._lose()
         self.is_blocked = False
-        self._unregister(self._sink.fd)
+        forget(self._poll, self._sink.fd)
         self._sink.is_open = False
         self.close()
-
-    def _unregister(self, fd: int) -> None:
-        try:
-            self._poll.unregister(fd)
-        except KeyError:
-            pass
 
     def _grow(self) -> None:
         """Much is coming: with larger pipes there are fewer turns to take."""
@@ -279,9 +274,7 @@ class Outlet:
 
     def has_room(self) -> bool:
         """Whether something can be written now."""
-        room = select.poll()
-        room.register(self.fd, OUT)
-        return bool(room.poll(0))
+        return is_ready(self.fd, OUT)
 
     def close(self) -> None:
         """As the command closed its output: our reader must see the end."""
@@ -340,7 +333,7 @@ class Pump:
                 try:
                     written = os.write(target, chunk)
                 except BlockingIOError:  # a description that somebody else has set so
-                    _room(target)
+                    is_ready(target, OUT, None)
                     continue
                 except OSError as error:
                     self._shown[8:] = (error.errno or errno.EIO).to_bytes(8, "little")
@@ -348,9 +341,3 @@ class Pump:
                 chunk = chunk[written:]
                 count += written
                 self._shown[:8] = count.to_bytes(8, "little")
-
-
-def _room(fd: int) -> None:
-    room = select.poll()
-    room.register(fd, OUT)
-    room.poll()

@@ -36,7 +36,7 @@ import time
 from streamguard.runner import aside, kernel
 from streamguard.runner._signal import name_of, signal
 from streamguard.runner.outbox import Outbox
-from streamguard.runner.wakeups import note
+from streamguard.runner.wakeups import note, wakeup_pipe
 
 TYPE_CHECKING = False
 
@@ -177,7 +177,8 @@ class Keeper:
         kernel.be_called(_NAME)
         self._poll = select.poll()
         self._poll.register(self._orders, select.POLLIN)
-        self._poll.register(_wakeups(), select.POLLIN)
+        self._poll.register(wakeup_pipe(), select.POLLIN)
+        signal.signal(signal.SIGCHLD, note)
         if not self._is_parent and self._pidfd is not None:
             self._poll.register(self._pidfd, select.POLLIN)
         self._reports.attach(self._poll)
@@ -391,16 +392,6 @@ class Keeper:
 
     def _report(self, line: str) -> None:
         self._reports.put(line)
-
-
-def _wakeups() -> int:
-    """A descriptor that is readable when a child has died."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, note)
-    return reading
 
 
 def started_at(pid: int) -> float:

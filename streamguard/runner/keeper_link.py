@@ -15,7 +15,7 @@ from streamguard.runner import aside, keeper
 from streamguard.runner._signal import signal
 from streamguard.runner.child import CannotRunError
 from streamguard.runner.keeper import Known
-from streamguard.runner.outbox import Outbox
+from streamguard.runner.outbox import Outbox, is_ready
 
 TYPE_CHECKING = False
 
@@ -82,7 +82,7 @@ class KeeperLink:
             self._read()
         until = time.monotonic() + _EXECUTING
         while not self._runs and (left := until - time.monotonic()) > 0:
-            if not self._is_ready(left):
+            if not is_ready(self.fd, select.POLLIN, left):
                 break  # a file system that stands still, for one: limits count from here on
             self._read()
 
@@ -185,11 +185,6 @@ class KeeperLink:
             self._outcome.status = status
             self._outcome.is_dead = True
             self._outcome.survivors = ()
-
-    def _is_ready(self, bound: float) -> bool:
-        ready = select.poll()
-        ready.register(self.fd, select.POLLIN)
-        return bool(ready.poll(bound * 1e3))
 
     def _read(self) -> None:
         try:

@@ -45,13 +45,9 @@ class Wakeups:
     """The signals that came, from a descriptor; in force until the process ends."""
 
     def __init__(self, *, job_control: bool) -> None:
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        os.set_blocking(writing, False)
-        self.fd = reading
+        self.fd = wakeup_pipe()
         self._caught: list[int] = []
         self._ignored: list[int] = []
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for name in (*_PASSED_ON, *_OURS):
             number = getattr(signal, name, None)
             if number is None or (name == "SIGTSTP" and not job_control):
@@ -106,6 +102,15 @@ class Wakeups:
             signal.signal(number, signal.SIG_DFL)
         restore_overwritten()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+
+def wakeup_pipe() -> int:
+    """A descriptor that brings the number of every signal that is caught."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
 
 
 def restore_overwritten() -> None:
