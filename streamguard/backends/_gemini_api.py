@@ -24,7 +24,7 @@ _UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
 # What the model did wrong and may do right the next time. The rest (safety, recitation, a
 # blocked prompt) is the request's and stays.
 _THE_MODELS = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "NO_IMAGE", "IMAGE_OTHER"}
-_WORD = re.compile(r"[A-Z][A-Z_]+")
+_REFUSAL = re.compile(r"(?!OTHER$)[A-Z][A-Z_]+")
 
 
 def word_in(value: object) -> str | None:
@@ -55,12 +55,8 @@ def failure_of(code: str) -> Failed:
     else:
         found = classes.class_of_word(code) or classes.class_of_name(code)
         # Gemini's own words for a refusal; a class's name is an exception of the user's tool.
-        error_class = found or ("validation" if _is_refusal(code) else "unknown")
+        error_class = found or ("validation" if _REFUSAL.fullmatch(code) else "unknown")
     return Failed(error_class, detail=code[:80])
-
-
-def _is_refusal(code: str) -> bool:
-    return _WORD.fullmatch(code) is not None and code != "OTHER"
 
 
 def parts_of(content: object) -> list[Fields]:

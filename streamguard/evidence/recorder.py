@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
 
 import anyio
@@ -174,13 +173,7 @@ class Recorder(Recording):
         self._entered += 1
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leave()
         if loops.current_or_none() is None:
             self.flush()
@@ -189,13 +182,7 @@ class Recorder(Recording):
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._leave()
         with anyio.CancelScope(shield=True):
             await self._wait_for(self.flush)

@@ -53,8 +53,6 @@ _LONGEST_POLL = 1_000_000.0
 # Where all that knows trees cannot be had, killing goes on for so long, with such pauses.
 _KILLING = 5.0
 _PAUSE = 0.02
-# What `pid_max` can be at most.
-_LARGEST_PID = 1 << 22
 # What `ps` shows. Whoever ends all that has our name means the front; we end when that is gone.
 _NAME = "sguard-keeper"
 
@@ -395,7 +393,10 @@ class Keeper:
 
 
 def started_at(pid: int) -> float:
-    """When a process started, as /proc counts; 0 where nothing tells."""
+    """When a process started, as /proc counts; 0 where nothing tells.
+
+    `process.procfs` says the same, and is imported when there is an end: the start has no time for it.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return float(file.read(4096).rpartition(b")")[2].split()[19])
@@ -415,7 +416,12 @@ def own_children() -> Iterator[int]:
 
 
 def _given_out() -> Iterable[int]:
-    us, largest = os.getpid(), _largest_pid()
+    us, largest = os.getpid(), 1 << 22  # what `pid_max` can be at most
+    try:
+        with open("/proc/sys/kernel/pid_max", "rb", buffering=0) as file:
+            largest = int(file.read(32))
+    except (OSError, ValueError):
+        pass
     try:
         newest = os.fork()
     except OSError:
@@ -426,11 +432,3 @@ def _given_out() -> Iterable[int]:
     if us < newest:
         return range(us + 1, newest)
     return (*range(us + 1, largest), *range(2, newest))  # the numbers have begun anew
-
-
-def _largest_pid() -> int:
-    try:
-        with open("/proc/sys/kernel/pid_max", "rb", buffering=0) as file:
-            return int(file.read(32))
-    except (OSError, ValueError):
-        return _LARGEST_PID
