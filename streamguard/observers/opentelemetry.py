@@ -111,7 +111,7 @@ class OpenTelemetryObserver:
             spans.session.set_attribute("gen_ai.operation.name", "invoke_agent")
         spans.attempt = self._start(f"attempt {event.attempt}", event, within=spans.session)
         spans.attempt.set_attributes(
-            {"streamguard._guard.attempt": event.attempt, "streamguard.resumes": event.resumes}
+            {"streamguard.attempt": event.attempt, "streamguard.resumes": event.resumes}
         )
 
     @_on.register

@@ -120,7 +120,7 @@ def test_a_verdict_is_an_event_of_a_span_that_failed(loop, traces):
     assert span.attributes["error.type"] == "IdleTimeoutError"
     told = {event.name: event.attributes for event in span.events}
     assert told["streamguard.timed_out"]["streamguard.limit"] == "idle"
-    assert told["streamguard.torn_down"]["streamguard._guard.teardown.confirmed"] is True
+    assert told["streamguard.torn_down"]["streamguard.teardown.confirmed"] is True
 
 
 def test_a_watchdogs_events_have_its_names_s1_28(loop, traces):
