@@ -62,11 +62,7 @@ BUDGETS: Final[Mapping[ScopeKind, Budget]] = MappingProxyType(
 
 
 def scope(
-    kind: ScopeKind,
-    name: str = "",
-    *,
-    timeout: Seconds | None = None,
-    hard: Seconds | None = None,
+    kind: ScopeKind, name: str = "", *, timeout: Seconds | None = None, hard: Seconds | None = None
 ) -> Scope:
     """A time limit for what is done inside of `async with`, capped by the scopes around it.
 
@@ -80,11 +76,7 @@ def scope(
 
 
 def scope_under(
-    spec: Spec | None,
-    kind: ScopeKind,
-    name: str,
-    timeout: Seconds | None,
-    hard: Seconds | None,
+    spec: Spec | None, kind: ScopeKind, name: str, timeout: Seconds | None, hard: Seconds | None
 ) -> Scope:
     """A scope under `spec`, its limits checked."""
     check_kind(kind)

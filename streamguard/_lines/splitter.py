@@ -25,17 +25,17 @@ class Splitter:
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes."""
-        first, newline, others = chunk.partition(b"\n")
-        self._extend(first)
-        if not newline:
-            return
-        self._end_line()
-        *whole, last = others.split(b"\n")
-        bound = self.max_line
-        self.ready.extend(
-            line.removesuffix(b"\r") if len(line) <= bound else None for line in whole
-        )
-        self._extend(last)
+        *whole, last = chunk.split(b"\n")
+        if whole and (self._partial or self._is_passing_over):
+            self._extend(whole.pop(0))
+            if not self._is_passing_over:
+                self.ready.append(bytes(self._partial).removesuffix(b"\r"))
+                self._partial = bytearray()
+            self._is_passing_over = False
+        for line in whole:
+            self.ready.append(line.removesuffix(b"\r") if len(line) <= self.max_line else None)
+        if last:
+            self._extend(last)
 
     def end(self) -> None:
         """There are no more bytes: what has no newline is a line, too."""
@@ -52,9 +52,3 @@ class Splitter:
             self.ready.append(None)
         else:
             self._partial += part
-
-    def _end_line(self) -> None:
-        if not self._is_passing_over:
-            self.ready.append(bytes(self._partial).removesuffix(b"\r"))
-            self._partial = bytearray()
-        self._is_passing_over = False

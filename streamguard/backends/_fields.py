@@ -1,18 +1,28 @@
 """Values of unknown making: what every reader needs so that no garbage makes it raise (S2).
 
-Total functions over whatever a backend sent. Imports only the names of error classes.
+Total functions over whatever a backend sent, and what readers say with. Imports the names of error
+classes, and signals.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from streamguard.retry import classes
+from streamguard.signals import Liveness, Progress, Signal, Usage
 
 Fields: TypeAlias = Mapping[str, Any]
+# What a message says; None is Progress.
+Said: TypeAlias = Signal | Iterable[Signal] | None
+
+NOTHING: tuple[Signal, ...] = ()
+PROGRESS = Progress()
+LIVENESS = Liveness()
+# Classes of errors after which the same turn may do better.
+RETRIABLE = {"rate_limit", "server", "network"}
 
 _NO_FIELDS: Fields = {}
 
@@ -77,7 +87,12 @@ def class_of_words(*words: object) -> str:
     return next((each.value for each in found if each is not None), "unknown")
 
 
-def counts_in(usage: object) -> dict[str, float]:
-    """The numbers among the fields of a usage object; details that are objects are left out."""
-    numbers = ((name, number_in(value)) for name, value in fields_of(usage).items())
-    return {name: number for name, number in numbers if number is not None}
+def usage_in(counts: object) -> tuple[Usage, ...]:
+    """The counts of a usage object, if it has any; details that are objects are left out."""
+    numbers = numbers_in(counts)
+    return (Usage(numbers),) if numbers else ()
+
+
+def always(said: Said) -> Callable[[Fields], Said]:
+    """A handler for messages whose kind says it all."""
+    return lambda _fields: said

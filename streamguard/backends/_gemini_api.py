@@ -1,4 +1,4 @@
-"""What google-genai and ADK share: spelling, how a model's answer finished, token counts.
+"""What google-genai and ADK share: spelling, and how a model's answer finished.
 
 Objects say `finish_reason`, lines of the API (and of ADK's own server) say `finishReason`.
 Knows `signals` and the other helpers; helps `google_genai` and `google_adk` alone.
@@ -10,15 +10,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from streamguard.backends._fields import (
-    Fields,
-    class_of_status,
-    fields_of,
-    numbers_in,
-    text_in,
-)
+from streamguard.backends._fields import Fields, class_of_status, fields_of, text_in
 from streamguard.retry import classes
-from streamguard.signals import Failed, Outcome, Usage
+from streamguard.signals import Failed, Outcome
 
 # Ends that leave an answer of use, or none that is wrong. Every other word is a failure.
 _OUTCOMES: dict[str, Outcome] = {
@@ -30,7 +24,7 @@ _UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
 # What the model did wrong and may do right the next time. The rest (safety, recitation, a
 # blocked prompt) is the request's and stays.
 _THE_MODELS = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "NO_IMAGE", "IMAGE_OTHER"}
-_WORD = re.compile(r"[A-Z][A-Z_]+")
+_REFUSAL = re.compile(r"(?!OTHER$)[A-Z][A-Z_]+")
 
 
 def word_in(value: object) -> str | None:
@@ -61,18 +55,8 @@ def failure_of(code: str) -> Failed:
     else:
         found = classes.class_of_word(code) or classes.class_of_name(code)
         # Gemini's own words for a refusal; a class's name is an exception of the user's tool.
-        error_class = found or ("validation" if _is_refusal(code) else "unknown")
+        error_class = found or ("validation" if _REFUSAL.fullmatch(code) else "unknown")
     return Failed(error_class, detail=code[:80])
-
-
-def _is_refusal(code: str) -> bool:
-    return _WORD.fullmatch(code) is not None and code != "OTHER"
-
-
-def usage_in(metadata: object) -> Usage | None:
-    """The token counts of one answer so far: each names the running total."""
-    counts = numbers_in(metadata)
-    return Usage(counts) if counts else None
 
 
 def parts_of(content: object) -> list[Fields]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from streamguard.backends._fields import Fields, fields_of, numbers_in, text_in
-from streamguard.signals import Signal, Usage, WorkFinished, WorkStarted
+from streamguard.backends._fields import Fields, fields_of, text_in
+from streamguard.signals import Signal, WorkFinished, WorkStarted
 
 _AI = {"ai", "AIMessageChunk"}
 _TOOL = {"tool", "ToolMessageChunk"}
@@ -44,12 +44,6 @@ def calls_of(message: Fields) -> Iterator[tuple[str, str]]:
             fields = fields_of(call)
             if id_ := text_in(fields.get("id")):
                 yield id_, text_in(fields.get("name")) or ""
-
-
-def usage_of(message: Fields) -> Usage | None:
-    """The token counts of one model call."""
-    counts = numbers_in(message.get("usage_metadata"))
-    return Usage(counts) if counts else None
 
 
 def work_in(history: list[object]) -> list[Signal]:

@@ -12,16 +12,12 @@ as progress they would open another turn (T14). Tool calls open no work: the cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias, cast
+from typing import cast
 
-from streamguard.backends._fields import Fields, all_fields_of, counts_in, text_in
+from streamguard.backends._fields import PROGRESS, Fields, Said, all_fields_of, text_in, usage_in
 from streamguard.backends._openai_errors import failed
-from streamguard.signals import Outcome, Progress, Signal, TurnEnded, Usage
+from streamguard.signals import Outcome, Signal, TurnEnded
 
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-_PROGRESS = Progress()
 _OUTCOMES: dict[str, Outcome] = {
     "length": "incomplete",
     "content_filter": "incomplete",
@@ -65,11 +61,10 @@ def said_by_chunk(chunk: object) -> Said:
     usage = fields.get("usage")
     if progressed and finish is None and usage is None:
         return None
-    said: list[Signal] = [_PROGRESS] if progressed else []
+    said: list[Signal] = [PROGRESS] if progressed else []
     if error := fields.get("error"):
         said.append(failed(error))
-    if counts := counts_in(usage):
-        said.append(Usage(counts))
+    said += usage_in(usage)
     if reason := text_in(finish):
         said.append(TurnEnded(_OUTCOMES.get(reason, "success"), reason))
     return said

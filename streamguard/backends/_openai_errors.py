@@ -10,12 +10,12 @@ import re
 from streamguard.backends._fields import Fields, class_of_words, fields_of, text_in
 from streamguard.signals import Failed
 
-RETRIABLE = {"rate_limit", "server", "network"}
-
 _TRY_AGAIN = re.compile(
     r"try again in (?:(?P<h>\d{1,3})h)?(?:(?P<m>\d{1,3})m(?!s))?"
     r"(?:(?P<s>\d{1,5}(?:\.\d{1,6})?)(?P<ms>m?)s)?"
 )
+# invalid_image_url, image_too_large, bio_policy, ...: the same request fails again.
+_ABOUT_THE_REQUEST = re.compile(r"^invalid_|image|policy")
 
 
 def failed(body: object) -> Failed:
@@ -23,7 +23,7 @@ def failed(body: object) -> Failed:
     error: Fields = fields_of(body)
     code, kind = text_in(error.get("code")), text_in(error.get("type"))
     error_class = class_of_words(code, kind)
-    if error_class == "unknown" and _is_about_the_request(code or ""):
+    if error_class == "unknown" and code and _ABOUT_THE_REQUEST.search(code):
         error_class = "validation"
     pause = pause_in(error.get("message")) if error_class == "rate_limit" else None
     return Failed(error_class, pause, detail=code or kind or "")
@@ -37,8 +37,3 @@ def pause_in(message: object) -> float | None:
     if not any(found[unit] for unit in "hms"):
         return None
     return hours * 3600 + minutes * 60 + (seconds / 1000 if found["ms"] else seconds)
-
-
-def _is_about_the_request(code: str) -> bool:
-    # invalid_image_url, image_too_large, bio_policy, ...: the same request fails again.
-    return code.startswith("invalid_") or "image" in code or "policy" in code

@@ -16,25 +16,24 @@ Function calls open no work: the caller runs them, and their results go another 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
 
-from streamguard.backends._fields import Fields, all_fields_of, counts_in, fields_of, text_in
-from streamguard.backends._openai_errors import RETRIABLE, failed
-from streamguard.signals import (
-    Liveness,
-    SessionOpened,
-    Signal,
-    TurnEnded,
-    Usage,
-    WorkFinished,
-    WorkStarted,
+from streamguard.backends._fields import (
+    LIVENESS,
+    NOTHING,
+    RETRIABLE,
+    Fields,
+    Said,
+    all_fields_of,
+    always,
+    fields_of,
+    text_in,
+    usage_in,
 )
-
-Said: TypeAlias = Signal | Sequence[Signal] | None
-
-NOTHING: tuple[Signal, ...] = ()
+from streamguard.backends._openai_errors import failed
+from streamguard.signals import SessionOpened, Signal, TurnEnded, WorkFinished, WorkStarted
 
 # Run by the server, with both ends in the stream. Shells and tool searches may be run by either
 # side, which their items do not always tell, so they are none of these.
@@ -68,7 +67,7 @@ def _accepted(event: Fields) -> Said:
 
 def _completed(event: Fields) -> Said:
     response = all_fields_of(event.get("response"))
-    said = _usage(response)
+    said: list[Signal] = [*usage_in(response.get("usage"))]
     # `previous_response_id` goes on from a whole response, wherever it was run.
     is_stored = response.get("store") is not False
     if is_stored and (token := text_in(response.get("id"))):
@@ -80,36 +79,26 @@ def _completed(event: Fields) -> Said:
 def _incomplete(event: Fields) -> Said:
     response = fields_of(event.get("response"))
     reason = text_in(fields_of(response.get("incomplete_details")).get("reason"))
-    return [*_usage(response), TurnEnded("incomplete", reason or "incomplete")]
+    return [*usage_in(response.get("usage")), TurnEnded("incomplete", reason or "incomplete")]
 
 
 def _cancelled(event: Fields) -> Said:
-    return [*_usage(fields_of(event.get("response"))), TurnEnded("cancelled", "cancelled")]
+    usage = fields_of(event.get("response")).get("usage")
+    return [*usage_in(usage), TurnEnded("cancelled", "cancelled")]
 
 
 def _failed(event: Fields) -> Said:
     response = fields_of(event.get("response"))
     what = failed(response.get("error"))
     retriable = what.error_class in RETRIABLE
-    return [what, *_usage(response), TurnEnded("error", what.detail or "failed", retriable)]
-
-
-def _usage(response: Fields) -> list[Signal]:
-    counts = counts_in(response.get("usage"))
-    return [Usage(counts)] if counts else []
+    ended = TurnEnded("error", what.detail or "failed", retriable)
+    return [what, *usage_in(response.get("usage")), ended]
 
 
 def _error(event: Fields) -> Said:
     # Flat in the documentation and in the SDK's class, nested where the server is in a hurry.
     body = fields_of(event.get("error"))
     return failed(body or {**event, "type": None})
-
-
-def _keepalive(_event: Fields) -> Said:
-    return _LIVENESS
-
-
-_LIVENESS = Liveness()
 
 
 # --- tools that the server runs -----------------------------------------------------------
@@ -155,6 +144,6 @@ EVENTS: dict[str, _Handler] = {
     "response.cancelled": _cancelled,
     "response.failed": _failed,
     "error": _error,
-    "keepalive": _keepalive,
-    "ping": _keepalive,
+    "keepalive": always(LIVENESS),
+    "ping": always(LIVENESS),
 }

@@ -30,7 +30,7 @@ _OBJECTS: Final = ("_process", "process", "_proc", "proc")
 def process_of(client: object) -> Any:
     """The process object behind `client`, or only its pid; None as long as there is none."""
     held = _held_by(client)
-    said = _said_by(client)
+    said = number_of(given_at_once(_at(client, ("get_subprocess_pid",))))
     if said is None:
         return held
     objects = (held, *(_at(client, (name,)) for name in _OBJECTS))
@@ -96,10 +96,6 @@ def _finished(coroutine: Any) -> object:
     finally:
         coroutine.close()
     return None
-
-
-def _said_by(client: object) -> int | None:
-    return number_of(given_at_once(_at(client, ("get_subprocess_pid",))))
 
 
 def _held_by(client: object) -> Any:

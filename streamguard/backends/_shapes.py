@@ -17,32 +17,33 @@ S = TypeVar("S")
 Line: TypeAlias = Mapping[object, object]
 Pair: TypeAlias = tuple[Any, ...]
 
+
+def _has_its_keys(line: Line, keys: Mapping[str, tuple[str, ...]], kind: str = "type") -> bool:
+    """Whether a line of such a kind has all keys that come with it."""
+    needed = keys.get(said) if isinstance(said := line.get(kind), str) else None
+    return needed is not None and all(name in line for name in needed)
+
+
 # --- claude -------------------------------------------------------------------------------
 
 # A line of `claude -p --output-format stream-json` has a `session_id` and, by its `type`,
 # one key that the look-alikes lack: Gemini's CLI also ends with a `result`, API streams also
 # send a `ping` or a `message`. `keep_alive` has no other key, so it never decides.
 _CLAUDE_LINES = {
-    "system": "subtype",
-    "assistant": "message",
-    "user": "message",
-    "result": "subtype",
-    "stream_event": "event",
-    "rate_limit_event": "rate_limit_info",
-    "conversation_reset": "new_conversation_id",
-    "tool_progress": "tool_use_id",
-    "auth_status": "isAuthenticating",
+    "system": ("subtype",),
+    "assistant": ("message",),
+    "user": ("message",),
+    "result": ("subtype",),
+    "stream_event": ("event",),
+    "rate_limit_event": ("rate_limit_info",),
+    "conversation_reset": ("new_conversation_id",),
+    "tool_progress": ("tool_use_id",),
+    "auth_status": ("isAuthenticating",),
 }
 
 
 def _is_claude_line(line: Line) -> bool:
-    kind = line.get("type")
-    return (
-        isinstance(kind, str)
-        and (needed := _CLAUDE_LINES.get(kind)) is not None
-        and needed in line
-        and isinstance(line.get("session_id"), str)
-    )
+    return _has_its_keys(line, _CLAUDE_LINES) and isinstance(line.get("session_id"), str)
 
 
 # --- codex --------------------------------------------------------------------------------
@@ -50,21 +51,20 @@ def _is_claude_line(line: Line) -> bool:
 # `codex exec --json`: the type, and the one key that comes with it. An `error` has nothing of its
 # own, so it never decides. The app-server's JSON-RPC has no `jsonrpc` key, but a thread's id.
 _CODEX_LINES = {
-    "thread.started": "thread_id",
-    "turn.started": "type",
-    "turn.completed": "usage",
-    "turn.failed": "error",
-    "item.started": "item",
-    "item.updated": "item",
-    "item.completed": "item",
+    "thread.started": ("thread_id",),
+    "turn.started": ("type",),
+    "turn.completed": ("usage",),
+    "turn.failed": ("error",),
+    "item.started": ("item",),
+    "item.updated": ("item",),
+    "item.completed": ("item",),
 }
 _CODEX_METHODS = ("thread/", "turn/", "item/")
 
 
 def _is_codex_line(line: Line) -> bool:
-    kind = line.get("type")
-    if isinstance(kind, str):
-        return (needed := _CODEX_LINES.get(kind)) is not None and needed in line
+    if isinstance(line.get("type"), str):
+        return _has_its_keys(line, _CODEX_LINES)
     method, params = line.get("method"), line.get("params")
     return (
         isinstance(method, str)
@@ -89,14 +89,7 @@ _GEMINI_LINES = {
 
 
 def _is_gemini_line(line: Line) -> bool:
-    kind = line.get("type")
-    return (
-        isinstance(kind, str)
-        and (needed := _GEMINI_LINES.get(kind)) is not None
-        and needed[0] in line
-        and needed[1] in line
-        and isinstance(line.get("timestamp"), str)
-    )
+    return _has_its_keys(line, _GEMINI_LINES) and isinstance(line.get("timestamp"), str)
 
 
 # --- acp ----------------------------------------------------------------------------------
@@ -134,18 +127,14 @@ _ANTHROPIC_EVENTS = {
 
 
 def _is_anthropic_event(line: Line) -> bool:
-    kind = line.get("type")
-    needed = _ANTHROPIC_EVENTS.get(kind) if isinstance(kind, str) else None
-    if needed is None or any(name not in line for name in needed):
+    if not _has_its_keys(line, _ANTHROPIC_EVENTS):
         return False
-    what = line[needed[0]]
-    if not isinstance(what, dict):
-        return False
+    kind = cast("str", line["type"])
+    what = line[_ANTHROPIC_EVENTS[kind][0]]
+    if not isinstance(what, dict) or kind != "message_start":
+        return isinstance(what, dict)
     message = cast("Line", what)
-    return kind != "message_start" or (message.get("type"), message.get("role")) == (
-        "message",
-        "assistant",
-    )
+    return (message.get("type"), message.get("role")) == ("message", "assistant")
 
 
 # --- google -------------------------------------------------------------------------------
@@ -173,27 +162,22 @@ def _is_adk_event(line: Line) -> bool:
 # --- pydantic-ai --------------------------------------------------------------------------
 
 _PYDANTIC_AI_EVENTS = {
-    "part_start": "part",
-    "part_delta": "delta",
-    "part_end": "part",
-    "final_result": "tool_name",
-    "function_tool_call": "part",
-    "function_tool_result": "part",
-    "output_tool_call": "part",
-    "output_tool_result": "part",
-    "deferred_tool_requests": "requests",
-    "deferred_tool_results": "results",
-    "agent_run_result": "result",
+    "part_start": ("part",),
+    "part_delta": ("delta",),
+    "part_end": ("part",),
+    "final_result": ("tool_name",),
+    "function_tool_call": ("part",),
+    "function_tool_result": ("part",),
+    "output_tool_call": ("part",),
+    "output_tool_result": ("part",),
+    "deferred_tool_requests": ("requests",),
+    "deferred_tool_results": ("results",),
+    "agent_run_result": ("result",),
 }
 
 
 def _is_pydantic_ai_event(line: Line) -> bool:
-    kind = line.get("event_kind")
-    return (
-        isinstance(kind, str)
-        and (needed := _PYDANTIC_AI_EVENTS.get(kind)) is not None
-        and needed in line
-    )
+    return _has_its_keys(line, _PYDANTIC_AI_EVENTS, "event_kind")
 
 
 # --- the tables ---------------------------------------------------------------------------

@@ -102,7 +102,9 @@ class Reading:
         except BaseException as error:  # noqa: BLE001 - a reader never disturbs the stream (S2)
             # Also what looks like a cancellation: none is ever delivered to a plain function, so it
             # is a cancelled task's result that the reader has asked for.
-            self._note_failure(type(message), error, reporter)
+            if not self._failed:
+                self._failed = True
+                reporter.reader_failed(type(message), error)
             return PROGRESS
 
     def _find(self, message: object) -> Reader | None:
@@ -133,11 +135,6 @@ class Reading:
             reporter.unknown_message(kind)
         if not (self._is_reading_all or issubclass(kind, _SHAPED)):
             self.plain = kind
-
-    def _note_failure(self, kind: type, error: BaseException, reporter: Reporter) -> None:
-        if not self._failed:
-            self._failed = True
-            reporter.reader_failed(kind, error)
 
 
 def _signals_in(said: object) -> tuple[Signal, ...]:

@@ -45,8 +45,10 @@ In a program it is one `|` away from any async iterator:
 COMMANDS = ("run", "timeout", "report", "top", "demo", "doctor")
 ANSWERS = {"-h": HELP, "--help": HELP, "help": HELP, "-V": VERSION, "--version": VERSION}
 
+# What all parts but `run` and `timeout` end with; those two as GNU's (`runner.result`).
 EXIT_OK = 0
-EXIT_USAGE = 2
+EXIT_FAILED = 1
+EXIT_USAGE = 2  # also where something is not installed that is asked for
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from streamguard.cli.parsers import Parser
 
-EXIT_FAILED = 1
-
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, or 1 if the demonstration did not come out as it should."""

@@ -183,8 +183,8 @@ def _backends(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Findi
         if not told:
             absent.append(name)
             continue
-        is_old = bool(facts.minimum and found.package) and _is_older(
-            str(found.package), str(facts.minimum)
+        is_old = bool(facts.minimum and found.package) and (
+            _numbers(str(found.package)) < _numbers(str(facts.minimum))
         )
         if is_old:
             told.append(f"older than {facts.minimum}, which is needed: upgrade it")
@@ -193,10 +193,6 @@ def _backends(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Findi
             yield from (Finding("Backends", "", "note", limit) for limit in facts.limits)
     if absent:
         yield Finding("Backends", "not installed", "note", ", ".join(absent))
-
-
-def _is_older(version: str, minimum: str) -> bool:
-    return _numbers(version) < _numbers(minimum)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from streamguard._base.variables import CONFIG
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from streamguard._base.trusted import FileFound
@@ -37,6 +36,7 @@ def configured() -> dict[str, Any]:
         return {}
     from streamguard._guard.modes import mode_in_force
     from streamguard.cli.arguments import ConfiguredWrongError
+    from streamguard.cli.run import signal_number, status_file
     from streamguard.configuration import Configuration
     from streamguard.configuration import toml_files as files
     from streamguard.errors import ConfigError
@@ -48,9 +48,11 @@ def configured() -> dict[str, Any]:
         values = dict(configuration.run)
         values["mode"] = mode_in_force(configuration.mode, warnings.append)
         values["warnings"] = warnings
-        for name, check in _checks().items():
-            if name in values:
-                values[name] = _checked(name, values[name], check)
+        for name, check in (("signal", signal_number), ("status_file", status_file)):
+            try:  # as on the command line
+                values |= {name: check(values[name])} if name in values else {}
+            except ValueError as error:
+                raise ConfigError(f"run.{name} = {values[name]!r}: {error}") from None
     except ConfigError as error:
         raise ConfiguredWrongError("\n".join((str(error), *warnings))) from None
     return values
@@ -62,19 +64,3 @@ def _candidates() -> list[FileFound]:
     except OSError:  # it was removed, and nothing lies above it
         return []
     return list(files_of_ours.candidates(folder))
-
-
-def _checks() -> dict[str, Callable[[str], object]]:
-    """What is checked here as it is on the command line."""
-    from streamguard.cli.run import signal_number, status_file
-
-    return {"signal": signal_number, "status_file": status_file}
-
-
-def _checked(name: str, value: str, check: Callable[[str], object]) -> object:
-    from streamguard.errors import ConfigError
-
-    try:
-        return check(value)
-    except ValueError as error:
-        raise ConfigError(f"run.{name} = {value!r}: {error}") from None

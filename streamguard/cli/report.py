@@ -15,14 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamguard._base.quoting import quoted
+from streamguard.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from streamguard.cli.parsers import Parser
 from streamguard.errors import ConfigError
 from streamguard.evidence.files import Folder
 from streamguard.evidence.report import Entry, drawing, entry, index, page, read_run, runs_in
-
-EXIT_OK = 0
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 
 def main(words: Sequence[str]) -> int:

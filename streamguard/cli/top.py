@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from streamguard._base.durations import typed
 from streamguard._base.quoting import quoted
+from streamguard.cli import EXIT_OK, EXIT_USAGE
 from streamguard.cli.parsers import Parser
 from streamguard.top.published import read_all
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-EXIT_OK = 0
-EXIT_MISSING = 2
 COLUMNS: Final = (
     "PID",
     "NAME",
@@ -67,7 +66,7 @@ def main(words: Sequence[str]) -> int:
             "or look once with --once",
             file=sys.stderr,
         )
-        return EXIT_MISSING
+        return EXIT_USAGE
     return _show(Screen(screen=True, auto_refresh=False), asked.every)
 
 

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from streamguard._base import defaults
 from streamguard._base.configured import PREFIX, variable
 from streamguard._base.quoting import quoted
 from streamguard._base.variables import MODE
@@ -273,17 +274,12 @@ class Configuration:
     def _in_force(self) -> list[tuple[str, Mapping[str, Setting]]]:
         from dataclasses import fields
 
-        from streamguard._guard.knobs import (
-            DEFAULT_DISCONNECT_TIMEOUT,
-            DEFAULT_KILL_GRACE,
-            DEFAULT_TOOLS,
-        )
         from streamguard.breaker.breaker import CircuitBreaker
 
         guard = dict.fromkeys(values.GUARD, Setting(None, _DEFAULT)) | {
-            "tools": Setting(float(DEFAULT_TOOLS), _DEFAULT),
-            "disconnect_timeout": Setting(float(DEFAULT_DISCONNECT_TIMEOUT), _DEFAULT),
-            "kill_grace": Setting(float(DEFAULT_KILL_GRACE), _DEFAULT),
+            "tools": Setting(defaults.TOOLS, _DEFAULT),
+            "disconnect_timeout": Setting(defaults.DISCONNECT_TIMEOUT, _DEFAULT),
+            "kill_grace": Setting(defaults.KILL_GRACE, _DEFAULT),
             "mode": Setting("enforce", _DEFAULT),
         }
         guard |= with_pace(self._guard_settings(""))

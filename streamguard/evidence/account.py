@@ -11,6 +11,7 @@ import os
 import uuid
 import weakref
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -33,22 +34,11 @@ _MOST_CUTS: Final = 100
 class Account:
     """What one recorder knows of its streams.
 
-    `flow` and `step` are found if they are None, in the scopes that `around` gives.
+    The flow and step that nobody has named are found in the scopes that `around` gives.
     """
 
-    def __init__(
-        self,
-        scribe: Scribe,
-        *,
-        run_id: str,
-        flow: str | None,
-        step: str | None,
-        agent: str | None,
-        around: Callable[[], Iterable[Any]] = tuple,
-    ) -> None:
+    def __init__(self, scribe: Scribe, around: Callable[[], Iterable[Any]] = tuple) -> None:
         self._scribe = scribe
-        self._run_id = run_id
-        self._flow, self._step, self._agent = flow, step, agent
         self._around = around
         self._marks = Marks()
         # Verdicts of which a session is yet to decide what follows, by their id.
@@ -56,20 +46,10 @@ class Account:
         self.sequels = Sequels(self._decide, self._recover)
         self._streams: weakref.WeakKeyDictionary[Activity, Stream] = weakref.WeakKeyDictionary()
 
-    def mark(
-        self,
-        *,
-        phase: str | None = None,
-        progress: str | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Where the step stands. What is left out stays as it was."""
-        marks = self._marks
-        self._marks = Marks(
-            phase=marks.phase if phase is None else short(phase),
-            progress=marks.progress if progress is None else short(progress),
-            checkpoint=marks.checkpoint if checkpoint is None else short(checkpoint),
-        )
+    def mark(self, **said: str | None) -> None:
+        """Where the step stands, as `Marks` has it. What is None stays as it was."""
+        new = {name: short(text) for name, text in said.items() if text is not None}
+        self._marks = replace(self._marks, **new)
 
     def stream_of(self, activity: Activity) -> Stream:
         """What is known of one activity."""
@@ -283,13 +263,10 @@ class Account:
 
     def _place(self, path: Iterable[Any], activity: Activity | None) -> Place:
         inner = {name.kind: name.name for name in path if name.name}
-        step = self._step or inner.get("step")
-        if step is None:
-            step = _step_of(activity) if activity is not None else "step"
-        flow = self._flow or inner.get("flow") or "flow"
-        return Place(run_id=self._run_id, flow=flow, step=step, agent=self._agent)
-
-
-def _step_of(activity: Activity) -> str:
-    # A number is one process's only, and several may write the run.
-    return activity.name or f"{stream_of(activity)}-{os.getpid()}"
+        names = self._scribe.names
+        step = names.step or inner.get("step")
+        if step is None and activity is not None:
+            # A number is one process's only, and several may write the run.
+            step = activity.name or f"{stream_of(activity)}-{os.getpid()}"
+        flow = names.flow or inner.get("flow") or "flow"
+        return Place(run_id=names.run_id, flow=flow, step=step or "step", agent=names.agent)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from streamguard._base.done import NOTHING_DONE, Done
 
@@ -34,6 +34,15 @@ def timestamp(when: datetime) -> str:
 def short(text: object) -> str:
     """What users and backends name things, in bounds."""
     return str(text)[:_LONGEST]
+
+
+class Names(NamedTuple):
+    """What a recorder's user has named; None is found where a stream begins."""
+
+    run_id: str
+    flow: str | None = None
+    step: str | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

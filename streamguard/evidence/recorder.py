@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
 
 import anyio
@@ -35,6 +34,7 @@ from streamguard.events import recorders as recording
 from streamguard.events.recorders import Recording, Tap
 from streamguard.events.teller import logger
 from streamguard.evidence.account import Account
+from streamguard.evidence.receipts import Names
 from streamguard.evidence.rendering import Rendering
 from streamguard.evidence.scribe import MEGABYTE, Scribe, inspector, writer
 from streamguard.evidence.secrets import Redaction
@@ -118,11 +118,9 @@ class Recorder(Recording):
                     "`async def`"
                 )
         self._run = Path(run_dir)
-        self._run_id = run_id or self._run.resolve().name
-        names = {"run_id": self._run_id, "flow": flow, "step": step, "agent": agent}
         self._scribe = Scribe(
             self._run,
-            names,
+            Names(run_id or self._run.resolve().name, flow, step, agent),
             Rendering(Redaction(redact), writer.breathe),
             work_dir=Path.cwd() if work_dir is None else Path(work_dir).absolute(),
             artifacts=artifacts if callable(artifacts) else tuple(artifacts),
@@ -131,14 +129,7 @@ class Recorder(Recording):
             writer=writer,
             inspector=inspector,
         )
-        self._account = Account(
-            self._scribe,
-            run_id=self._run_id,
-            flow=flow,
-            step=step,
-            agent=agent,
-            around=scopes.path,
-        )
+        self._account = Account(self._scribe, scopes.path)
         self.reads_all = transcript
         self._entered = 0
         _recorders.add(self)
@@ -183,13 +174,7 @@ class Recorder(Recording):
         self._entered += 1
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._leave()
         if loops.current_or_none() is None:
             self.flush()
@@ -198,13 +183,7 @@ class Recorder(Recording):
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._leave()
         with anyio.CancelScope(shield=True):
             await self._wait_for(self.flush)

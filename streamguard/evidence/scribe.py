@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamguard import events
 from streamguard.activity import Activity
 from streamguard.evidence.files import Folder, as_line, name_of, read_document, rotated
-from streamguard.evidence.receipts import Place, Timeout, short
+from streamguard.evidence.receipts import Names, Place, Timeout, short
 from streamguard.evidence.surroundings import called, find_artifacts, git_state
 from streamguard.evidence.timeline import Timeline
 from streamguard.evidence.worker import Executor, Worker
@@ -51,7 +51,7 @@ class Scribe:
     def __init__(
         self,
         run: Path,
-        names: Mapping[str, str | None],
+        names: Names,
         render: Callable[[object], Any],
         *,
         work_dir: Path,
@@ -65,7 +65,7 @@ class Scribe:
         report: Callable[[events.RecordingFailed], object] = events.log,
     ) -> None:
         self._run = run
-        self._names = names
+        self.names = names
         self._render = render
         self.work_dir = work_dir
         self._artifacts = artifacts
@@ -122,9 +122,11 @@ class Scribe:
     # -- what streams bring ------------------------------------------------------------------
 
     def ask(self, stream: Stream) -> None:
+        """See that `stream` is drained soon. From any thread."""
         self.writer.soon(stream)
 
     def render(self, message: object) -> Any:
+        """A message as JSON has it."""
         try:
             return self._render(message)
         except Exception as error:  # noqa: BLE001 - a message may be anything
@@ -133,25 +135,31 @@ class Scribe:
 
     @property
     def reads_all(self) -> bool:
+        """Whether there is a transcript."""
         return self._transcript_cap is not None
 
     def look_again(self, stream: Stream, rest: float) -> None:
+        """See that `stream` is drained in so many seconds, if not before."""
         self.writer.after(stream, rest)
 
     def overrun(self, stream: Stream) -> None:
+        """Messages of `stream` were dropped, since the writer cannot keep up."""
         self._failed("messages", None, "the writer cannot keep up", stream)
 
     def count(self, name: str, kind: str, at: float, number: int) -> None:
+        """Messages of one kind came."""
         self._timeline.message(name, kind, at, number)
         self.writer.later(self)
 
     def chart(self, event: events.Event | events.ScopeEvent, at: float, epoch: float) -> None:
+        """Something happened. `epoch`: the wall clock's time when the loop's was zero."""
         with self._reporting("timeline", None, None):
             self._timeline.event(event)
         self._note_clock(at, epoch)
         self.writer.later(self)
 
     def epoch(self, at: float) -> float:
+        """What the wall clock said at zero of the clock on which it is `at`."""
         return time.time() - (at if self._clock is None else self._clock())
 
     def do(self, *, last: bool = False) -> None:
@@ -169,6 +177,7 @@ class Scribe:
                 )
 
     def transcribe(self, stream: Stream, lines: Iterable[dict[str, Any]]) -> None:
+        """Append to the stream's transcript."""
         self._append_transcript(stream, lines, sync=False)
 
     def _append_transcript(
@@ -242,7 +251,7 @@ class Scribe:
             "kind": "writer",
             "version": 1,
             "writer": me,
-            **self._names,
+            **self.names._asdict(),
             "pid": self._pid,
             "at": at,
             "wall": wall,

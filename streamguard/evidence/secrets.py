@@ -22,7 +22,7 @@ SHORTEST: Final = 8
 _NAME: Final = re.compile(
     r"(?:^|[^a-z])(?:x-)?(?:api[_-]?key|secret(?:[_-]?(?:access[_-]?)?key)?|(?:access|auth|bearer|"
     r"refresh|id|oauth|csrf)?[_-]?token|passw(?:or)?d|pwd|passphrase|authorization|proxy-authorization|"
-    r"(?:set-)?cookie|credentials?|(?:private|access|signing|encryption)[_-]?key)$",
+    r"(?:set-)?cookie|credentials?|(?:private|access|signing|encryption)[_-]?key)$"
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -58,12 +58,7 @@ _SHAPES: Final[tuple[tuple[str, re.Pattern[str], str], ...]] = tuple(
             re.IGNORECASE,
             rf"\1 {REDACTED}",
         ),
-        (
-            ("key", "secret", "token", "passw"),
-            _ASSIGNED,
-            re.IGNORECASE,
-            rf"\1{REDACTED}",
-        ),
+        (("key", "secret", "token", "passw"), _ASSIGNED, re.IGNORECASE, rf"\1{REDACTED}"),
     )
     for needle in needles
 )

@@ -20,58 +20,18 @@ from streamguard.evidence.receipts import timestamp
 from streamguard.evidence.stream_names import stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from streamguard._watch.watch import Watch
     from streamguard.events.event import Event
     from streamguard.events.teller import Teller
     from streamguard.evidence.receipts import Place, Timeout
+    from streamguard.evidence.scribe import Scribe
     from streamguard.signals import Signal
 
 QUEUE: Final = 4096
 _SHORTEST_REST: Final = 0.25
 _LONGEST_REST: Final = 2.0
-
-
-class Sink(Protocol):
-    """Where a stream's messages and events go, on the writer's thread."""
-
-    @property
-    def reads_all(self) -> bool:
-        """Whether there is a transcript."""
-        ...
-
-    def ask(self, stream: Stream) -> None:
-        """See that `stream` is drained soon. From any thread."""
-        ...
-
-    def transcribe(self, stream: Stream, lines: Iterable[dict[str, Any]]) -> None:
-        """Append to the stream's transcript."""
-        ...
-
-    def render(self, message: object) -> Any:
-        """A message as JSON has it."""
-        ...
-
-    def overrun(self, stream: Stream) -> None:
-        """Messages of `stream` were dropped, since the writer cannot keep up."""
-        ...
-
-    def look_again(self, stream: Stream, rest: float) -> None:
-        """See that `stream` is drained in so many seconds, if not before."""
-        ...
-
-    def count(self, name: str, kind: str, at: float, number: int) -> None:
-        """Messages of one kind came."""
-        ...
-
-    def chart(self, event: Event, at: float, epoch: float) -> None:
-        """Something happened. `epoch`: the wall clock's time when the loop's was zero."""
-        ...
-
-    def epoch(self, at: float) -> float:
-        """What the wall clock said at zero of the clock on which it is `at`."""
-        ...
 
 
 class RecorderLoop(Protocol):
@@ -124,7 +84,7 @@ class Recorded(Protocol):
 class Stream:
     """What a recorder knows of one activity."""
 
-    def __init__(self, activity: Activity, place: Place, sink: Sink) -> None:
+    def __init__(self, activity: Activity, place: Place, scribe: Scribe) -> None:
         self.name = stream_of(activity)
         self.place = place
         self.attempt: weakref.ref[Recorded] | None = None
@@ -138,7 +98,7 @@ class Stream:
         # Time scopes' verdicts in its attempt: nothing of theirs has torn it down.
         self.cut: tuple[Timeout, ...] = ()
         self.backend_ended: bool | None = None  # in its attempt; None if its process is not known
-        self._sink = sink
+        self._scribe = scribe
         self._queue: deque[tuple[float, tuple[Signal, ...] | None, Any]] = deque()
         self._is_due = False
         self._dropped = 0
@@ -166,7 +126,7 @@ class Stream:
         self.attempt = weakref.ref(attempt)
         self.cut, self.backend_ended, self.pid = (), None, None
         self._clock = attempt.loop.clock
-        self._epoch = self._sink.epoch(self._clock())
+        self._epoch = self._scribe.epoch(self._clock())
         if self.is_retrying:
             self._earlier = self.delivered
         else:
@@ -211,7 +171,7 @@ class Stream:
 
     def told(self, event: Event) -> None:
         """Something happened."""
-        self._epoch = self._sink.epoch(event.at)
+        self._epoch = self._scribe.epoch(event.at)
         self._queue.append((event.at, None, event))
         if not self._is_due:
             self._ask()
@@ -234,7 +194,7 @@ class Stream:
 
     def _ask(self) -> None:
         self._is_due = True
-        self._sink.ask(self)
+        self._scribe.ask(self)
 
     # -- on the writer's thread ------------------------------------------------------------
 
@@ -250,7 +210,7 @@ class Stream:
                 if type(what) is events.AttemptStarted:
                     self._written_attempt = what.attempt
                 run = self._end_run(run)
-                self._sink.chart(what, at, self._epoch)
+                self._scribe.chart(what, at, self._epoch)
                 continue
             kind = type(signals[-1]).__name__ if signals else "Progress"
             if kind != run[0]:
@@ -258,16 +218,16 @@ class Stream:
             run = (kind, at, run[2] + 1)
             lines.append(self._line(at, signals, what))
             if len(lines) >= 32:
-                self._sink.transcribe(self, lines)
+                self._scribe.transcribe(self, lines)
                 lines = []
         self._end_run(run)
         if (dropped := self._dropped) != self._dropped_told:
             count = dropped - self._dropped_told
             lines.append(self.mark("dropped", count, self._last, self._written_attempt))
             self._dropped_told = dropped
-            self._sink.overrun(self)
+            self._scribe.overrun(self)
         if lines:
-            self._sink.transcribe(self, lines)
+            self._scribe.transcribe(self, lines)
 
     def mark(self, what: str, value: object, at: float, attempt: int) -> dict[str, Any]:
         """A line of the transcript that is no message."""
@@ -286,19 +246,19 @@ class Stream:
             "number": self._number,
             "signals": [type(signal).__name__ for signal in signals],
             "type": type(message).__qualname__,
-            "message": self._sink.render(message),
+            "message": self._scribe.render(message),
         }
 
     def _end_run(self, run: tuple[str, float, int]) -> tuple[str, float, int]:
         kind, at, number = run
         if number:
-            self._sink.count(self.name, kind, at, number)
+            self._scribe.count(self.name, kind, at, number)
         return ("", 0.0, 0)
 
     def _tell_counts(self) -> None:
         """What was only counted since the last look. Looks again, ever more seldom, by itself."""
         watch = self._watch
-        if self._sink.reads_all or watch is None:
+        if self._scribe.reads_all or watch is None:
             return
         came = {**self._came, "": self._plain + _plain_in(watch, self._seen)}
         at = watch.last_message
@@ -307,11 +267,11 @@ class Stream:
             new = number - self._told.get(kind, 0)
             if new > 0 and at is not None:
                 is_new, self._told[kind] = True, number
-                self._sink.count(self.name, kind or "Progress", at, new)
+                self._scribe.count(self.name, kind or "Progress", at, new)
         attempt = self.attempt() if self.attempt is not None else None
         if attempt is not None and not attempt.is_over:
             self._rest = _SHORTEST_REST if is_new else min(2 * self._rest, _LONGEST_REST)
-            self._sink.look_again(self, self._rest)
+            self._scribe.look_again(self, self._rest)
 
 
 def _plain_in(watch: Watch | None, seen: int) -> int:

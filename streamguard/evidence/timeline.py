@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streamguard import events
-from streamguard.errors import Teardown, Verdict, spelled
+from streamguard.errors import Verdict, spelled
 from streamguard.evidence.lanes import OTHERS, Count, Lane, Line, Stretch
 from streamguard.evidence.stream_names import stream_of
 
@@ -125,7 +125,12 @@ class Timeline:
             case events.TimedOut() if event.enforced:
                 _cut(lane, event.verdict, at)
             case events.TornDown():
-                lane.end("teardown", "", at, how=_became(event.teardown))
+                lane.end(
+                    "teardown",
+                    "",
+                    at,
+                    how="confirmed" if event.teardown.confirmed else "NOT confirmed",
+                )
             case events.CutWithdrawn():
                 lane.end("idle", "", at, how="withdrawn")
             case events.AttemptStarted():
@@ -157,10 +162,6 @@ def _cut(lane: Lane, verdict: Verdict, at: float) -> None:
         lane.begin("idle", "", verdict.limit, at - verdict.elapsed, window=verdict.window)
     lane.end("idle", "", at, how="verdict")
     lane.begin("teardown", "", verdict.limit, at)
-
-
-def _became(teardown: Teardown) -> str:
-    return "confirmed" if teardown.confirmed else "NOT confirmed"
 
 
 def _facts(event: events.Event) -> dict[str, Any]:

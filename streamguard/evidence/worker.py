@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 from weakref import WeakSet
 
 logger: Final = logging.getLogger("streamguard")
@@ -41,30 +41,6 @@ class Chore(Protocol):
 
     def do(self) -> None:
         """Do what there is to do, on the worker's thread."""
-        ...
-
-
-class Executor(Protocol):
-    """Who does chores and jobs: a `Worker`, or whoever has nothing else to do."""
-
-    def soon(self, chore: Chore, /) -> None:
-        """Do `chore` with the next lot."""
-        ...
-
-    def now(self, job: Callable[[], object], /) -> None:
-        """Do `job`, after every chore that is due by then."""
-        ...
-
-    def later(self, chore: Chore, /) -> None:
-        """Do `chore` within `PERIOD`."""
-        ...
-
-    def after(self, chore: Chore, seconds: float, /) -> None:
-        """Do `chore` in so many seconds."""
-        ...
-
-    def breathe(self) -> None:
-        """Let others run."""
         ...
 
 
@@ -256,6 +232,9 @@ class AtOnce:
         while self._due:
             self._due.popleft().do()
 
+
+# Who does chores and jobs.
+Executor: TypeAlias = Worker | AtOnce
 
 _workers: Final[WeakSet[Worker]] = WeakSet()
 

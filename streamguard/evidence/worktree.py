@@ -358,7 +358,7 @@ def _git_of(told: str, modules: Iterable[str]) -> Git:
             case _:
                 pass
     changes += [module for module in modules if module not in changes]
-    changes = [_shown(path) for path in changes]
+    changes = [os.fsencode(path).decode("utf-8", "backslashreplace") for path in changes]
     return Git(
         state="changed" if changes else "clean",
         branch=branch,
@@ -366,7 +366,3 @@ def _git_of(told: str, modules: Iterable[str]) -> Git:
         changes=tuple(changes[:_MOST_PATHS]),
         more_changes=max(0, len(changes) - _MOST_PATHS),
     )
-
-
-def _shown(path: str) -> str:
-    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -110,16 +110,18 @@ class OpenTelemetryObserver:
             spans.session = self._start(f"session {event.activity.name}".rstrip(), event)
             spans.session.set_attribute("gen_ai.operation.name", "invoke_agent")
         spans.attempt = self._start(f"attempt {event.attempt}", event, within=spans.session)
-        spans.attempt.set_attribute("streamguard.attempt", event.attempt)
-        spans.attempt.set_attribute("streamguard.resumes", event.resumes)
+        spans.attempt.set_attributes(
+            {"streamguard.attempt": event.attempt, "streamguard.resumes": event.resumes}
+        )
 
     @_on.register
     def _(self, event: events.AttemptEnded) -> None:
         spans = self._of(event.activity)
         if spans.attempt is not None:
             self._conclude(spans.attempt, event, event.error)
-            spans.attempt.set_attribute("streamguard.outcome", event.outcome)
-            spans.attempt.set_attribute("streamguard.confirmed", event.confirmed)
+            spans.attempt.set_attributes(
+                {"streamguard.outcome": event.outcome, "streamguard.confirmed": event.confirmed}
+            )
         spans.end_attempt()
         if event.outcome != "failed":  # else it is retried, or given up
             spans.end()
@@ -155,10 +157,14 @@ class OpenTelemetryObserver:
     def _(self, event: events.WorkBegan) -> None:
         spans = self._of(event.activity)
         span = self._start(f"execute_tool {event.name}".rstrip(), event, within=spans.attempt)
-        span.set_attribute("gen_ai.operation.name", "execute_tool")
-        span.set_attribute("gen_ai.tool.name", event.name)
-        span.set_attribute("gen_ai.tool.call.id", event.id)
-        span.set_attribute("streamguard.background", event.background)
+        span.set_attributes(
+            {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": event.name,
+                "gen_ai.tool.call.id": event.id,
+                "streamguard.background": event.background,
+            }
+        )
         if (before := spans.work.pop(event.id, None)) is not None:
             before.end()
         spans.work[event.id] = span

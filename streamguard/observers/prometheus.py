@@ -11,7 +11,7 @@ and prometheus_client, which it imports when an observer is made.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any, Final, get_args
 from weakref import WeakKeyDictionary, finalize
@@ -44,6 +44,41 @@ _DISCONNECTS: Final = frozenset(get_args(DisconnectOutcome))
 _LONG: Final = (0.1, 1, 5, 15, 60, 180, 600, 1800, 7200)
 _SHORT: Final = (0.01, 0.05, 0.25, 1, 5, 10, 30, 60)
 
+# By name: what kind it is, what it says, its labels, and the buckets of a histogram.
+_METRICS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "streams": ("Gauge", "Guarded streams that are open.", ("stream",)),
+    "streams_ended": ("Counter", "Guarded streams that ended.", ("stream", "outcome")),
+    "timeouts": (
+        "Counter",
+        "Verdicts: a limit ended a stream.",
+        ("stream", "limit", "enforced", "guard"),
+    ),
+    "timeouts_withdrawn": ("Counter", "Messages that came at the last instant.", ("stream",)),
+    "timeout_lateness_seconds": (
+        "Histogram",
+        "How long after its deadline a verdict was noticed.",
+        (),
+        _SHORT,
+    ),
+    "loop_stalls": ("Counter", "Deadlines put off because the event loop did not run.", ()),
+    "teardowns": ("Counter", "Teardowns that are over.", ("confirmed", "disconnect")),
+    "teardown_seconds": ("Histogram", "How long a teardown took.", (), _SHORT),
+    "processes_ended": ("Counter", "Process trees that had to be ended.", ("signal",)),
+    "process_survivors": ("Counter", "Processes that outlived a teardown.", ()),
+    "attempts": ("Counter", "Attempts of sessions that ended.", ("stream", "outcome")),
+    "retries": ("Counter", "Retries that were scheduled.", ("stream", "error_class")),
+    "reconnects": ("Counter", "Attempts that connected again.", ("stream",)),
+    "gave_up": ("Counter", "Sessions that were given up.", ("stream", "reason")),
+    "work_seconds": ("Histogram", "How long work was in flight.", ("tool", "outcome"), _LONG),
+    "work_in_flight": ("Gauge", "Work in flight now.", ("tool",)),
+    "holds": ("Gauge", "Holds in force now.", ("reason",)),
+    "unknown_message_types": ("Counter", "Types that no reader knows.", ()),
+    "scope_timeouts": ("Counter", "Time scopes whose time was up.", ("kind",)),
+    "cleanups_cut": ("Counter", "Cleanups that outlived their budget.", ()),
+    "circuit": ("Gauge", "1 at the status in force.", ("key", "status")),
+    "circuit_refusals": ("Counter", "Permits refused.", ("key", "status")),
+}
+
 
 class PrometheusObserver:
     """Counts what it is told in metrics of `registry` (default: prometheus_client's own).
@@ -73,6 +108,7 @@ class PrometheusObserver:
         self._streams, self._tools = frozenset(streams), frozenset(tools)
         self._circuits = frozenset(circuits)
         self._lock = threading.Lock()
+        self._metrics: dict[str, Any] = {}
         self._open: WeakKeyDictionary[Activity, finalize[[], Activity]] = WeakKeyDictionary()
         self._held: WeakKeyDictionary[Activity, set[str]] = WeakKeyDictionary()
         try:
@@ -88,89 +124,24 @@ class PrometheusObserver:
             ) from error
 
     def _make(self, registry: CollectorRegistry | None, namespace: str) -> None:
-        # prometheus_client's own types leave these parameters open.
         import prometheus_client
 
         home = prometheus_client.REGISTRY if registry is None else registry
-        made: list[Any] = []
-
-        def metric(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+        for name, (kind, text, labels, *buckets) in _METRICS.items():
+            make: Any = getattr(prometheus_client, kind)
+            options: dict[str, Any] = {"buckets": buckets[0]} if buckets else {}
             try:
-                made.append(
-                    kind(name, text, labels, namespace=namespace, registry=home, **options)
+                self._metrics[name] = make(
+                    name, text, labels, namespace=namespace, registry=home, **options
                 )
             except ValueError:
-                for earlier in made:  # all of them or none
+                for earlier in self._metrics.values():  # all of them or none
                     home.unregister(earlier)
                 raise
-            return made[-1]
 
-        counter, gauge = prometheus_client.Counter, prometheus_client.Gauge
-        histogram = prometheus_client.Histogram
-        self._live = metric(gauge, "streams", "Guarded streams that are open.", "stream")
-        self._ended = metric(
-            counter, "streams_ended", "Guarded streams that ended.", "stream", "outcome"
-        )
-        self._timeouts = metric(
-            counter,
-            "timeouts",
-            "Verdicts: a limit ended a stream.",
-            "stream",
-            "limit",
-            "enforced",
-            "guard",
-        )
-        self._withdrawn = metric(
-            counter, "timeouts_withdrawn", "Messages that came at the last instant.", "stream"
-        )
-        self._lateness = metric(
-            histogram,
-            "timeout_lateness_seconds",
-            "How long after its deadline a verdict was noticed.",
-            buckets=_SHORT,
-        )
-        self._stalls = metric(
-            counter, "loop_stalls", "Deadlines put off because the event loop did not run."
-        )
-        self._teardowns = metric(
-            counter, "teardowns", "Teardowns that are over.", "confirmed", "disconnect"
-        )
-        self._teardown_seconds = metric(
-            histogram, "teardown_seconds", "How long a teardown took.", buckets=_SHORT
-        )
-        self._kills = metric(
-            counter, "processes_ended", "Process trees that had to be ended.", "signal"
-        )
-        self._survivors = metric(
-            counter, "process_survivors", "Processes that outlived a teardown."
-        )
-        self._attempts = metric(
-            counter, "attempts", "Attempts of sessions that ended.", "stream", "outcome"
-        )
-        self._retries = metric(
-            counter, "retries", "Retries that were scheduled.", "stream", "error_class"
-        )
-        self._reconnects = metric(
-            counter, "reconnects", "Attempts that connected again.", "stream"
-        )
-        self._gave_up = metric(
-            counter, "gave_up", "Sessions that were given up.", "stream", "reason"
-        )
-        self._work = metric(
-            histogram,
-            "work_seconds",
-            "How long work was in flight.",
-            "tool",
-            "outcome",
-            buckets=_LONG,
-        )
-        self._in_flight = metric(gauge, "work_in_flight", "Work in flight now.", "tool")
-        self._holds = metric(gauge, "holds", "Holds in force now.", "reason")
-        self._unknown = metric(counter, "unknown_message_types", "Types that no reader knows.")
-        self._scopes = metric(counter, "scope_timeouts", "Time scopes whose time was up.", "kind")
-        self._cleanups = metric(counter, "cleanups_cut", "Cleanups that outlived their budget.")
-        self._circuit = metric(gauge, "circuit", "1 at the status in force.", "key", "status")
-        self._refused = metric(counter, "circuit_refusals", "Permits refused.", "key", "status")
+    def _of(self, name: str, *labels: str) -> Any:
+        metric = self._metrics[name]
+        return metric.labels(*labels) if labels else metric
 
     def __call__(self, event: AnyEvent) -> None:
         """Count `event`."""
@@ -191,7 +162,7 @@ class PrometheusObserver:
 
     @_on.register
     def _(self, event: events.StreamStarted) -> None:
-        live = self._live.labels(self._stream(event))
+        live = self._of("streams", self._stream(event))
         with self._lock:
             if event.activity in self._open:
                 return  # a stream that goes on after it had ended
@@ -205,38 +176,40 @@ class PrometheusObserver:
             end = self._open.pop(event.activity, None)
         if end is not None:
             end()
-        self._ended.labels(self._stream(event), _outcome(event)).inc()
+        is_timeout = isinstance(event.error, StreamTimeoutError)
+        outcome = "timeout" if is_timeout else event.outcome
+        self._of("streams_ended", self._stream(event), outcome).inc()
 
     @_on.register
     def _(self, event: events.TimedOut) -> None:
         limit, enforced = _known(event.verdict.limit, _LIMITS), _yes(event.enforced)
         guard = _known(event.verdict.guard, _GUARDS)
-        self._timeouts.labels(self._stream(event), limit, enforced, guard).inc()
-        self._lateness.observe(event.verdict.lateness)
+        self._of("timeouts", self._stream(event), limit, enforced, guard).inc()
+        self._of("timeout_lateness_seconds").observe(event.verdict.lateness)
 
     @_on.register
     def _(self, event: events.CutWithdrawn) -> None:
-        self._withdrawn.labels(self._stream(event)).inc()
+        self._of("timeouts_withdrawn", self._stream(event)).inc()
 
     @_on.register
     def _(self, _event: events.LoopStalled) -> None:
-        self._stalls.inc()
+        self._of("loop_stalls").inc()
 
     @_on.register
     def _(self, _event: events.UnknownMessage) -> None:
-        self._unknown.inc()
+        self._of("unknown_message_types").inc()
 
     # --- work and holds -----------------------------------------------------------------------
 
     @_on.register
     def _(self, event: events.WorkBegan) -> None:
-        self._in_flight.labels(self._tool(event.name)).inc()
+        self._of("work_in_flight", self._tool(event.name)).inc()
 
     @_on.register
     def _(self, event: events.WorkOver) -> None:
         tool = self._tool(event.name)
-        self._in_flight.labels(tool).dec()
-        self._work.labels(tool, event.outcome).observe(event.elapsed)
+        self._of("work_in_flight", tool).dec()
+        self._of("work_seconds", tool, event.outcome).observe(event.elapsed)
 
     @_on.register
     def _(self, event: events.HoldBegan) -> None:
@@ -245,7 +218,7 @@ class PrometheusObserver:
             if event.id in held:
                 return  # it was prolonged
             held.add(event.id)
-        self._holds.labels(_known(event.reason, _HOLDS)).inc()
+        self._of("holds", _known(event.reason, _HOLDS)).inc()
 
     @_on.register
     def _(self, event: events.HoldOver) -> None:
@@ -254,7 +227,7 @@ class PrometheusObserver:
             if event.id not in held:
                 return
             held.discard(event.id)
-        self._holds.labels(_known(event.reason, _HOLDS)).dec()
+        self._of("holds", _known(event.reason, _HOLDS)).dec()
 
     # --- teardown -----------------------------------------------------------------------------
 
@@ -262,59 +235,55 @@ class PrometheusObserver:
     def _(self, event: events.TornDown) -> None:
         teardown = event.teardown
         how = _known(teardown.disconnect, _DISCONNECTS)
-        self._teardowns.labels(_yes(teardown.confirmed), how).inc()
-        self._teardown_seconds.observe(teardown.elapsed)
+        self._of("teardowns", _yes(teardown.confirmed), how).inc()
+        self._of("teardown_seconds").observe(teardown.elapsed)
 
     @_on.register
     def _(self, event: events.ProcessKilled) -> None:
         hardest = "KILL" if "KILL" in event.signals else "TERM"
-        self._kills.labels(hardest).inc()
+        self._of("processes_ended", hardest).inc()
 
     @_on.register
     def _(self, event: events.ProcessSurvived) -> None:
-        self._survivors.inc(max(1, len(event.survivors)))
+        self._of("process_survivors").inc(max(1, len(event.survivors)))
 
     # --- sessions -----------------------------------------------------------------------------
 
     @_on.register
     def _(self, event: events.AttemptEnded) -> None:
-        self._attempts.labels(self._stream(event), event.outcome).inc()
+        self._of("attempts", self._stream(event), event.outcome).inc()
 
     @_on.register
     def _(self, event: events.RetryScheduled) -> None:
-        self._retries.labels(self._stream(event), _known(event.error_class, _CLASSES)).inc()
+        self._of("retries", self._stream(event), _known(event.error_class, _CLASSES)).inc()
 
     @_on.register
     def _(self, event: events.Reconnected) -> None:
-        self._reconnects.labels(self._stream(event)).inc()
+        self._of("reconnects", self._stream(event)).inc()
 
     @_on.register
     def _(self, event: events.GaveUp) -> None:
-        self._gave_up.labels(self._stream(event), _known(event.reason, _GAVE_UP)).inc()
+        self._of("gave_up", self._stream(event), _known(event.reason, _GAVE_UP)).inc()
 
     # --- time scopes and circuits -------------------------------------------------------------
 
     @_on.register
     def _(self, event: events.ScopeTimedOut) -> None:
-        self._scopes.labels(_known(event.verdict.limit, _LIMITS)).inc()
+        self._of("scope_timeouts", _known(event.verdict.limit, _LIMITS)).inc()
 
     @_on.register
     def _(self, _event: events.CleanupCut) -> None:
-        self._cleanups.inc()
+        self._of("cleanups_cut").inc()
 
     @_on.register
     def _(self, event: circuits.CircuitChanged) -> None:
         key = _known(event.key, self._circuits)
         for status in _STATUSES:
-            self._circuit.labels(key, status).set(status == event.after)
+            self._of("circuit", key, status).set(status == event.after)
 
     @_on.register
     def _(self, event: circuits.CircuitRefused) -> None:
-        self._refused.labels(_known(event.key, self._circuits), event.status).inc()
-
-
-def _outcome(event: events.StreamEnded) -> str:
-    return "timeout" if isinstance(event.error, StreamTimeoutError) else event.outcome
+        self._of("circuit_refusals", _known(event.key, self._circuits), event.status).inc()
 
 
 def _known(value: str, values: frozenset[str]) -> str:

@@ -16,7 +16,6 @@ import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 from streamguard._base import defaults
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 # How long the owner of a dead process is given to say its exit status, in seconds.
 _STATUS_GRACE: Final = 0.1
-# What a `pid_t` can hold. Asking the system for more is an OverflowError.
-_LARGEST_PID: Final = 2**31 - 1
 # How long a tree may take to be killed where that blocks, in seconds.
 _KILLING: Final = 1.0
 
@@ -196,12 +193,7 @@ class ProcessTree:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -240,7 +232,7 @@ def check_adoptable(target: Any) -> int:
         raise ConfigError(f"{target!r} is no process: pass a pid, or an object with a .pid")
     if pid <= 0:
         raise ConfigError(f"pid {pid} is no process: it would mean a whole group, or everybody")
-    if pid > _LARGEST_PID:
+    if pid > procfs.LARGEST_PID:
         raise ConfigError(f"pid {pid} is no process: no system has pids as large")
     if pid in untouchable():
         raise ConfigError(

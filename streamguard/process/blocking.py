@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from streamguard.process.ending import Ending
+from streamguard.process.ending import Ending, unknown
 from streamguard.process.table import Table, read_table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Blocked:
 
 def end(tree: Tree, grace: float, budget: float) -> Termination:
     """End the processes of `tree`, as `ProcessTree.terminate` does, and return when it is done."""
-    ending = Ending(tree, grace, budget, Blocked(), _unknown)
+    ending = Ending(tree, grace, budget, Blocked(), unknown)
     steps = ending.run()
     try:
         steps.send(None)
@@ -54,7 +54,3 @@ def end(tree: Tree, grace: float, budget: float) -> Termination:
     finally:
         steps.close()
     raise AssertionError("a ground that blocks has suspended")
-
-
-async def _unknown() -> None:
-    """The exit status of a process is its owner's to know."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from streamguard.process.table import Table, read_table
 from streamguard.process.termination import Termination
@@ -18,6 +18,11 @@ from streamguard.process.termination import Termination
 if TYPE_CHECKING:
     from streamguard.errors import Cause
     from streamguard.process.identity import Handle
+    from streamguard.process.members import Members
+    from streamguard.process.sentinel.forest import Forest
+
+    # Whom an ending ends: the members of one tree, or of several at once.
+    Tree: TypeAlias = Members | Forest
 
 # How long deaths are waited for before the next look for who has joined, in seconds.
 _FIRST_LOOK: Final = 0.02
@@ -48,32 +53,6 @@ class Ground(Protocol):
 
     async def table(self) -> Table:
         """The processes at an instant after this call; OSError if they cannot be read."""
-        ...
-
-
-class Tree(Protocol):
-    """Whom an ending ends: the `Members` of one tree, or of several at once."""
-
-    @property
-    def living(self) -> tuple[Handle, ...]:
-        """Who is not dead."""
-        ...
-
-    @property
-    def orphans(self) -> tuple[Handle, ...]:
-        """Those of the living whose parent is none of them."""
-        ...
-
-    def is_gone(self) -> bool | None:
-        """Whether nobody is left, if that is known without any table; None if only one can tell."""
-        ...
-
-    def update(self, table: Table, greet: Callable[[Handle], object] | None = None) -> None:
-        """Find who has joined, and `greet` each the moment it is held."""
-        ...
-
-    def send_to_group(self, number: int, table: Table) -> bool:
-        """Send the tree's own group a signal; False if it has none or that is not possible."""
         ...
 
 
@@ -113,7 +92,7 @@ class Ending:
             await self._end()
             if self._table is not None and not self._table.is_complete:
                 self._send_to_group(SIGKILL)  # whom nobody can see, it still reaches
-            self.termination = await self._result()
+            self.termination = self._judged(await self._status())
         except Exception:
             import logging  # far more than all the rest, and never needed
 
@@ -210,7 +189,7 @@ class Ending:
             self._note(number)
 
     def _note(self, number: int) -> None:
-        name = name_of(number)
+        name = signal_name(number)
         if name not in self._signals:
             self._signals.append(name)
 
@@ -238,9 +217,6 @@ class Ending:
                 return False
         return gone is not False
 
-    async def _result(self) -> Termination:
-        return self._judged(await self._status())
-
     def _judged(self, status: int | None) -> Termination:
         survivors = tuple(handle.pid for handle in self._members.living)
         return Termination(
@@ -262,7 +238,12 @@ class Ending:
         return "terminated" if self._signals else "exited"
 
 
-def name_of(number: int) -> str:
+async def unknown() -> int | None:
+    """The exit status of a process, for who does not know it: that is its owner's to say."""
+    return None
+
+
+def signal_name(number: int) -> str:
     """`TERM` for 15; the number where there is no name."""
     try:
         return Signals(number).name.removeprefix("SIG")

@@ -16,9 +16,10 @@ import anyio
 from anyio.lowlevel import RunVar, checkpoint
 
 from streamguard.process import table
-from streamguard.process.ending import Ending, Tree
+from streamguard.process.ending import Ending
 
 if TYPE_CHECKING:
+    from streamguard.process.ending import Tree
     from streamguard.process.identity import Handle
     from streamguard.process.table import Table
     from streamguard.process.termination import Termination

@@ -272,7 +272,7 @@ class StatHandle(Handle):
             raise UnavailableError
         stat = procfs.read_stat(pid)
         if stat is None:
-            if _takes_signals(pid):  # it is hidden from us: hidepid=
+            if takes_signals(pid):  # it is hidden from us: hidepid=
                 raise UnavailableError
             raise ProcessLookupError
         return cls(pid, stat.started)
@@ -295,7 +295,7 @@ class StatHandle(Handle):
     def _stat(self) -> Stat | None:
         """What it shows now; None if the pid is not its own any more. OSError if nothing tells."""
         stat = procfs.read_stat(self.pid)
-        if stat is None and (not procfs.is_there() or _takes_signals(self.pid)):
+        if stat is None and (not procfs.is_there() or takes_signals(self.pid)):
             raise OSError(errno.ENOENT, "/proc does not tell of it any more")
         return stat if stat is not None and stat.started == self._started else None
 
@@ -347,7 +347,7 @@ class SignalHandle(Handle):
         return handle
 
     def holds_pid(self) -> bool:
-        return _takes_signals(self.pid)
+        return takes_signals(self.pid)
 
     def _has_ended(self) -> bool:
         return not self.holds_pid()
@@ -389,7 +389,7 @@ def psutil_or_none() -> Any:
         return None
 
 
-def _takes_signals(pid: int) -> bool:
+def takes_signals(pid: int) -> bool:
     """Whether anybody has that pid, a zombie included."""
     try:
         os.kill(pid, 0)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from streamguard.process.ending import Ending
+from streamguard.process.ending import Ending, unknown
 from streamguard.process.table import Table, read_table
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class PolledEnding(Ending):
     def __init__(
         self, tree: Tree, grace: float, *, first: int, noted: Callable[[str], object]
     ) -> None:
-        super().__init__(tree, grace, 2 * grace + 5, Polled(), _unknown, first=first)
+        super().__init__(tree, grace, 2 * grace + 5, Polled(), unknown, first=first)
         self._noted = noted
         self._steps = self.run()
         self._wait: _Wait | None = None
@@ -108,8 +108,3 @@ class PolledEnding(Ending):
         super()._note(number)
         if len(self._signals) > known:
             self._noted(self._signals[-1])
-
-
-async def _unknown() -> Any:
-    """The exit status of a process is its owner's to know."""
-    return None

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from streamguard._base.variables import MARK
 
-# The environment variable that marks the processes of one tree.
-
+# What a `pid_t` can hold. Asking the system for more is an OverflowError.
+LARGEST_PID: Final = 2**31 - 1
 _MARK_PREFIX: Final = f"{MARK}=".encode()
 _BLOCK: Final = 1 << 16
 _PAGE: Final = 1 << 12

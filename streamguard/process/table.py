@@ -99,14 +99,8 @@ class Table:
 
 def untouchable(stat_of: Callable[[int], Stat | None] | None = None) -> frozenset[int]:
     """What no signal of ours may ever hit: we, what we descend from, init and the kernel."""
-    if stat_of is None:
-        stat_of = procfs.read_stat if procfs.is_there() else read_table().stats.get
-    found = {0, 1}
-    pid = os.getpid()
-    while pid not in found:  # pids that change hands during a walk can even make a ring
-        found.add(pid)
-        stat = stat_of(pid)
-        pid = 0 if stat is None else stat.parent
+    stat_of = stat_of or _anywhere()
+    found = {0, 1, *_upwards(os.getpid(), stat_of)}
     for pid, started in spared.items():
         if (stat := stat_of(pid)) is not None and stat.started == started:
             found.add(pid)
@@ -115,22 +109,28 @@ def untouchable(stat_of: Callable[[int], Stat | None] | None = None) -> frozense
 
 def descends_from_us(pid: int) -> bool:
     """Whether this process has started `pid`, or what has started it; False if nobody can tell."""
-    stat_of = procfs.read_stat if procfs.is_there() else read_table().stats.get
-    seen: set[int] = set()
-    while pid > 1 and pid not in seen:  # pids that change hands during a walk can make a ring
+    above = _upwards(pid, _anywhere())
+    return pid > 1 and os.getpid() in list(above)[1:]
+
+
+def _anywhere() -> Callable[[int], Stat | None]:
+    """What tells of one process: /proc, or a whole table."""
+    return procfs.read_stat if procfs.is_there() else read_table().stats.get
+
+
+def _upwards(pid: int, stat_of: Callable[[int], Stat | None]) -> Iterator[int]:
+    """`pid`, its parent, and so on, up to init: pids that change hands meanwhile can even make a ring."""
+    seen = {0}
+    while pid not in seen:
         seen.add(pid)
+        yield pid
         stat = stat_of(pid)
-        if stat is None:
-            return False
-        if stat.parent == os.getpid():
-            return True
-        pid = stat.parent
-    return False
+        pid = 0 if stat is None else stat.parent
 
 
 def lineage() -> dict[int, float]:
     """The untouchable with their start times, as a helper of ours will want to know them."""
-    stat_of = procfs.read_stat if procfs.is_there() else read_table().stats.get
+    stat_of = _anywhere()
     return {pid: stat.started for pid in untouchable(stat_of) if (stat := stat_of(pid))}
 
 

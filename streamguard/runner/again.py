@@ -8,7 +8,7 @@ Loaded when an attempt was ended for a limit and `--retries` was said.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.decision import GiveUp, State, decide
@@ -28,12 +28,11 @@ _OF_A_TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 _LONGEST_TOKEN = 256
 
 
-class Again:
+class Again(NamedTuple):
     """A further attempt: what to run, and after how long."""
 
-    def __init__(self, command: Sequence[str], delay: float) -> None:
-        self.command = command
-        self.delay = delay
+    command: Sequence[str]
+    delay: float
 
 
 class Attempts:

@@ -14,6 +14,7 @@ import time
 from streamguard.runner import kernel
 from streamguard.runner._signal import signal
 from streamguard.runner.child import reserve_standard
+from streamguard.runner.outbox import is_ready
 
 TYPE_CHECKING = False
 
@@ -35,6 +36,7 @@ _NOT_FOR_US = (
 # The kernel closes what is not open without a cost, but for who has no `close_range`.
 _MOST_DESCRIPTORS = 1 << 16
 
+_PORTION = 1 << 17
 # What was ours to say or write may take so long when we are gone.
 _OUTLIVES = 2.0
 
@@ -126,6 +128,32 @@ def _close_all_but(keep: Iterable[int]) -> None:
             os.closerange(low, fd)
         low = fd + 1
     os.closerange(low, _MOST_DESCRIPTORS)
+
+
+def asked(work: Callable[[], bytes], bound: float, keep: Iterable[int] | None = ()) -> bytes:
+    """What `work` gives, done by a process that may not come back; nothing if that takes longer.
+
+    OSError if there can be none. `keep` as for `fork`.
+    """
+    reading, writing = os.pipe()
+    try:
+        pid = fork(lambda: os.write(writing, work()), None if keep is None else (*keep, writing))
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    came = b""
+    deadline = time.monotonic() + bound
+    try:
+        while is_ready(reading, select.POLLIN, deadline - time.monotonic()):
+            if not (portion := os.read(reading, _PORTION)):
+                return came
+            came += portion
+        return b""
+    finally:
+        os.close(reading)
+        dismiss(pid, 0.1 if came else 0.0)
 
 
 def outwait(pid: int, bound: float) -> bool:

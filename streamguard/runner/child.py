@@ -11,6 +11,7 @@ import errno
 import os
 
 from streamguard._base.variables import MARK
+from streamguard.runner.result import CANNOT_RUN, NOT_FOUND
 from streamguard.runner.wakeups import restore_overwritten
 
 TYPE_CHECKING = False
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
     from streamguard.runner.wakeups import Wakeups
 
-# The same name as in process.procfs, which the command's start does not import.
-
-_NOT_FOUND = 127
-_CANNOT_RUN = 126
 _NEXT_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 # What CPython itself may have set, and to what (PEP 538).
 _LOCALE = "LC_CTYPE"
@@ -38,7 +35,7 @@ class CannotRunError(Exception):
         is_a_line = number == errno.ENOENT and " " in command
         hint = "; it is one word: leave out the quotes, or say sh -c '...'" if is_a_line else ""
         super().__init__(f"cannot run {command!r}: {os.strerror(number)}{hint}")
-        self.code = _NOT_FOUND if number == errno.ENOENT else _CANNOT_RUN
+        self.code = NOT_FOUND if number == errno.ENOENT else CANNOT_RUN
 
 
 class NotBegunError(CannotRunError):
@@ -100,7 +97,7 @@ class Start:
                 number = error.errno or number
             finally:
                 os.write(telling, str(number).encode())
-                os._exit(_CANNOT_RUN)
+                os._exit(CANNOT_RUN)
         os.close(telling)
         return pid, told
 
@@ -165,7 +162,10 @@ def _given() -> dict[str, str]:
 
 
 def marked(environment: Mapping[str, str]) -> dict[str, str]:
-    """With a mark by which what descends from the command is found again, should its keeper be lost."""
+    """With a mark by which what descends from the command is found again, should its keeper be lost.
+
+    As `process.marked_env`, which is not imported here: the command's start would pay for its room.
+    """
     return {**environment, MARK: os.urandom(16).hex()}
 
 

@@ -28,6 +28,7 @@ from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
 from streamguard.events.changes import News
 from streamguard.events.teller import Teller, logger
 from streamguard.evidence.account import Account
+from streamguard.evidence.receipts import Names
 from streamguard.evidence.rendering import HEAD, Rendering, Shortened
 from streamguard.evidence.scribe import MEGABYTE, Scribe
 from streamguard.evidence.secrets import Redaction
@@ -153,16 +154,14 @@ class Clerk:
     ) -> None:
         self._is_late = is_late
         run = Path(folder)
-        run_id = run.resolve().name
         self.executor = AtOnce()
         self.done = 0
         self._complain = complain
         self._activity = Activity(f"{name}-{pid}")
         step = stream_of(self._activity)
-        names = {"run_id": run_id, "flow": _FLOW, "step": step, "agent": None}
         self._scribe = Scribe(
             run,
-            names,
+            Names(run.resolve().name, _FLOW, step),
             Rendering(Redaction(None), lambda: None),
             work_dir=Path(work_dir),
             artifacts=(),
@@ -173,7 +172,7 @@ class Clerk:
             clock=time.monotonic,
             report=lambda event: complain(event.what, event.why),
         )
-        self._account = Account(self._scribe, run_id=run_id, flow=_FLOW, step=step, agent=None)
+        self._account = Account(self._scribe)
         self._stream = self._account.stream_of(self._activity)
         self._stream.awaits_decision = True
         self._deeds = Deeds()  # of all attempts

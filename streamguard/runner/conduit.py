@@ -16,6 +16,7 @@ import sys
 
 from streamguard.runner import aside
 from streamguard.runner.child import reserve_standard
+from streamguard.runner.outbox import forget, is_ready
 
 _PORTION = 1 << 16
 _LARGE = 1 << 20
@@ -44,7 +45,7 @@ class Output:
         self._can_splice = hasattr(os, "splice")
         self._portion = _PORTION
         self._held: int | None = None
-        self._is_blocked = False
+        self.is_blocked = False  # it is our own reader that we wait for, not the command (T1)
         poll.register(source, IN)
         self._source_alone = select.poll()
         self._source_alone.register(source, IN)
@@ -57,11 +58,6 @@ class Output:
     def is_open(self) -> bool:
         """Whether anything may still come."""
         return self.source is not None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it is the command that we wait for, and not our own reader (T1)."""
-        return not self._is_blocked
 
     def handle(self, fd: int, events: int) -> bytes | int:
         """What poll said of one of our two descriptors. The bytes that came, or how many."""
@@ -88,14 +84,14 @@ class Output:
     def close(self) -> None:
         """No more of it: the command, if it still writes, gets a SIGPIPE, or its terminal hangs up."""
         if self.source is not None:
-            self._unregister(self.source)
+            forget(self._poll, self.source)
             os.close(self.source)
             self.source = None
 
     def _has_ended(self) -> None:
         """Nobody can write to it any more, but who opens a terminal anew."""
         if self.source is not None and os.isatty(self.source):
-            self._unregister(self.source)
+            forget(self._poll, self.source)
             self._held, self.source = self.source, None  # to close it would hang up on the command
         else:
             self.close()
@@ -105,7 +101,7 @@ class Output:
         self._lose(owed)
         self.close()
         if self._sink.is_open:
-            self._unregister(self._sink.fd)
+            forget(self._poll, self._sink.fd)
 
     def let_go(self) -> None:
         """The command is dead: its terminal may hang up."""
@@ -139,7 +135,7 @@ class Output:
 
     def has_more(self) -> bool:
         """Whether there is something to be read now, and room for it as far as is known."""
-        return self.is_open and not self._is_blocked and bool(self._source_alone.poll(0))
+        return self.is_open and not self.is_blocked and bool(self._source_alone.poll(0))
 
     def _splice(self) -> int:
         """As much as comes without a pause: a turn of the loop costs more than the move."""
@@ -190,18 +186,18 @@ class Output:
             self._sink.given += count
         if self._pending:
             self._wait_for_reader()
-        elif self._is_blocked:
-            self._is_blocked = False
+        elif self.is_blocked:
+            self.is_blocked = False
             self._poll.modify(self._sink.fd, 0)
             if self.source is not None:
                 self._poll.register(self.source, IN)
 
     def _wait_for_reader(self) -> None:
-        if not self._is_blocked:
-            self._is_blocked = True
+        if not self.is_blocked:
+            self.is_blocked = True
             self._poll.modify(self._sink.fd, OUT)
             if self.source is not None:
-                self._unregister(self.source)
+                forget(self._poll, self.source)
 
     def _lose(self, owed: int | None = None) -> None:
         """Count what will not be passed on."""
@@ -216,16 +212,10 @@ class Output:
         if self._sink.pump is not None and self._sink.pump.failure is not None:
             self.failure = self._sink.pump.failure
         self._lose()
-        self._is_blocked = False
-        self._unregister(self._sink.fd)
+        self.is_blocked = False
+        forget(self._poll, self._sink.fd)
         self._sink.is_open = False
         self.close()
-
-    def _unregister(self, fd: int) -> None:
-        try:
-            self._poll.unregister(fd)
-        except KeyError:
-            pass
 
     def _grow(self) -> None:
         """Much is coming: with larger pipes there are fewer turns to take."""
@@ -284,9 +274,7 @@ class Outlet:
 
     def has_room(self) -> bool:
         """Whether something can be written now."""
-        room = select.poll()
-        room.register(self.fd, OUT)
-        return bool(room.poll(0))
+        return is_ready(self.fd, OUT)
 
     def close(self) -> None:
         """As the command closed its output: our reader must see the end."""
@@ -345,7 +333,7 @@ class Pump:
                 try:
                     written = os.write(target, chunk)
                 except BlockingIOError:  # a description that somebody else has set so
-                    _room(target)
+                    is_ready(target, OUT, None)
                     continue
                 except OSError as error:
                     self._shown[8:] = (error.errno or errno.EIO).to_bytes(8, "little")
@@ -353,9 +341,3 @@ class Pump:
                 chunk = chunk[written:]
                 count += written
                 self._shown[:8] = count.to_bytes(8, "little")
-
-
-def _room(fd: int) -> None:
-    room = select.poll()
-    room.register(fd, OUT)
-    room.poll()

@@ -6,7 +6,7 @@ of a command that writes no JSON a backend is known by is not looked at any more
 a limit was asked for that depends on lines.
 
 Of a command that says nothing of its tools or results, limits on these are measured in what it
-writes: see `Measured`. Knows watch, reading and backends; no descriptors.
+writes. Knows watch, reading and backends; no descriptors.
 """
 
 from __future__ import annotations
@@ -27,39 +27,29 @@ from streamguard.runner.result import Fired
 from streamguard.signals import SessionOpened, TurnEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
     from streamguard.errors import Limit
     from streamguard.runner.options import Settings
     from streamguard.runner.record import Evidence
     from streamguard.runner.transcript import Transcript
-    from streamguard.signals import Outcome
+    from streamguard.signals import Outcome, Signal
 
 # A banner may come before the first JSON line; after this much of anything else none will.
 _SNIFFED: Final = 64 * 1024
 
 
-class Measured:
-    """A limit with a watch of its own, because its clock is not that of the messages.
+class Judge:
+    """The limits of one attempt that began at `began`, of a run that began at `run_began`.
+
+    `deeds`: what earlier attempts have done. Where a limit's clock is not that of the messages, it is
+    *measured* by a watch of its own:
 
     | limit | its clock |
     |---|---|
     | `first_json` | what `first` is, for a narrower idea of a message |
     | `tools` | silence of a command that says nothing of its tools, where `idle` is off |
     | `exit_grace` | from the end of its output, of a command that has said no result |
-    """
-
-    def __init__(self, limit: Limit, windows: Limits, began: float) -> None:
-        self.limit: Limit = limit
-        self.watch = Watch(windows)
-        self.watch.begin(began)
-        self.watch.asked(began)
-
-
-class Judge:
-    """The limits of one attempt that began at `began`, of a run that began at `run_began`.
-
-    `deeds`: what earlier attempts have done.
     """
 
     def __init__(
@@ -77,22 +67,31 @@ class Judge:
         self._transcript = transcript
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
-        half_time = settings.verbose or evidence is not None
-        self.watch = _watch_of(settings, first=settings.first, half_time=half_time)
+        self.watch = Watch(
+            Limits(
+                idle=settings.idle,
+                first=settings.first,
+                liveness=settings.liveness,
+                gate=True,
+                tools=settings.tools,
+                tools_by_name=settings.tools_by_name or {},
+                turn=settings.turn,
+                exit_grace=settings.exit_grace,
+                total=None if settings.total == math.inf else settings.total,
+                half_time=settings.verbose or evidence is not None,
+            )
+        )
         self.deeds = self.watch.deeds = deeds or _deeds_here()
         self.deeds.begin_attempt()
         self.watch.begin(run_began)
         self.watch.asked(began)
         self._struck = self.watch  # whose limit was reached last
-        self._for_json: Measured | None = None
-        self._for_tools: Measured | None = None
-        self._for_end: Measured | None = None
+        self._watches = [self.watch]
+        self._measured: dict[Limit, Watch] = {}
         if settings.first_json is not None:
-            windows = Limits(first=settings.first_json, half_time=False)
-            self._for_json = Measured("first_json", windows, began)
+            self._measure("first_json", Limits(first=settings.first_json, half_time=False), began)
         if settings.tools_are_silence:  # until a backend's own line comes
-            windows = Limits(idle=settings.tools, half_time=False)
-            self._for_tools = Measured("tools", windows, began)
+            self._measure("tools", Limits(idle=settings.tools, half_time=False), began)
         self._exit_grace = settings.exit_grace if settings.wants_exit_grace else None
         self._reading = Reading(None)
         self._lines = Splitter(LONGEST_LINE)
@@ -112,17 +111,17 @@ class Judge:
             if self._evidence is not None:
                 self._evidence.text(chunk, now)
             return
-        for watch in self._watches():
+        for watch in self._measured.values():
             watch.answered(now)
-        if self._for_tools is not None:
-            self._for_tools.watch.touch(now)
+        if "tools" in self._measured:
+            self._measured["tools"].touch(now)
         self._lines.feed(chunk)
         ready = self._lines.ready
-        count = len(ready)
+        if not ready:
+            self.watch.answered(now)
+            self._part_of_a_line(now)
         while ready:
             self._line(ready.popleft(), now)
-        if not count:
-            self._part_of_a_line(now)
         if not self._is_certain:
             self._sniff(len(chunk), now)
         if self._evidence is not None:
@@ -137,53 +136,58 @@ class Judge:
     def output_ended(self, now: float) -> None:
         """The command has closed its output: if it has said no result, its work ends here."""
         self.end(now)
-        if self._exit_grace is not None and self._for_end is None and self.watch.turn_open:
+        is_measured = "exit_grace" in self._measured
+        if self._exit_grace is not None and not is_measured and self.watch.turn_open:
             windows = Limits(exit_grace=self._exit_grace, half_time=False)
-            self._for_end = Measured("exit_grace", windows, now)
-            self._for_end.watch.see((TurnEnded("incomplete"),), now)
+            self._measure("exit_grace", windows, now).see((TurnEnded("incomplete"),), now)
 
     def activity(self, now: float) -> None:
         """Bytes came that nobody read."""
         self.watch.answered(now)
         self.watch.see(PROGRESS, now)
-        if self._for_tools is not None:
-            self._for_tools.watch.touch(now)
+        if "tools" in self._measured:
+            self._measured["tools"].touch(now)
 
     def waits(self, now: float) -> None:
         """It is the command that keeps us waiting."""
-        for watch in self._watches():
-            if watch.waiting_since is None:
+        for watch in self._watches:
+            if watch.waiting_since is not None:
+                continue
+            if watch.steady and watch.mark == now:
+                watch.waiting_since = now  # all that `asked` would do at that instant
+            else:
                 watch.asked(now)
 
     def is_kept(self, now: float) -> None:
         """It is our own reader that keeps the command waiting: no silence of the command's."""
-        for watch in self._watches():
+        for watch in self._watches:
             if watch.waiting_since is not None:
                 watch.answered(now)
 
     def resumed(self, now: float) -> None:
         """We, and with us the command, were stopped and go on: that was no silence."""
         self.watch.touch(now)
-        if self._for_json is not None:
-            self._for_json.watch.mark_prompt(now)
-        if self._for_tools is not None:
-            self._for_tools.watch.touch(now)
+        if "first_json" in self._measured:
+            self._measured["first_json"].mark_prompt(now)
+        if "tools" in self._measured:
+            self._measured["tools"].touch(now)
 
     def deadline(self) -> float:
         """When `verdict` has something to say; inf if never."""
-        nearest = min(watch.deadline() for watch in self._watches())
-        return min(nearest, self.watch.total_deadline())
+        nearest = self.watch.total_deadline()
+        for watch in self._watches:
+            nearest = min(nearest, watch.deadline())
+        return nearest
 
     def verdict(self, now: float) -> Fired | None:
         """What has been reached. It may move a limit, or say that half of one is gone."""
         if (total := self.watch.overdue_total(now)) is not None:
             return self._fired(total, self.watch, total.limit, now)
         self._look(now)
-        limits: dict[int, Limit] = {id(each.watch): each.limit for each in self._measured()}
-        for watch in self._watches():
+        for measured, watch in ((None, self.watch), *self._measured.items()):
             match watch.judge(now):
                 case Due() as due:
-                    return self._fired(due, watch, limits.get(id(watch), due.limit), now)
+                    return self._fired(due, watch, measured or due.limit, now)
                 case Half(limit, window):
                     self._say(f"half of {limit}={window:g} is gone in silence")
                     self._tell("HalfTime", now, limit=limit, window=window)
@@ -203,37 +207,57 @@ class Judge:
         if fired.due is not None:
             self._struck.mute(fired.due)
 
-    def _measured(self) -> Iterator[Measured]:
-        for each in (self._for_json, self._for_tools, self._for_end):
-            if each is not None:
-                yield each
+    def _measure(self, limit: Limit, windows: Limits, began: float) -> Watch:
+        watch = self._measured[limit] = Watch(windows)
+        watch.begin(began)
+        watch.asked(began)
+        self._watches.append(watch)
+        return watch
 
-    def _watches(self) -> list[Watch]:
-        return [self.watch, *(each.watch for each in self._measured())]
+    def _is_told(self, limit: Limit) -> None:
+        """What that limit waits for has come: its clock is needed no longer."""
+        if limit in self._measured:
+            del self._measured[limit]
+            self._watches = [self.watch, *self._measured.values()]
 
     def _look(self, now: float) -> None:
         """Look at the transcript, if what is about to be judged is a silence."""
-        if self._transcript is None or not any(_is_silent(each, now) for each in self._watches()):
+        if self._transcript is None or not any(_is_silent(each, now) for each in self._watches):
             return
-        by = None if self._for_json is None else self._for_json.watch.deadline()
-        seen = self._transcript.look(by)
+        for_json = self._measured.get("first_json")
+        seen = self._transcript.look(None if for_json is None else for_json.deadline())
         if seen.has_json:
-            self._for_json = None
+            self._is_told("first_json")
         if seen.last is None:
             return
-        for watch in (self.watch, *(() if self._for_tools is None else (self._for_tools.watch,))):
+        for watch in (self.watch, self._measured.get("tools")):
+            if watch is None:
+                continue
             if watch.last_progress is None or seen.last > watch.last_progress:
                 watch.touch(min(max(seen.last, watch.mark), now))
 
     def _line(self, line: bytes | None, now: float) -> None:
+        watch = self.watch
+        signals: tuple[Signal, ...] = PROGRESS
         message = None if line is None else object_in(line)
-        if message is None:
-            self.watch.see(PROGRESS, now)
-            if self._evidence is not None:
-                self._evidence.message(line or b"", None, now, is_object=False)
-            return
-        self._for_json = None
-        signals = self._reading.signals(message, self)
+        if message is not None:
+            self._is_told("first_json")
+            signals = self._reading.signals(message, self)
+            if self._reading.backend is not None:
+                self._is_certain = True
+                self._is_told("tools")  # it says which tools it runs
+        if watch.steady and signals is PROGRESS:  # then no more of it counts, see `Watch.steady`
+            watch.messages += 1
+            watch.mark, watch.waiting_since = now, None
+        else:
+            watch.answered(now)
+            watch.see(signals, now, time.time())
+            self._note(signals)
+        if self._evidence is not None:
+            said = None if signals is PROGRESS else signals
+            self._evidence.message(line or b"", said, now, is_object=message is not None)
+
+    def _note(self, signals: Iterable[Signal]) -> None:
         for signal in signals:
             match signal:
                 case TurnEnded(outcome):
@@ -242,13 +266,6 @@ class Judge:
                     self.token = token if resumable else None
                 case _:
                     pass
-        self.watch.see(signals, now, time.time())
-        if self._evidence is not None:
-            said = None if signals is PROGRESS else signals
-            self._evidence.message(line or b"", said, now, is_object=True)
-        if self._reading.backend is not None:
-            self._is_certain = True
-            self._for_tools = None  # it says which tools it runs
 
     def _part_of_a_line(self, now: float) -> None:
         """Of a backend that is known only whole lines count; else it may be no line at all."""
@@ -263,7 +280,7 @@ class Judge:
         self._sniffed += count
         if self._sniffed <= _SNIFFED or self._is_certain:
             return
-        if self._depends_on_lines or self._for_json is not None:
+        if self._depends_on_lines or "first_json" in self._measured:
             return
         if self._evidence is None:
             self.wants_lines = False
@@ -313,23 +330,6 @@ def _deeds_here() -> Deeds:
     with suppress(OSError):  # it may be gone
         deeds.work_dir = os.getcwd()
     return deeds
-
-
-def _watch_of(settings: Settings, *, first: float | None, half_time: bool) -> Watch:
-    return Watch(
-        Limits(
-            idle=settings.idle,
-            first=first,
-            liveness=settings.liveness,
-            gate=True,
-            tools=settings.tools,
-            tools_by_name=settings.tools_by_name or {},
-            turn=settings.turn,
-            exit_grace=settings.exit_grace,
-            total=None if settings.total == math.inf else settings.total,
-            half_time=half_time,
-        )
-    )
 
 
 def _is_silent(watch: Watch, now: float) -> bool:

@@ -36,7 +36,7 @@ import time
 from streamguard.runner import aside, kernel
 from streamguard.runner._signal import name_of, signal
 from streamguard.runner.outbox import Outbox
-from streamguard.runner.wakeups import note
+from streamguard.runner.wakeups import note, wakeup_pipe
 
 TYPE_CHECKING = False
 
@@ -53,8 +53,6 @@ _LONGEST_POLL = 1_000_000.0
 # Where all that knows trees cannot be had, killing goes on for so long, with such pauses.
 _KILLING = 5.0
 _PAUSE = 0.02
-# What `pid_max` can be at most.
-_LARGEST_PID = 1 << 22
 # What `ps` shows. Whoever ends all that has our name means the front; we end when that is gone.
 _NAME = "sguard-keeper"
 
@@ -99,11 +97,7 @@ def fork(plan: EndingPlan, command: Start | Known, orders: int, reports: int) ->
         return keeper.descriptors
 
     return aside.fork(
-        keeper.keep,
-        (orders, reports),
-        own_session=plan.leads_session,
-        outlives=None,
-        before=begin,
+        keeper.keep, (orders, reports), own_session=plan.leads_session, outlives=None, before=begin
     )
 
 
@@ -181,7 +175,8 @@ class Keeper:
         kernel.be_called(_NAME)
         self._poll = select.poll()
         self._poll.register(self._orders, select.POLLIN)
-        self._poll.register(_wakeups(), select.POLLIN)
+        self._poll.register(wakeup_pipe(), select.POLLIN)
+        signal.signal(signal.SIGCHLD, note)
         if not self._is_parent and self._pidfd is not None:
             self._poll.register(self._pidfd, select.POLLIN)
         self._reports.attach(self._poll)
@@ -397,18 +392,11 @@ class Keeper:
         self._reports.put(line)
 
 
-def _wakeups() -> int:
-    """A descriptor that is readable when a child has died."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, note)
-    return reading
-
-
 def started_at(pid: int) -> float:
-    """When a process started, as /proc counts; 0 where nothing tells."""
+    """When a process started, as /proc counts; 0 where nothing tells.
+
+    `process.procfs` says the same, and is imported when there is an end: the start has no time for it.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return float(file.read(4096).rpartition(b")")[2].split()[19])
@@ -428,7 +416,12 @@ def own_children() -> Iterator[int]:
 
 
 def _given_out() -> Iterable[int]:
-    us, largest = os.getpid(), _largest_pid()
+    us, largest = os.getpid(), 1 << 22  # what `pid_max` can be at most
+    try:
+        with open("/proc/sys/kernel/pid_max", "rb", buffering=0) as file:
+            largest = int(file.read(32))
+    except (OSError, ValueError):
+        pass
     try:
         newest = os.fork()
     except OSError:
@@ -439,11 +432,3 @@ def _given_out() -> Iterable[int]:
     if us < newest:
         return range(us + 1, newest)
     return (*range(us + 1, largest), *range(2, newest))  # the numbers have begun anew
-
-
-def _largest_pid() -> int:
-    try:
-        with open("/proc/sys/kernel/pid_max", "rb", buffering=0) as file:
-            return int(file.read(32))
-    except (OSError, ValueError):
-        return _LARGEST_PID

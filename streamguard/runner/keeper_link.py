@@ -15,7 +15,7 @@ from streamguard.runner import aside, keeper
 from streamguard.runner._signal import signal
 from streamguard.runner.child import CannotRunError
 from streamguard.runner.keeper import Known
-from streamguard.runner.outbox import Outbox
+from streamguard.runner.outbox import Outbox, is_ready
 
 TYPE_CHECKING = False
 
@@ -75,21 +75,16 @@ class KeeperLink:
         self._keepers = 0
         self.pid: int | None = None  # of the keeper; None: there is none any more
         self.fd = -1
-        self.began: float | None = None  # when an end was asked for
+        self.began: float | None = None  # when an end was first asked for, by whomever
         self.has_ended = False  # what was to be ended is, as far as that was possible
         self._fork(start)
         while not outcome.pid:  # at once: it is said before the command is executed
             self._read()
         until = time.monotonic() + _EXECUTING
         while not self._runs and (left := until - time.monotonic()) > 0:
-            if not self._is_ready(left):
+            if not is_ready(self.fd, select.POLLIN, left):
                 break  # a file system that stands still, for one: limits count from here on
             self._read()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether anybody or anything has asked for an end."""
-        return self.began is not None
 
     def due(self) -> float:
         """When `pursue` has something to do; inf if never."""
@@ -191,11 +186,6 @@ class KeeperLink:
             self._outcome.is_dead = True
             self._outcome.survivors = ()
 
-    def _is_ready(self, bound: float) -> bool:
-        ready = select.poll()
-        ready.register(self.fd, select.POLLIN)
-        return bool(ready.poll(bound * 1e3))
-
     def _read(self) -> None:
         try:
             said = os.read(self.fd, 4096)
@@ -271,7 +261,7 @@ class KeeperLink:
             raise ChildProcessError(
                 errno.ECHILD, f"its keeper (process {gone}) {why} at the start"
             )
-        if self._outcome.is_dead and (self.has_ended or not self.has_begun):
+        if self._outcome.is_dead and (self.has_ended or self.began is None):
             return
         # Said first: who says it must be known to whoever takes over, or would be taken for one of
         # the command's.

@@ -21,113 +21,57 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
+
+
+def _in(room: str, modules: str) -> tuple[str, ...]:
+    """A room, and modules of it."""
+    return (room, *(f"{room}.{module}" for module in modules.split()))
+
+
 TO_JUDGE = (
-    "_base.done",
-    "_lines",
-    "_lines.splitter",
-    "_watch",
-    "_watch.watch",
-    "_watch.windows",
-    "backends",
-    "backends._fields",
-    "backends._gemini_api",
-    "backends._langchain",
-    "backends._langgraph_shapes",
-    "backends._openai_chat",
-    "backends._openai_errors",
-    "backends._openai_responses",
-    "backends._shapes",
-    "backends.acp",
-    "backends.acp.reading",
-    "backends.anthropic",
-    "backends.anthropic.reading",
-    "backends.claude",
-    "backends.claude.outcome",
-    "backends.claude.reading",
-    "backends.codex",
-    "backends.codex.failures",
-    "backends.codex.reading",
-    "backends.gemini",
-    "backends.gemini.reading",
-    "backends.google_adk",
-    "backends.google_adk.reading",
-    "backends.google_genai",
-    "backends.google_genai.reading",
-    "backends.langgraph",
-    "backends.langgraph.reading",
-    "backends.openai",
-    "backends.openai.reading",
-    "backends.pydantic_ai",
-    "backends.pydantic_ai.reading",
-    "backends.registry",
-    "backends.stream_reading",
+    *_in("_base", "done"),
+    *_in("_lines", "splitter"),
+    *_in("_watch", "watch windows"),
+    *_in(
+        "backends",
+        "_fields _gemini_api _langchain _langgraph_shapes _openai_chat "
+        "_openai_errors _openai_responses _shapes acp acp.reading anthropic "
+        "anthropic.reading claude claude.outcome claude.reading codex "
+        "codex.failures codex.reading gemini gemini.reading google_adk "
+        "google_adk.reading google_genai google_genai.reading langgraph "
+        "langgraph.reading openai openai.reading pydantic_ai pydantic_ai.reading "
+        "registry stream_reading",
+    ),
     "errors",
-    "retry",
-    "retry.classes",
-    "runner.json_lines",
-    "runner.judge",
-    "runner.terminal",
+    *_in("retry", "classes"),
+    *_in("runner", "json_lines judge terminal"),
     "signals",
-    "top",
-    "top.published",
+    *_in("top", "published"),
 )
 TO_END = (
-    "process",
-    "process.ending",
-    "process.identity",
-    "process.marks",
-    "process.members",
-    "process.polled",
-    "process.procfs",
-    "process.table",
-    "process.termination",
-    "runner.offspring",
+    *_in("process", "ending identity marks members polled procfs table termination"),
+    *_in("runner", "offspring"),
 )
 TO_TRY_AGAIN = (
-    "_base.numbers",
-    "retry.classification",
-    "retry.decision",
-    "retry.foreign",
-    "retry.links",
-    "retry.policy",
-    "retry.pushback",
-    "runner.again",
+    *_in("_base", "numbers"),
+    *_in("retry", "classification decision foreign links policy pushback"),
+    *_in("runner", "again"),
 )
 TO_LOOK = ("runner.transcript",)
 TO_RECORD = (
-    "_base.numbers",
-    "_guard",
-    "_guard.knobs",
-    "_guard.modes",
-    "_loops",
-    "_loops.steps",
-    "_loops.timekeeper",
+    *_in("_base", "numbers"),
+    *_in("_guard", "knobs modes"),
+    *_in("_loops", "steps timekeeper"),
     "activity",
-    "backends._processes",
-    "events",
-    "events.changes",
-    "events.event",
-    "events.kinds",
-    "events.session_events",
-    "events.teller",
-    "evidence",
-    "evidence.account",
-    "evidence.files",
-    "evidence.lanes",
-    "evidence.receipts",
-    "evidence.rendering",
-    "evidence.scribe",
-    "evidence.secrets",
-    "evidence.sequels",
-    "evidence.stream",
-    "evidence.stream_names",
-    "evidence.surroundings",
-    "evidence.timeline",
-    "evidence.worker",
-    "evidence.worktree",
+    *_in("backends", "_processes"),
+    *_in("events", "changes event kinds session_events teller"),
+    *_in(
+        "evidence",
+        "account files lanes receipts rendering scribe secrets sequels stream "
+        "stream_names surroundings timeline worker worktree",
+    ),
     "presets",
-    "runner.clerk",
-    "runner.record",
+    *_in("runner", "clerk record"),
 )
 _HEADER = 16
 _SOURCE = b"#"  # what no code begins with
@@ -151,7 +95,7 @@ class Kept:
         """Read the code of those modules of the package, if they are not imported yet."""
         for each in names:
             name = f"{_PACKAGE}.{each}"
-            if name in sys.modules:
+            if name in sys.modules or name in self._at:
                 continue
             path = f"{self._home}/{each.replace('.', '/')}"
             is_package = os.path.isdir(path)

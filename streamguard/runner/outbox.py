@@ -1,4 +1,4 @@
-"""`Outbox`: lines into a pipe for which nobody waits, and of which none is lost.
+"""Pipes for which nobody waits; `Outbox`: lines into one, of which none is lost.
 
 What the pipe does not take now waits, each line once: a storm of orders or reports is as long as it has
 different ones. Standard library only.
@@ -8,6 +8,30 @@ from __future__ import annotations
 
 import os
 import select
+
+
+def is_ready(fd: int, events: int, bound: float | None = 0.0) -> bool:
+    """Whether poll has something to say of it, within `bound` seconds (None: whenever that is)."""
+    poll = select.poll()
+    poll.register(fd, events)
+    return bool(poll.poll(None if bound is None else max(0.0, bound) * 1e3))
+
+
+def forget(poll: select.poll, fd: int) -> None:
+    """Let `poll` look at it no more, if it does."""
+    try:
+        poll.unregister(fd)
+    except KeyError:
+        pass
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, and wait for room, whoever has set the descriptor not to."""
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            is_ready(fd, select.POLLOUT, None)
 
 
 class Outbox:

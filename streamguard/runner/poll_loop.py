@@ -87,6 +87,7 @@ class PollLoop:
         self._noted = 0.0
         self._judged_from: int | None = None
         self._cut_at = _NEVER  # when a limit or a signal first asked for its end
+        self._limit_at = _NEVER
         self._start(command)
 
     # -- the loop ------------------------------------------------------------------------
@@ -101,6 +102,8 @@ class PollLoop:
             for fd, events in ready:
                 self._handle(fd, events, now)
             self._decide(now, is_pause=not ready)
+            if now >= self._note_at:
+                self._note(now)
             now = time.monotonic()
         return self._leave()
 
@@ -163,27 +166,28 @@ class PollLoop:
         elif self._is_the_keepers:
             pass
         elif self._judge is not None:
-            due = min(due, self._judge.deadline())
+            due = min(due, self._limit_at)
         else:
             load_at = max(self._load_at, now + _PAUSE)
             due = min(due, load_at, self._load_by, self._total_at)
         return None if due == _NEVER else min(max(due - now, 0.0), LONGEST_POLL) * 1e3
 
     def _handle(self, fd: int, events: int, now: float) -> None:
-        if self._link.handle(fd):
+        output = self._output
+        if output is not None and fd in (output.source, self._run.sink.fd):
+            if came := output.handle(fd, events):
+                self._came(came, now)
+            if output.source is None and not output.has_pending:
+                self._output_ended(output, now)
+                output.finish()
+                self._run.output_has_ended()
+        elif self._link.handle(fd):
             self._reap()
         elif fd == self._run.wakeups.stop_fd:
             self._suspend()
         elif fd == self._run.wakeups.fd:
             for number in self._run.wakeups.read():
                 self._signal(number, now)
-        elif self._output is not None and fd in (self._output.source, self._run.sink.fd):
-            if came := self._output.handle(fd, events):
-                self._came(came, now)
-            if not self._output.is_open and not self._output.has_pending:
-                self._output_ended(self._output, now)
-                self._output.finish()
-                self._run.output_has_ended()
         elif self._run.evidence is None or not self._run.evidence.handle(fd):
             self._run.stdin.handle(fd, events)
 
@@ -236,18 +240,14 @@ class PollLoop:
             at = text.find(_OBJECT, at + 1)
         return False
 
-    def _note_death(self, now: float) -> None:
-        """What the command has written until it died is passed on whole."""
+    def _decide(self, now: float, *, is_pause: bool) -> None:
         if self.outcome.is_dead and self._dead_at == _NEVER:
             self._dead_at = now
-            if self._output is not None:
+            if self._output is not None:  # what it has written until it died is passed on whole
                 self._owed = self._output.passed + self._output.left()
-
-    def _decide(self, now: float, *, is_pause: bool) -> None:
-        self._note_death(now)
         self._link.pursue(now)
         if self.outcome.is_dead and not self._is_cut:
-            if self._settings.reap and not self._link.has_begun:
+            if self._settings.reap and self._link.began is None:
                 self._link.ask_tree(signal.SIGTERM, now)
             elif now >= self._total_at and self._is_owed:
                 self._total_is_up(now, "the output of {} was not taken in {:.3g} s")
@@ -261,8 +261,6 @@ class PollLoop:
             if self._judge is None and is_time:
                 self._load()
             self._limits(now)
-        if now >= self._note_at:
-            self._note(now)
 
     # -- limits --------------------------------------------------------------------------
 
@@ -303,11 +301,12 @@ class PollLoop:
     def _limits(self, now: float) -> None:
         if self._judge is None:
             return
-        if self._output is None or self._output.is_waiting:
+        if self._output is None or not self._output.is_blocked:
             self._judge.waits(now)
         else:
             self._judge.is_kept(now)
-        if now < self._judge.deadline():
+        self._limit_at = self._judge.deadline()
+        if now < self._limit_at:
             self._judged_from = None
             return
         if self._output is not None and self._is_arriving(self._output):
@@ -318,6 +317,7 @@ class PollLoop:
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
+        self._limit_at = self._judge.deadline()
 
     def _is_arriving(self, output: Output) -> bool:
         """Whether something that had arrived by the deadline was not read yet: it goes first (T3)."""
@@ -351,7 +351,7 @@ class PollLoop:
     @property
     def _is_settled(self) -> bool:
         """Whether nobody is left who is to be ended."""
-        if self._link.has_begun:
+        if self._link.began is not None:
             return self._link.has_ended or (self._settings.group_only and self.outcome.is_dead)
         return self.outcome.is_dead and (self._settings.group_only or not self._settings.reap)
 
@@ -371,8 +371,9 @@ class PollLoop:
     @property
     def _is_the_keepers(self) -> bool:
         """Whether its end is under way, and certain: a signal alone may be ignored for ever."""
-        is_certain = self._settings.kill_after is not None or self.outcome.fired is not None
-        return self._link.has_begun and is_certain
+        if self._link.began is None:
+            return False
+        return self._settings.kill_after is not None or self.outcome.fired is not None
 
     @property
     def _is_owed(self) -> bool:
@@ -480,4 +481,6 @@ class PollLoop:
         self._note_at = _NEVER
         self._noted = now
         if self._judge is not None:
-            self._run.publish(self._judge, self.outcome, is_stopping=self._link.has_begun, now=now)
+            self._run.publish(
+                self._judge, self.outcome, is_stopping=self._link.began is not None, now=now
+            )

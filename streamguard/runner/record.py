@@ -19,6 +19,7 @@ import select
 import time
 
 from streamguard.runner import aside
+from streamguard.runner.outbox import forget
 
 TYPE_CHECKING = False
 
@@ -45,22 +46,8 @@ CLOSING = 5.0
 _OF_MESSAGES = 2.0
 LENGTH = 4
 
-_OF_A_VERDICT = (
-    "limit",
-    "window",
-    "elapsed",
-    "lateness",
-    "at",
-    "name",
-    "messages",
-    "first_seen",
-    "last_signal",
-    "last_message_age",
-    "in_flight",
-    "work",
-    "token",
-    "exit",
-)
+# What of a verdict is the same for all runs, or made by the clerk.
+_NOT_OF_RUN = {"when", "scope", "fired", "effective", "done", "labels", "guard"}
 
 
 class Evidence:
@@ -124,7 +111,8 @@ class Evidence:
 
     def verdict(self, verdict: Verdict, *, enforced: bool) -> None:
         """A limit was reached; if it is `enforced`, the attempt is being ended."""
-        told = {name: getattr(verdict, name) for name in _OF_A_VERDICT}
+        names: Iterable[str] = verdict.__dataclass_fields__.keys() - _NOT_OF_RUN
+        told = {name: getattr(verdict, name) for name in names}
         self._tell("verdict", verdict.at, told, enforced)
         self.flush()
 
@@ -259,7 +247,7 @@ class Evidence:
         if is_wanted:
             self._poll.register(self._frames, select.POLLOUT)
         else:
-            _unregister(self._poll, self._frames)
+            forget(self._poll, self._frames)
 
     def _hand_over(self, deadline: float) -> None:
         """Wait until the clerk has taken all, and has said that it is done.
@@ -276,7 +264,7 @@ class Evidence:
             poll.register(self._frames, select.POLLOUT)
         while self._answers >= 0 and (left := deadline - time.monotonic()) > 0:
             if not self._pending and self._frames >= 0:
-                _unregister(poll, self._frames)
+                forget(poll, self._frames)
                 os.close(self._frames)
                 self._frames = -1
             self._is_late[0] = time.monotonic() >= late_at
@@ -314,7 +302,7 @@ class Evidence:
         for fd in (self._frames, self._answers):
             if fd >= 0:
                 if self._poll is not None:
-                    _unregister(self._poll, fd)
+                    forget(self._poll, fd)
                 os.close(fd)
         self._frames = self._answers = -1
         self._awaits_room = False
@@ -361,11 +349,4 @@ def _enlarge(pipe: int) -> None:
 
         fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE)
     except (ImportError, OSError):
-        pass
-
-
-def _unregister(poll: select.poll, fd: int) -> None:
-    try:
-        poll.unregister(fd)
-    except KeyError:
         pass

@@ -176,7 +176,7 @@ class CommandRun:
         """The command has closed its output, or our reader has gone."""
         if self.settings.pty:
             self.stdin.detach()
-        if self._retries_left() <= 0:
+        if self.attempt > self.settings.retries:
             self.sink.close()
 
     def copy_size(self, terminal: int | None) -> bool:
@@ -252,9 +252,6 @@ class CommandRun:
             name = self.settings.command[0].rpartition("/")[2]
             self.evidence = Evidence(self.settings.record, name, self.complain)
         return PollLoop(self, command).go()
-
-    def _retries_left(self) -> int:
-        return self.settings.retries + 1 - self.attempt
 
     def _next(self, outcome: Result) -> Again | None:
         """A further attempt, if there shall be one."""

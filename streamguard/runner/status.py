@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import stat
 
 from streamguard.runner import aside
+from streamguard.runner.outbox import write_all
 
 TYPE_CHECKING = False
 
@@ -29,34 +29,19 @@ def write(path: str, told: dict[str, Any], bound: float) -> str | None:
     import json
 
     text = (json.dumps(told) + "\n").encode()
-    try:
-        reading, writing = os.pipe()
-    except OSError as error:
-        return error.strerror
 
-    def work() -> None:
+    def work() -> bytes:
         try:
             _write(path, text)
-            os.write(writing, b".")
         except OSError as error:
-            os.write(
-                writing, (_NOBODY if error.errno == errno.ENXIO else str(error.strerror)).encode()
-            )
+            return (_NOBODY if error.errno == errno.ENXIO else str(error.strerror)).encode()
+        return b"."
 
-    try:
-        pid = aside.fork(work, None)  # one of our descriptors may be what `path` names
+    try:  # it keeps all of our descriptors: one of them may be what `path` names
+        said = aside.asked(work, bound, keep=None)
     except OSError as error:
         return error.strerror
-    finally:
-        os.close(writing)
-    try:
-        aside.dismiss(pid, bound)
-        poll = select.poll()
-        poll.register(reading, select.POLLIN)
-        said = os.read(reading, 4096) if poll.poll(0) else b""
-        return None if said == b"." else said.decode() or f"it was not written in {bound:g} s"
-    finally:
-        os.close(reading)
+    return None if said == b"." else said.decode() or f"it was not written in {bound:g} s"
 
 
 def _write(path: str, text: bytes) -> None:
@@ -88,14 +73,7 @@ def _meant(path: str) -> str:
 
 
 def _append(path: str, text: bytes) -> None:
-    fd = _opened(path)
-    room = select.poll()
-    room.register(fd, select.POLLOUT)
-    while text and room.poll():
-        try:
-            text = text[os.write(fd, text) :]
-        except BlockingIOError:
-            pass  # somebody else has taken the room
+    write_all(_opened(path), text)
 
 
 def _opened(path: str) -> int:
@@ -114,8 +92,7 @@ def _replace(path: str, text: bytes) -> None:
     beside = f"{path}.{os.urandom(6).hex()}"
     fd = os.open(beside, _NEW, 0o600)
     try:
-        while text:
-            text = text[os.write(fd, text) :]
+        write_all(fd, text)
         os.close(fd)
         os.replace(beside, path)
     except OSError:

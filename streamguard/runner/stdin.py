@@ -11,6 +11,8 @@ import os
 import select
 import stat
 
+from streamguard.runner.outbox import forget
+
 _PORTION = 1 << 16
 # Prompts are small. Whoever pipes more in than this gets no second attempt.
 SPOOL = 16 * 1024 * 1024
@@ -118,7 +120,7 @@ class Stdin:
         if self._poll is None or self._target is None:
             return
         if self._pending:
-            _forget(self._poll, self._source)
+            forget(self._poll, self._source)
             self._poll.register(self._target, select.POLLOUT)
         elif not self._has_ended:
             self._poll.register(self._target, 0)
@@ -130,8 +132,8 @@ class Stdin:
         if self._target is None:
             return
         if self._poll is not None:
-            _forget(self._poll, self._source)
-            _forget(self._poll, self._target)
+            forget(self._poll, self._source)
+            forget(self._poll, self._target)
         os.close(self._target)
         self._target = None
         self._pending = b""
@@ -154,10 +156,3 @@ def _offset() -> int | None:
         return os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
         return None
-
-
-def _forget(poll: select.poll, fd: int) -> None:
-    try:
-        poll.unregister(fd)
-    except KeyError:
-        pass

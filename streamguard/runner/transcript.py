@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import marshal
 import os
-import select
 import stat
 import time
 
@@ -133,33 +132,20 @@ def _identity(found: dict[str, Any]) -> tuple[Any, ...]:
 
 def _ask(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `work` finds, done by a process that may not come back."""
-    try:
-        reading, writing = os.pipe()
-    except OSError as error:
-        raise TranscriptError(str(error.strerror)) from None
 
-    def answer() -> None:
+    def answer() -> bytes:
         try:
             told: dict[str, Any] | str = work()
         except TranscriptError as error:
             told = str(error)
         except OSError as error:
             told = f"it cannot be read: {error.strerror}"
-        os.write(writing, marshal.dumps(told))
+        return marshal.dumps(told)
 
     try:
-        pid = aside.fork(answer, (writing,))
+        came = aside.asked(answer, _BOUND)
     except OSError as error:
-        os.close(reading)
         raise TranscriptError(str(error.strerror)) from None
-    finally:
-        os.close(writing)
-    came = b""
-    try:
-        came = _all_of(reading)
-    finally:
-        os.close(reading)
-        aside.dismiss(pid, 0.0 if not came else 0.1)
     if not came:
         raise TranscriptError(f"it could not be looked at in {_BOUND:g} s")
     told = marshal.loads(came)  # noqa: S302 - our own process
@@ -167,20 +153,6 @@ def _ask(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         raise TranscriptError(told)
     found: dict[str, Any] = told
     return found
-
-
-def _all_of(reading: int) -> bytes:
-    """The whole answer; nothing if it is not there in time."""
-    came = bytearray()
-    deadline = time.monotonic() + _BOUND
-    poll = select.poll()
-    poll.register(reading, select.POLLIN)
-    while poll.poll(max(0.0, deadline - time.monotonic()) * 1e3):
-        portion = os.read(reading, _PORTION)
-        if not portion:
-            return bytes(came)
-        came += portion
-    return b""
 
 
 def _found(

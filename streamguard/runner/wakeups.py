@@ -45,13 +45,9 @@ class Wakeups:
     """The signals that came, from a descriptor; in force until the process ends."""
 
     def __init__(self, *, job_control: bool) -> None:
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        os.set_blocking(writing, False)
-        self.fd = reading
+        self.fd = wakeup_pipe()
         self._caught: list[int] = []
         self._ignored: list[int] = []
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for name in (*_PASSED_ON, *_OURS):
             number = getattr(signal, name, None)
             if number is None or (name == "SIGTSTP" and not job_control):
@@ -100,20 +96,21 @@ class Wakeups:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
 
-    def hold_back(self) -> set[int]:
-        """Block all, around a fork: a child that is not yet itself must get none. For `let_in`."""
-        return signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-
-    def let_in(self, mask: set[int]) -> None:
-        """What `hold_back` gave."""
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
     def as_before(self) -> None:
         """In the child: every signal as it was when we started, CPython's own changes excepted."""
         for number in (*self._caught, *self._ignored):
             signal.signal(number, signal.SIG_DFL)
         restore_overwritten()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+
+def wakeup_pipe() -> int:
+    """A descriptor that brings the number of every signal that is caught."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
 
 
 def restore_overwritten() -> None:

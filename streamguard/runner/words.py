@@ -13,6 +13,7 @@ import time
 
 from streamguard._base.quoting import quoted
 from streamguard.runner import aside
+from streamguard.runner.outbox import is_ready, write_all
 
 # A frame is written whole or not at all: more than that may be split.
 _MOST = select.PIPE_BUF
@@ -111,10 +112,8 @@ def say(*lines: str) -> None:
 
 def _say_at_once(text: bytes) -> bool:
     """Where there can be no other process: if there is room for it now."""
-    room = select.poll()
-    room.register(2, select.POLLOUT)
     try:
-        return bool(room.poll(0)) and os.write(2, text[:_MOST]) == len(text)
+        return is_ready(2, select.POLLOUT) and os.write(2, text[:_MOST]) == len(text)
     except OSError:
         return False
 
@@ -131,11 +130,5 @@ def _relay(reading: int, telling: int) -> None:
     with open(reading, "rb") as words:
         while len(head := words.read(4)) == 4:
             text = words.read(int.from_bytes(head, "little"))
-            while text:
-                try:
-                    text = text[os.write(2, text) :]
-                except BlockingIOError:  # somebody else has set it so
-                    room = select.poll()
-                    room.register(2, select.POLLOUT)
-                    room.poll()
+            write_all(2, text)
             os.write(telling, b".")

@@ -50,7 +50,6 @@ _LONGEST_VALUE: Final = LARGEST // 16
 
 # No number that means anything is larger, be it an instant or a count.
 _MOST: Final = 1e15
-_LARGEST_PID: Final = 2**31 - 1
 
 
 # Nothing that lies there in its place is followed, or waited for.
@@ -196,7 +195,9 @@ def _is_count(value: object) -> bool:
 
 
 def _is_pid(value: object) -> bool:
-    return _is_count(value) and 0 < cast("int", value) <= _LARGEST_PID
+    from streamguard.process.procfs import LARGEST_PID
+
+    return _is_count(value) and 0 < cast("int", value) <= LARGEST_PID
 
 
 def _are_texts(value: object) -> bool:
@@ -235,23 +236,13 @@ _FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
 
 
 def _is_alive(pid: int, started: float) -> bool:
-    from streamguard.process import procfs
+    from streamguard.process import identity, procfs
 
     if not procfs.is_there():
         # Only a signal can tell then, and it cannot tell one process from the next.
-        return _takes_signals(pid)
+        return identity.takes_signals(pid)
     now = procfs.read_stat(pid)
     return now is not None and not now.is_dead and (not started or now.started == started)
-
-
-def _takes_signals(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _started() -> float:

@@ -19,16 +19,25 @@ JSON-RPC lines. Pure and total: garbage is Progress, never an exception.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable
 
-from streamguard.backends._fields import Fields, either, fields_of, number_in, numbers_in, text_in
+from streamguard.backends._fields import (
+    NOTHING,
+    Fields,
+    Said,
+    always,
+    either,
+    fields_of,
+    number_in,
+    numbers_in,
+    text_in,
+    usage_in,
+)
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,
     Outcome,
     SessionOpened,
-    Signal,
     TurnEnded,
     Usage,
     Waiting,
@@ -38,10 +47,6 @@ from streamguard.signals import (
 
 # A prompt's end is an answer, not an update: a stream made of updates alone ends without one.
 ALWAYS_ENDS_TURNS = False
-
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-_NOTHING: tuple[Signal, ...] = ()
 
 
 def read(message: object) -> Said:
@@ -76,20 +81,12 @@ def permission_id(tool_call: object) -> str:
     return f"permission:{either(call, 'tool_call_id')!s:.100}"
 
 
-def _nothing(_update: Fields) -> Said:
-    return _NOTHING
-
-
 def _tool_call(update: Fields) -> Said:
     if (ended := _ended(update)) is not None:
         return ended
     id_ = text_in(either(update, "tool_call_id"))
     # The kind and not the title, which may quote the command (E3).
     return WorkStarted(id_, text_in(update.get("kind")) or "") if id_ else None
-
-
-def _tool_call_update(update: Fields) -> Said:
-    return _ended(update)
 
 
 def _ended(update: Fields) -> WorkFinished | None:
@@ -102,7 +99,7 @@ def _ended(update: Fields) -> WorkFinished | None:
 
 def _usage_update(update: Fields) -> Said:
     known = {f"context_{name}": number for name, number in numbers_in(update).items()}
-    return Usage(known) if known else _NOTHING
+    return Usage(known) if known else NOTHING
 
 
 _OUTCOMES: dict[object, Outcome] = {
@@ -114,8 +111,7 @@ _OUTCOMES: dict[object, Outcome] = {
 
 
 def _prompt_over(fields: Fields, reason: object) -> Said:
-    known = numbers_in(fields.get("usage"))
-    said: list[Signal] = [Usage(known)] if known else []
+    said = usage_in(fields.get("usage"))
     word = reason if isinstance(reason, str) else ""
     if word == "refusal":  # the agent's own judgement: asked again, it says so again
         return (*said, Failed("permanent", detail="refusal"), TurnEnded("error", "refusal"))
@@ -124,11 +120,11 @@ def _prompt_over(fields: Fields, reason: object) -> Said:
 
 _UPDATES: dict[str, Callable[[Fields], Said]] = {
     "tool_call": _tool_call,
-    "tool_call_update": _tool_call_update,
+    "tool_call_update": _ended,
     "usage_update": _usage_update,
-    "user_message_chunk": _nothing,
-    "available_commands_update": _nothing,
-    "config_option_update": _nothing,
-    "current_mode_update": _nothing,
-    "session_info_update": _nothing,
+    "user_message_chunk": always(NOTHING),
+    "available_commands_update": always(NOTHING),
+    "config_option_update": always(NOTHING),
+    "current_mode_update": always(NOTHING),
+    "session_info_update": always(NOTHING),
 }

@@ -18,29 +18,25 @@ nothing, so there is no SessionOpened. The SDK's streams have `close()`, which t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable
 
-from streamguard.backends._fields import Fields, class_of_words, counts_in, fields_of, text_in
-from streamguard.signals import (
-    Failed,
-    Liveness,
-    Outcome,
-    Signal,
-    TurnEnded,
-    Usage,
-    WorkFinished,
-    WorkStarted,
+from streamguard.backends._fields import (
+    LIVENESS,
+    NOTHING,
+    Fields,
+    Said,
+    always,
+    class_of_words,
+    fields_of,
+    text_in,
+    usage_in,
 )
+from streamguard.signals import Failed, Outcome, Signal, TurnEnded, WorkFinished, WorkStarted
 
 # A message ends with a stop_reason; a stream that is cut well-formed ends without, and without an
 # exception (T10).
 ALWAYS_ENDS_TURNS = True
 
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-NOTHING: tuple[Signal, ...] = ()
-_LIVENESS = Liveness()
 _OUTCOMES: dict[str, Outcome] = {
     "max_tokens": "incomplete",
     "model_context_window_exceeded": "incomplete",
@@ -72,8 +68,7 @@ def read(message: object) -> Said:
 
 
 def _message_start(event: Fields) -> Said:
-    counts = counts_in(fields_of(event.get("message")).get("usage"))
-    return Usage(counts) if counts else NOTHING
+    return usage_in(fields_of(event.get("message")).get("usage"))
 
 
 def _block_start(event: Fields) -> Said:
@@ -86,28 +81,16 @@ def _block_start(event: Fields) -> Said:
         return WorkStarted(id_, text_in(block.get("name")) or "", "server") if id_ else None
     if kind.endswith("_tool_result"):  # of any server tool, also to come
         id_ = text_in(block.get("tool_use_id"))
-        return WorkFinished(id_, error=_has_failed(block)) if id_ else None
+        failed = block.get("is_error") is True or "error_code" in fields_of(block.get("content"))
+        return WorkFinished(id_, failed) if id_ else None
     return None
 
 
-def _has_failed(result: Fields) -> bool:
-    return result.get("is_error") is True or "error_code" in fields_of(result.get("content"))
-
-
 def _message_delta(event: Fields) -> Said:
-    counts = counts_in(event.get("usage"))
-    said: list[Signal] = [Usage(counts)] if counts else []
+    said: list[Signal] = [*usage_in(event.get("usage"))]
     if reason := text_in(fields_of(event.get("delta")).get("stop_reason")):
         said.append(TurnEnded(_OUTCOMES.get(reason, "success"), reason))
     return said or None
-
-
-def _message_stop(_event: Fields) -> Said:
-    return NOTHING
-
-
-def _ping(_event: Fields) -> Said:
-    return _LIVENESS
 
 
 def _error(event: Fields) -> Said:
@@ -120,7 +103,7 @@ _EVENTS: dict[str, Callable[[Fields], Said]] = {
     "message_start": _message_start,
     "content_block_start": _block_start,
     "message_delta": _message_delta,
-    "message_stop": _message_stop,
-    "ping": _ping,
+    "message_stop": always(NOTHING),
+    "ping": always(LIVENESS),
     "error": _error,
 }

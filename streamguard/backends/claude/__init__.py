@@ -23,15 +23,7 @@ if TYPE_CHECKING:
     from streamguard.backends.claude.session import session
     from streamguard.backends.claude.taps import tap
 
-__all__ = [
-    "ALWAYS_ENDS_TURNS",
-    "cli_session",
-    "of_client",
-    "open_cli",
-    "read",
-    "session",
-    "tap",
-]
+__all__ = ["ALWAYS_ENDS_TURNS", "cli_session", "of_client", "open_cli", "read", "session", "tap"]
 
 __getattr__, __dir__ = lazy(
     __name__,

@@ -17,8 +17,6 @@ from __future__ import annotations
 from streamguard.backends._fields import Fields, class_of_status, number_in, text_in
 from streamguard.signals import Failed, Outcome
 
-RETRIABLE = {"rate_limit", "server", "network"}
-
 _CEILINGS = {"max_turns", "budget_exhausted", "structured_output_retry_exhausted"}
 _CLASS_OF_REASON = {
     "api_error": "network",  # without a status: no response came

@@ -33,20 +33,30 @@ May import `signals`, `errors` and its helpers beside it, nothing else of the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeAlias, cast
 
-from streamguard.backends._fields import Fields, class_of_status, fields_of, number_in, text_in
-from streamguard.backends.claude.outcome import RETRIABLE, class_of_word, failure_of, outcome_of
+from streamguard.backends._fields import (
+    LIVENESS,
+    NOTHING,
+    PROGRESS,
+    RETRIABLE,
+    Fields,
+    Said,
+    always,
+    class_of_status,
+    fields_of,
+    number_in,
+    text_in,
+    usage_in,
+)
+from streamguard.backends.claude.outcome import class_of_word, failure_of, outcome_of
 from streamguard.signals import (
     Failed,
-    Liveness,
-    Progress,
     SessionOpened,
     Signal,
     TurnEnded,
-    Usage,
     WaitEnded,
     Waiting,
     WorkFinished,
@@ -58,11 +68,6 @@ from streamguard.signals import (
 # stream without one and without an exception (T10).
 ALWAYS_ENDS_TURNS = True
 
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-NOTHING: tuple[Signal, ...] = ()
-_LIVENESS = Liveness()
-_PROGRESS = Progress()
 _RATE_LIMIT = "rate_limit"
 _AUTH = "auth"
 _COMPACTION = "compaction"
@@ -176,17 +181,7 @@ _BLOCKS: dict[str, _BlockHandler] = {  # by the name of the block's class
 
 def _stream_event(fields: Fields) -> Said:
     # An API that sends nothing but pings looks busy for ever if they count as progress.
-    return _LIVENESS if fields_of(fields.get("event")).get("type") == "ping" else None
-
-
-def _heartbeat(_fields: Fields) -> Said:
-    # `tool_progress` comes from a timer beside the tool (every 30 s): it proves that the CLI
-    # lives, not that the tool gets anywhere. The tool's own entry is what pauses `idle`.
-    return _LIVENESS
-
-
-def _nothing(_fields: Fields) -> Said:
-    return NOTHING
+    return LIVENESS if fields_of(fields.get("event")).get("type") == "ping" else None
 
 
 # --- session and result -------------------------------------------------------------------
@@ -199,7 +194,7 @@ def _opened(token: str) -> SessionOpened:
 
 @lru_cache(maxsize=256)
 def _opened_and_progress(token: str) -> tuple[Signal, ...]:
-    return (SessionOpened(token), _PROGRESS)
+    return (SessionOpened(token), PROGRESS)
 
 
 def _init(fields: Fields) -> Said:
@@ -222,8 +217,9 @@ def _result(fields: Fields) -> Said:
     # of a session that did, `init` has told the token long ago.
     if outcome != "error" and (token := text_in(fields.get("session_id"))):
         said.append(_opened(token))
-    if counts := _counts(fields):
-        said.append(Usage(counts))
+    # The CLI's counts, and its cost, are cumulative, over turns and resumes alike.
+    cost = {"total_cost_usd": fields.get("total_cost_usd")}
+    said += usage_in({**fields_of(fields.get("usage")), **cost})
     failed = failure_of(fields) if outcome in {"error", "incomplete"} else None
     if failed is not None:
         said.append(failed)
@@ -232,13 +228,6 @@ def _result(fields: Fields) -> Said:
     more_expected = (number_in(fields.get("queued_turn_count")) or 0) > 0
     said.append(TurnEnded(outcome, subtype, retriable, more_expected))
     return said
-
-
-def _counts(fields: Fields) -> dict[str, float]:
-    """Token counts and cost. The CLI's are cumulative, over turns and resumes alike."""
-    named = {**fields_of(fields.get("usage")), "total_cost_usd": fields.get("total_cost_usd")}
-    numbers = ((name, number_in(value)) for name, value in named.items())
-    return {name: number for name, number in numbers if number is not None}
 
 
 # --- waits --------------------------------------------------------------------------------
@@ -282,10 +271,6 @@ def _status(fields: Fields) -> Said:
         return Waiting(_COMPACTION, "compaction")
     if status == "requesting":  # the API is asked, so it has not answered: `first` goes on (S0)
         return NOTHING
-    return WaitEnded(_COMPACTION)
-
-
-def _compacted(_fields: Fields) -> Said:
     return WaitEnded(_COMPACTION)
 
 
@@ -387,11 +372,11 @@ _SIDE_CHANNELS = (
     *("ui_placed", "ui_scroll", "ui_status", "ui_toast", "vcs_state_changed"),
     "worker_shutting_down",
 )
-_SYSTEM: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, _nothing) | {
+_SYSTEM: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, always(NOTHING)) | {
     "init": _init,
     "api_retry": _api_retry,
     "status": _status,
-    "compact_boundary": _compacted,
+    "compact_boundary": always(WaitEnded(_COMPACTION)),
     "session_state_changed": _session_state,
     "task_started": _task_started,
     "task_updated": _task_updated,
@@ -424,14 +409,16 @@ _LINES: dict[str, _Handler] = {
     "rate_limit_event": _rate_limit,
     "auth_status": _auth_status,
     "conversation_reset": _conversation_reset,
-    "keep_alive": _heartbeat,
-    "tool_progress": _heartbeat,
-    "active_goal": _nothing,
-    "autocompact_state": _nothing,
-    "command_lifecycle": _nothing,
-    "tool_use_summary": _nothing,
-    "prompt_suggestion": _nothing,
-    "transcript_mirror": _nothing,
+    "keep_alive": always(LIVENESS),
+    # From a timer beside the tool (every 30 s): it proves that the CLI lives, not that the tool gets
+    # anywhere. The tool's own entry is what pauses `idle`.
+    "tool_progress": always(LIVENESS),
+    "active_goal": always(NOTHING),
+    "autocompact_state": always(NOTHING),
+    "command_lifecycle": always(NOTHING),
+    "tool_use_summary": always(NOTHING),
+    "prompt_suggestion": always(NOTHING),
+    "transcript_mirror": always(NOTHING),
 }
 _OBJECTS: dict[str, _Handler] = {
     "AssistantMessage": _assistant,

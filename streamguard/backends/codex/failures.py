@@ -20,8 +20,6 @@ from streamguard.backends._fields import (
 from streamguard.retry import classes
 from streamguard.signals import Failed
 
-RETRIABLE = {"rate_limit", "server", "network"}
-
 # The words whose ending says something else, or nothing.
 _CLASS_OF_WORD = {
     "usageLimitExceeded": "permanent",  # an account's allowance: hours, not seconds

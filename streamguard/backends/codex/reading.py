@@ -27,11 +27,21 @@ its entry holds the gate until the turn's end, and no longer than the limit `too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeAlias, cast
 
-from streamguard.backends._fields import Fields, either, fields_of, numbers_in, text_in
-from streamguard.backends.codex.failures import RETRIABLE, failure_of
+from streamguard.backends._fields import (
+    NOTHING,
+    RETRIABLE,
+    Fields,
+    Said,
+    always,
+    either,
+    fields_of,
+    numbers_in,
+    text_in,
+)
+from streamguard.backends.codex.failures import failure_of
 from streamguard.signals import (
     Failed,
     Outcome,
@@ -50,9 +60,6 @@ from streamguard.signals import (
 # CLI without one (T10).
 ALWAYS_ENDS_TURNS = True
 
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-_NOTHING: tuple[Signal, ...] = ()
 _APPROVAL = "approval"
 _COMPACTION = "compaction"
 
@@ -110,16 +117,11 @@ def _snake(kind: str) -> str:
 def _thread_started(fields: Fields) -> Said:
     thread = fields_of(fields.get("thread")).get("id")
     token = text_in(either(fields, "thread_id")) or text_in(thread)
-    return SessionOpened(token) if token else _NOTHING
-
-
-def _nothing(_fields: Fields) -> Said:
-    return _NOTHING
+    return SessionOpened(token) if token else NOTHING
 
 
 def _turn_completed(fields: Fields) -> Said:
-    usage = _usage(fields.get("usage"))
-    return (*usage, TurnEnded("success"))
+    return (*_usage(fields.get("usage")), TurnEnded("success"))
 
 
 def _turn_failed(fields: Fields) -> Said:
@@ -137,11 +139,11 @@ def _turn_over(fields: Fields) -> Said:
     turn = fields_of(fields.get("turn"))
     status = _plain(turn.get("status"))
     if status == "failed":
-        return _failed_turn(_failureeither(turn))
+        return _failed_turn(_failure_in(turn))
     return TurnEnded(_OUTCOMES.get(status, "incomplete"), status)
 
 
-def _failureeither(fields: Fields) -> Failed:
+def _failure_in(fields: Fields) -> Failed:
     error = fields.get("error")
     return failure_of(error, either(fields_of(error), "codex_error_info"))
 
@@ -150,12 +152,12 @@ def _error(fields: Fields) -> Said:
     # Not the end, though the CLI's own types call it unrecoverable: it reconnects, and what ends
     # the turn is said by `turn.failed`. No Waiting, as the pauses are below a minute.
     error = fields.get("error")
-    return failure_of(fields) if error is None else _failureeither(fields)
+    return failure_of(fields) if error is None else _failure_in(fields)
 
 
 def _token_usage(fields: Fields) -> Said:
     usage = fields_of(either(fields, "token_usage"))
-    return _usage(usage.get("total")) or _NOTHING
+    return _usage(usage.get("total")) or NOTHING
 
 
 def _usage(counts: object) -> tuple[Signal, ...]:
@@ -166,7 +168,7 @@ def _usage(counts: object) -> tuple[Signal, ...]:
 def _rate_limits(fields: Fields) -> Said:
     # Codex does not wait for the reset, it fails the turn; so there is nothing to hold.
     reached = either(fields_of(either(fields, "rate_limits")), "rate_limit_reached_type")
-    return Failed("rate_limit", detail=_plain(reached)[:100]) if reached else _NOTHING
+    return Failed("rate_limit", detail=_plain(reached)[:100]) if reached else NOTHING
 
 
 # --- items --------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ def _item_completed(fields: Fields) -> Said:
     if kind == "context_compaction":
         return WaitEnded(_COMPACTION)
     if kind == "error":  # a warning in truth; some come before the API was asked
-        return _NOTHING
+        return NOTHING
     if not id_ or kind not in _SCOPES:
         return None
     return WorkFinished(id_, error=_plain(item.get("status")) in _FAILED)
@@ -219,14 +221,14 @@ def _hook_started(fields: Fields) -> Said:
     run = fields_of(fields.get("run"))
     # Nobody waits for one that runs beside the turn.
     if not (id_ := text_in(run.get("id"))) or _plain(either(run, "execution_mode")) == "async":
-        return _NOTHING
+        return NOTHING
     return WorkStarted(f"hook:{id_}", _plain(either(run, "event_name")), "hook")
 
 
 def _hook_completed(fields: Fields) -> Said:
     run = fields_of(fields.get("run"))
     id_ = text_in(run.get("id"))
-    return WorkFinished(f"hook:{id_}", _plain(run.get("status")) in _FAILED) if id_ else _NOTHING
+    return WorkFinished(f"hook:{id_}", _plain(run.get("status")) in _FAILED) if id_ else NOTHING
 
 
 # --- the tables ---------------------------------------------------------------------------
@@ -235,7 +237,7 @@ _Handler: TypeAlias = Callable[[Fields], Said]
 
 _LINES: dict[str, _Handler] = {
     "thread.started": _thread_started,
-    "turn.started": _nothing,  # said before the API is asked: `first` goes on (S0)
+    "turn.started": always(NOTHING),  # said before the API is asked: `first` goes on (S0)
     "turn.completed": _turn_completed,
     "turn.failed": _turn_failed,
     "item.started": _item_started,
@@ -254,7 +256,7 @@ _SIDE_CHANNELS = (
     "thread/settings/updated",
     "warning",
 )
-_NOTIFICATIONS: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, _nothing) | {
+_NOTIFICATIONS: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, always(NOTHING)) | {
     "thread/started": _thread_started,
     "turn/started": _thread_started,  # names its thread, and is said before the API is asked
     "turn/completed": _turn_over,

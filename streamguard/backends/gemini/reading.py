@@ -18,18 +18,25 @@ total: garbage is Progress, never an exception. `session` runs the CLI.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import TypeAlias, cast
+from collections.abc import Callable
+from typing import cast
 
-from streamguard.backends._fields import Fields, class_of_status, fields_of, numbers_in, text_in
+from streamguard.backends._fields import (
+    NOTHING,
+    RETRIABLE,
+    Fields,
+    Said,
+    class_of_status,
+    fields_of,
+    text_in,
+    usage_in,
+)
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,
     Outcome,
     SessionOpened,
-    Signal,
     TurnEnded,
-    Usage,
     WorkFinished,
     WorkStarted,
 )
@@ -37,10 +44,6 @@ from streamguard.signals import (
 # The last line is a `result`, also of an error; a signal ends the CLI without one (T10).
 ALWAYS_ENDS_TURNS = True
 
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-_NOTHING: tuple[Signal, ...] = ()
-_RETRIABLE = {"rate_limit", "server", "network"}
 # The status in a text: a number (got status: 500), a word in brackets (Status: UNAVAILABLE), or
 # the API's own JSON ("status":"UNAVAILABLE").
 _STATUS = re.compile(
@@ -74,11 +77,11 @@ def read(message: object) -> Said:
 def _init(line: Fields) -> Said:
     # Comes before the API was asked, so it is no progress and does not end `first` (S0).
     token = text_in(line.get("session_id"))
-    return SessionOpened(token) if token else _NOTHING
+    return SessionOpened(token) if token else NOTHING
 
 
 def _message(line: Fields) -> Said:
-    return _NOTHING if line.get("role") == "user" else None
+    return NOTHING if line.get("role") == "user" else None
 
 
 def _tool_use(line: Fields) -> Said:
@@ -96,8 +99,7 @@ def _error(line: Fields) -> Said:
 
 
 def _result(line: Fields) -> Said:
-    known = numbers_in(line.get("stats"))
-    usage: tuple[Signal, ...] = (Usage(known),) if known else ()
+    usage = usage_in(line.get("stats"))
     if line.get("status") != "error":
         return (*usage, TurnEnded("success"))
     error = fields_of(line.get("error"))
@@ -105,7 +107,7 @@ def _result(line: Fields) -> Said:
         return (*usage, TurnEnded("error"))
     failed = _failure_of(error, text_in(error.get("type")) or "")
     outcome = _OUTCOMES.get(failed.detail, "error")
-    return (*usage, failed, TurnEnded(outcome, failed.detail, failed.error_class in _RETRIABLE))
+    return (*usage, failed, TurnEnded(outcome, failed.detail, failed.error_class in RETRIABLE))
 
 
 def _failure_of(error: Fields, kind: str = "") -> Failed:

@@ -30,12 +30,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-from streamguard.backends._fields import Fields, either, fields_of, text_in
-from streamguard.backends._gemini_api import failure_of, parts_of, usage_in, word_in
+from streamguard.backends._fields import (
+    PROGRESS,
+    Fields,
+    Said,
+    either,
+    fields_of,
+    text_in,
+    usage_in,
+)
+from streamguard.backends._gemini_api import failure_of, parts_of, word_in
 from streamguard.signals import (
-    Progress,
     SessionOpened,
     Signal,
     TurnEnded,
@@ -47,9 +54,6 @@ from streamguard.signals import (
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-_PROGRESS = Progress()
 _ASKS_FOR_CREDENTIALS = "adk_request_credential"
 
 
@@ -58,16 +62,15 @@ def read(message: object) -> Said:
     event = fields_of(message)
     token = text_in(event.get("invocation_id") or event.get("invocationId"))
     counts = event.get("usage_metadata") or event.get("usageMetadata")
-    usage = None if counts is None else usage_in(counts)
+    counted = () if counts is None else usage_in(counts)
     done, ended = _work(event), _end(event)
     is_users = event.get("author") == "user"
-    if not (usage is not None or done or ended or token is None or is_users):
+    if not (counted or done or ended or token is None or is_users):
         return _opened_and_progress(token)
     opened = () if token is None else (_opened(token),)
-    counted = () if usage is None else (usage,)
     if is_users:
         return (*opened, *counted)
-    return (*opened, *counted, *(done or (_PROGRESS,)), *ended)
+    return (*opened, *counted, *(done or (PROGRESS,)), *ended)
 
 
 @lru_cache(maxsize=256)  # it comes with every event of its run
@@ -77,7 +80,7 @@ def _opened(token: str) -> SessionOpened:
 
 @lru_cache(maxsize=256)
 def _opened_and_progress(token: str) -> tuple[Signal, ...]:
-    return (SessionOpened(token), _PROGRESS)
+    return (SessionOpened(token), PROGRESS)
 
 
 def _work(event: Fields) -> list[Signal]:

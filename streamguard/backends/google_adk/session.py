@@ -18,13 +18,7 @@ from streamguard.sessions.session import session as opened_by
 
 
 def session(
-    runner: Any,
-    /,
-    *,
-    user_id: str,
-    session_id: str,
-    prompt: str | None = None,
-    **options: Any,
+    runner: Any, /, *, user_id: str, session_id: str, prompt: str | None = None, **options: Any
 ) -> Session[Any]:
     """A session of a runner's that outlives its runs: pipe it through operators.
 

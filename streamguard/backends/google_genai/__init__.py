@@ -9,9 +9,4 @@ from streamguard.backends.google_genai.reading import (
     read_automatic_functions,
 )
 
-__all__ = [
-    "ALWAYS_ENDS_TURNS",
-    "is_message",
-    "read",
-    "read_automatic_functions",
-]
+__all__ = ["ALWAYS_ENDS_TURNS", "is_message", "read", "read_automatic_functions"]

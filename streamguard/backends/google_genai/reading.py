@@ -28,20 +28,13 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
-
-from streamguard.backends._fields import Fields, either, fields_of
-from streamguard.backends._gemini_api import failure_of, finish_of, outcome_of, usage_in, word_in
-from streamguard.signals import Progress, Signal, TurnEnded
+from streamguard.backends._fields import PROGRESS, Fields, Said, either, fields_of, usage_in
+from streamguard.backends._gemini_api import failure_of, finish_of, outcome_of, word_in
+from streamguard.signals import Signal, TurnEnded
 
 # Every answer finishes with a reason. A connection that closes early ends the stream without
 # one and without an exception (T10).
 ALWAYS_ENDS_TURNS = True
-
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-_PROGRESS = Progress()
 
 
 def is_message(kind: type) -> bool:
@@ -55,8 +48,7 @@ def read(message: object) -> Said:
     candidates = fields.get("candidates")
     # Most chunks have none, and a call costs as much as the rest.
     counts = fields.get("usage_metadata") or fields.get("usageMetadata")
-    usage = None if counts is None else usage_in(counts)
-    counted = () if usage is None else (usage,)
+    counted = () if counts is None else usage_in(counts)
     if not isinstance(candidates, list) or not candidates:
         if blocked := _block_reason(fields):
             return (*counted, failure_of(blocked), TurnEnded("error", blocked))
@@ -64,7 +56,7 @@ def read(message: object) -> Said:
     reason = None
     for candidate in candidates:  # pyright: ignore[reportUnknownVariableType]
         if (reason := finish_of(fields_of(candidate))) is None:  # pyright: ignore[reportUnknownArgumentType]
-            return (*counted, _PROGRESS) if counted else None  # one is still being written
+            return (*counted, PROGRESS) if counted else None  # one is still being written
     assert reason is not None
     return (*counted, *_ended(reason))
 
@@ -78,7 +70,7 @@ def read_automatic_functions(message: object) -> Said:
     said = read(message)
     if not isinstance(said, tuple):
         return said
-    return tuple(_PROGRESS if isinstance(signal, TurnEnded) else signal for signal in said)
+    return tuple(PROGRESS if isinstance(signal, TurnEnded) else signal for signal in said)
 
 
 def _ended(reason: str) -> tuple[Signal, ...]:

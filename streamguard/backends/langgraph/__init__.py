@@ -10,16 +10,6 @@ from streamguard.backends.langgraph.reading import ALWAYS_ENDS_TURNS, read, read
 if TYPE_CHECKING:
     from streamguard.backends.langgraph.session import session
 
-__all__ = [
-    "ALWAYS_ENDS_TURNS",
-    "read",
-    "reader",
-    "session",
-]
+__all__ = ["ALWAYS_ENDS_TURNS", "read", "reader", "session"]
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "session": ("session",),
-    },
-)
+__getattr__, __dir__ = lazy(__name__, {"session": ("session",)})

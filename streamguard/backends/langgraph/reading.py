@@ -44,18 +44,19 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
-from streamguard.backends._fields import Fields, fields_of, text_in
-from streamguard.backends._langchain import (
-    calls_of,
-    is_ai,
-    is_langchains,
-    usage_of,
-    work_in,
+from streamguard.backends._fields import (
+    NOTHING,
+    PROGRESS,
+    Fields,
+    Said,
+    fields_of,
+    text_in,
+    usage_in,
 )
+from streamguard.backends._langchain import calls_of, is_ai, is_langchains, work_in
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,
-    Progress,
     SessionOpened,
     Signal,
     WaitEnded,
@@ -66,11 +67,7 @@ from streamguard.signals import (
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 
-Said: TypeAlias = Signal | Iterable[Signal] | None
-
-_PROGRESS = Progress()
 _INTERRUPT = "__interrupt__"
-_NOTHING: tuple[Signal, ...] = ()
 _WAITING = Waiting(_INTERRUPT, "human")
 _SPOKEN_TO = WaitEnded(_INTERRUPT)
 _MODES = {"values", "updates", "messages", "custom", "tasks", "checkpoints", "debug", "tools"}
@@ -127,7 +124,7 @@ def _tuple(chunk: tuple[Any, ...], nodes: frozenset[str]) -> Said:
 def _part(event: str, data: object, nodes: frozenset[str]) -> Said:
     """A server's part. A subgraph's has its namespace behind the mode: `updates|sub:1a`."""
     if event == "metadata":
-        return _NOTHING  # the run was accepted
+        return NOTHING  # the run was accepted
     if event == "error":
         return _failure(fields_of(data).get("error"))
     return _payload(event.partition("|")[0], data, nodes)
@@ -208,8 +205,9 @@ def _history(value: object) -> Iterable[Signal]:
     if not is_langchains(last):
         return
     yield from work_in(history)
-    if (usage := usage_of(fields_of(last))) is not None:
-        yield from (_PROGRESS, usage)
+    if usage := usage_in(fields_of(last).get("usage_metadata")):
+        yield PROGRESS
+        yield from usage
 
 
 # --- tasks and checkpoints ----------------------------------------------------------------
@@ -268,7 +266,7 @@ def _checkpoint(checkpoint: Fields, _nodes: frozenset[str]) -> Said:
     where = fields_of(fields_of(checkpoint.get("config")).get("configurable"))
     thread = text_in(where.get("thread_id"))
     if thread is None or not where.get("checkpoint_id"):
-        return _NOTHING
+        return NOTHING
     return SessionOpened(thread)
 
 
@@ -287,9 +285,9 @@ def _message(message: Fields, metadata: Fields) -> Said:
     namespace = str(metadata.get("langgraph_checkpoint_ns")).rpartition("|")[0]
     if is_ai(message) and (call := next(calls_of(message), None)) is not None:
         return (*_earlier(namespace, step), WorkStarted(_step_key(namespace, step), call[1]))
-    said = (*_earlier(namespace, step), _PROGRESS)
-    usage = usage_of(message) if message.get("usage_metadata") else None
-    return said if usage is None else (*said, usage)
+    said = (*_earlier(namespace, step), PROGRESS)
+    usage = message.get("usage_metadata")
+    return (*said, *usage_in(usage)) if usage else said
 
 
 def _step_key(namespace: str, step: int) -> str:
@@ -317,7 +315,7 @@ def _event(line: Fields, _nodes: frozenset[str]) -> Said:
         return WorkStarted(id_, text_in(line.get("tool_name")) or text_in(line.get("name")) or "")
     if event in _ENDS:
         return WorkFinished(id_, _ENDS[event])
-    return _NOTHING if event.startswith("on_") and event.endswith("_start") else None
+    return NOTHING if event.startswith("on_") and event.endswith("_start") else None
 
 
 # --- the tables ---------------------------------------------------------------------------

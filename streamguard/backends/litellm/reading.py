@@ -14,18 +14,15 @@ interrupted (T8).
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Any
 
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import fields_of
+from streamguard.backends._fields import Said, fields_of
 from streamguard.backends._openai_chat import is_plain, said_by_chunk
-from streamguard.signals import Signal
 
 # A chunk with a finish_reason, once `adapted` has seen to it that it is the provider's.
 ALWAYS_ENDS_TURNS = True
-
-Said: TypeAlias = Signal | Iterable[Signal] | None
 
 _CLOSES = ("aclose", "close")
 _CHUNKS = {"ModelResponseStream", "TextCompletionResponse"}

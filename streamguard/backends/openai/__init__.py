@@ -10,16 +10,6 @@ from streamguard.backends.openai.reading import ALWAYS_ENDS_TURNS, is_message, r
 if TYPE_CHECKING:
     from streamguard.backends.openai.session import session
 
-__all__ = [
-    "ALWAYS_ENDS_TURNS",
-    "is_message",
-    "read",
-    "session",
-]
+__all__ = ["ALWAYS_ENDS_TURNS", "is_message", "read", "session"]
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {
-        "session": ("session",),
-    },
-)
+__getattr__, __dir__ = lazy(__name__, {"session": ("session",)})

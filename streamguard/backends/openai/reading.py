@@ -16,19 +16,15 @@ Comments in the stream (SSE keep-alives) are swallowed by the client, so they ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable
 
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import Fields, fields_of
+from streamguard.backends._fields import NOTHING, Fields, Said, always, fields_of
 from streamguard.backends._openai_chat import is_plain, said_by_chunk
-from streamguard.signals import Signal
 
 # A response ends with completed, failed or incomplete, a chat with a finish_reason. A connection
 # that is cut ends both without, and without an exception (T10).
 ALWAYS_ENDS_TURNS = True
-
-Said: TypeAlias = Signal | Iterable[Signal] | None
 
 _CHUNKS = {"ChatCompletionChunk", "ChunkEvent", "Completion"}
 _HELPERS = (
@@ -61,11 +57,7 @@ def _chunk(event: Fields) -> Said:
     return said_by_chunk(event.get("chunk"))
 
 
-def _derived(_event: Fields) -> Said:
-    # What the chat helper makes of a chunk comes right behind it, even behind the last one.
-    return responses.NOTHING
-
-
+# What the chat helper makes of a chunk comes right behind it, even behind the last one.
 _DERIVED = (
     *("content.delta", "content.done", "refusal.delta", "refusal.done"),
     *("tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"),
@@ -75,5 +67,5 @@ _DERIVED = (
 _EVENTS: dict[str, Callable[[Fields], Said]] = {
     **responses.EVENTS,
     "chunk": _chunk,
-    **dict.fromkeys(_DERIVED, _derived),
+    **dict.fromkeys(_DERIVED, always(NOTHING)),
 }

@@ -20,24 +20,15 @@ there any more to take what that brings, so `adapted` has the run cancelled firs
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import Fields, fields_of, text_in
-from streamguard.signals import (
-    Progress,
-    SessionOpened,
-    Signal,
-    TurnEnded,
-    WorkFinished,
-    WorkStarted,
-)
+from streamguard.backends._fields import NOTHING, PROGRESS, Fields, Said, fields_of, text_in
+from streamguard.signals import SessionOpened, TurnEnded, WorkFinished, WorkStarted
 
 # `result.cancel()`, an approval that is asked for and a run that is done all just end it.
 ALWAYS_ENDS_TURNS = False
-
-Said: TypeAlias = Signal | Iterable[Signal] | None
 
 _EVENTS = {"RawResponsesStreamEvent", "RunItemStreamEvent", "AgentUpdatedStreamEvent"}
 # Run in this process, by the runner.
@@ -50,7 +41,6 @@ _LOCAL = {
 }
 _ACCEPTED = ("response.created", "response.queued", "response.in_progress")
 _ENDED = ("response.completed", "response.incomplete", "response.cancelled", "response.failed")
-_PROGRESS = Progress()
 
 
 def is_message(kind: type) -> bool:
@@ -69,14 +59,14 @@ def read(message: object) -> Said:
         return None if handle is None else _raw(kind, handle(event))
     if kind == "run_item_stream_event":
         return _run_item(fields.get("name"), fields_of(fields.get("item")))
-    return responses.NOTHING if kind == "agent_updated_stream_event" else None
+    return NOTHING if kind == "agent_updated_stream_event" else None
 
 
 def _raw(kind: object, said: Said) -> Said:
     if kind in _ACCEPTED:
-        return responses.NOTHING
+        return NOTHING
     if kind in _ENDED and isinstance(said, list):  # a step has ended, and the run goes on
-        return [*(s for s in said if not isinstance(s, SessionOpened | TurnEnded)), _PROGRESS]
+        return [*(s for s in said if not isinstance(s, SessionOpened | TurnEnded)), PROGRESS]
     return said
 
 

@@ -28,16 +28,15 @@ May import `signals` and its helpers beside it; what `session` needs, when it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias, cast
+from collections.abc import Callable
+from typing import cast
 
-from streamguard.backends._fields import Fields, fields_of, numbers_in, text_in
+from streamguard.backends._fields import Fields, Said, always, fields_of, text_in, usage_in
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,
     Signal,
     TurnEnded,
-    Usage,
     WaitEnded,
     Waiting,
     WorkFinished,
@@ -45,8 +44,6 @@ from streamguard.signals import (
 )
 
 ALWAYS_ENDS_TURNS = False  # see above: not of every stream that these events come in
-
-Said: TypeAlias = Signal | Iterable[Signal] | None
 
 _DEFERRED = "deferred_tools"
 # Providers whose every answer says why it has finished, as they have worded it themselves: what
@@ -108,9 +105,9 @@ def _answered(event: Fields) -> Said:
 
 def _run_result(event: Fields) -> Said:
     result = event.get("result")
-    ended = _ended(result)
-    usage = _usage_of(result)
-    return ended if usage is None else (usage, ended)
+    spent = fields_of(fields_of(result).get("_state")).get("usage")
+    usage = usage_in(spent if spent is not None else fields_of(result).get("usage"))
+    return (*usage, _ended(result))
 
 
 def _ended(result: object) -> TurnEnded:
@@ -135,16 +132,6 @@ def _was_cut(message: Fields) -> bool:
     return isinstance(provider, str) and provider in _TELL_WHY and not details.get("finish_reason")
 
 
-def _usage_of(result: object) -> Usage | None:
-    spent = fields_of(fields_of(result).get("_state")).get("usage")
-    counts = numbers_in(spent if spent is not None else fields_of(result).get("usage"))
-    return Usage(counts) if counts else None
-
-
-def _turn_complete(_event: Fields) -> Said:
-    return TurnEnded()
-
-
 def _session_error(event: Fields) -> Said:
     told = text_in(event.get("code")) or text_in(event.get("type")) or ""
     return Failed(classes.class_of_word(told) or "unknown", detail=told[:80])
@@ -158,6 +145,6 @@ _EVENTS: dict[str, Callable[[Fields], Said]] = {
     "deferred_tool_requests": _deferred,
     "deferred_tool_results": _answered,
     "agent_run_result": _run_result,
-    "realtime_turn_complete": _turn_complete,
+    "realtime_turn_complete": always(TurnEnded()),
     "realtime_session_error": _session_error,
 }

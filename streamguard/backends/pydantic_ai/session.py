@@ -20,12 +20,7 @@ from streamguard.sessions.session import session as opened_by
 
 
 def session(
-    agent: Any,
-    /,
-    *,
-    prompt: str | None = None,
-    history: Sequence[Any] = (),
-    **options: Any,
+    agent: Any, /, *, prompt: str | None = None, history: Sequence[Any] = (), **options: Any
 ) -> Session[Any]:
     """A conversation of an agent's that outlives its runs: pipe it through operators.
 

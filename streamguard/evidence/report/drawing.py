@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from streamguard.evidence.report.legend import HATCHES, LEGEND, packaged
 from streamguard.evidence.report.picture import DrawnLane, Shape, lanes
-from streamguard.evidence.report.story import Story, headline, is_alarm, stories
-from streamguard.evidence.report.wording import clock, duration, escape, instant, several
+from streamguard.evidence.report.story import Story, answers, headline, is_alarm, stories
+from streamguard.evidence.report.wording import duration, escape, instant, several
 
 if TYPE_CHECKING:
     from streamguard.evidence.report.folder import Run
@@ -114,16 +114,9 @@ def _words(run: Run, told: list[Story], body: list[str]) -> float:
 
 
 def _lines(story: Story) -> Iterator[str]:
-    if story.since is not None:
-        since = f"Since: {instant(story.since)}"
-        if story.decided is not None:
-            spent = duration(story.decided - story.since)
-            since += f", {spent} before the verdict at {clock(story.decided)}"
-        yield since
-    if story.in_flight:
-        yield f"In flight: {story.in_flight}"
-    for line in story.tried[-3:]:
-        yield f"Tried: {line}"
+    known = answers(story)
+    for term in ("Since", "In flight", "Tried"):
+        yield from (f"{term}: {line}" for line in known.get(term, [])[-3:])
 
 
 def _legend(y: float, body: list[str]) -> float:

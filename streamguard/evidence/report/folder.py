@@ -151,10 +151,7 @@ def read_run(folder: Path) -> Run:
                 reader.take(line)
     receipts, unreadable = _receipts(folder)
     run = Run(
-        _clean(folder.resolve().name),
-        reader.sessions(),
-        receipts,
-        reader.unreadable + unreadable,
+        _clean(folder.resolve().name), reader.sessions(), receipts, reader.unreadable + unreadable
     )
     run.is_beheaded = len(files) > 1 and reader.unknown_writers > 0
     return run

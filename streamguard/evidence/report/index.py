@@ -11,7 +11,7 @@ from urllib.parse import quote
 from streamguard._version import __version__
 from streamguard.evidence.report.legend import hash_of, packaged
 from streamguard.evidence.report.story import SAID, State, headline, stories
-from streamguard.evidence.report.tables import table
+from streamguard.evidence.report.tables import row, table
 from streamguard.evidence.report.wording import duration, escape, instant, several
 
 if TYPE_CHECKING:
@@ -93,9 +93,5 @@ def _row(entry: Entry) -> str:
         ("number", f"{entry.sessions:,}"),
         ("number", f"{entry.messages:,}"),
     )
-    return (
-        f'<tr class="{entry.state}"><th scope="row"><a href="{escape(quote(os.fsencode(entry.link)))}">'
-        f"{escape(entry.name)}</a></th>"
-        + "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells)
-        + "</tr>"
-    )
+    link = escape(quote(os.fsencode(entry.link)))
+    return row(entry.state, f'<a href="{link}">{escape(entry.name)}</a>', cells)

@@ -15,7 +15,7 @@ from streamguard._base.quoting import quoted
 from streamguard._version import __version__
 from streamguard.evidence.report.legend import HATCHES, LEGEND, hash_of, packaged
 from streamguard.evidence.report.picture import DrawnLane, lanes
-from streamguard.evidence.report.story import SAID, Story, headline, is_alarm, stories
+from streamguard.evidence.report.story import SAID, Story, answers, headline, is_alarm, stories
 from streamguard.evidence.report.tables import tables
 from streamguard.evidence.report.wording import clock, duration, escape, instant, several
 
@@ -81,22 +81,9 @@ def _stories(told: list[Story]) -> str:
 
 
 def _story(story: Story) -> str:
-    answers: list[tuple[str, list[str]]] = []
-    if story.since is not None:
-        since = instant(story.since)
-        if story.decided is not None:
-            spent = duration(story.decided - story.since)
-            since += f", {spent} before the verdict at {clock(story.decided)}"
-        answers.append(("Since", [since]))
-    if story.in_flight:
-        answers.append(("In flight", [story.in_flight]))
-    if story.tried:
-        answers.append(("Tried", story.tried))
-    if story.left:
-        answers.append(("Left", story.left))
     facts = "".join(
         f"<dt>{term}</dt><dd>{''.join(_line(line, term) for line in lines)}</dd>"
-        for term, lines in answers
+        for term, lines in answers(story).items()
     )
     return (
         f'<article class="story {story.state}"><h2>{escape(story.session.name)}: '

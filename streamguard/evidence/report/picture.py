@@ -77,15 +77,13 @@ def _lane(story: Story) -> DrawnLane:
     _put_shapes(lane, session)
     for mark in session.marks:
         if mark.of in _SHOWN or mark.level >= WARNING:
-            of = "verdict" if mark.of in ("TimedOut", "ScopeTimedOut") else _kind_of(mark.level)
+            of = "trouble" if mark.level >= WARNING else "news"
+            if mark.of in ("TimedOut", "ScopeTimedOut"):
+                of = "verdict"
             if mark.of == "TurnOver":
                 of = "turn"
             lane.points.append(Point(of, mark.at, mark.text))
     return lane
-
-
-def _kind_of(level: int) -> str:
-    return "trouble" if level >= WARNING else "news"
 
 
 def summary(story: Story) -> str:

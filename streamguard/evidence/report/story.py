@@ -20,7 +20,7 @@ from streamguard.evidence.report.folder import (
     as_dict,
     as_list,
 )
-from streamguard.evidence.report.wording import clock, duration, listed, several
+from streamguard.evidence.report.wording import clock, duration, instant, listed, several
 
 State: TypeAlias = Literal["hung", "failed", "open", "recovered", "finished"]
 
@@ -78,6 +78,17 @@ def stories(run: Run) -> list[Story]:
     """Each session's story: the ones in trouble first, of these who left something alive."""
     told = [_story(session, run) for session in run.sessions]
     return sorted(told, key=lambda story: (_RANK[story.state], not story.is_alarming))
+
+
+def answers(story: Story) -> dict[str, list[str]]:
+    """What the person on call asks, and what is known of it."""
+    since = [] if story.since is None else [instant(story.since)]
+    if story.since is not None and story.decided is not None:
+        spent = duration(story.decided - story.since)
+        since = [f"{since[0]}, {spent} before the verdict at {clock(story.decided)}"]
+    flight = [story.in_flight] if story.in_flight else []
+    asked = {"Since": since, "In flight": flight, "Tried": story.tried, "Left": story.left}
+    return {term: lines for term, lines in asked.items() if lines}
 
 
 def is_alarm(line: str) -> bool:

@@ -10,6 +10,8 @@ from streamguard.evidence.report.story import SAID, Story, lasted_of
 from streamguard.evidence.report.wording import clock_of, duration, escape, several
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from streamguard.evidence.report.folder import RecordedSession, Run
 
 ROWS: Final = 2000
@@ -67,11 +69,13 @@ def _session(story: Story, began: str) -> str:
         ("number", duration(max(silences)) if silences else "none"),
         ("text", story.what),
     )
-    return (
-        f'<tr class="{story.state}"><th scope="row">{escape(session.name)}</th>'
-        + "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells)
-        + "</tr>"
-    )
+    return row(story.state, escape(session.name), cells)
+
+
+def row(state: str, head: str, cells: Iterable[tuple[str, str]]) -> str:
+    """A row of a table: its head as HTML, its cells as kind and text."""
+    shown = "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells)
+    return f'<tr class="{state}"><th scope="row">{head}</th>{shown}</tr>'
 
 
 def _events(run: Run) -> str:

@@ -84,7 +84,8 @@ class HelperLink:
                 if self._fd is None:
                     self._launch()
                 else:
-                    self._tell_adopted(adopted, None if root is None else root.fileno())
+                    fd = None if root is None else root.fileno()
+                    self._tell(wire.ADOPT, wire.pack_adopted(adopted), fd)
             except BaseException:
                 del self._held[serial]
                 raise
@@ -113,9 +114,6 @@ class HelperLink:
             except OSError:
                 self._kill_helper()  # it cannot be told, and must not draw its own conclusion
             self._let_go()
-
-    def _tell_adopted(self, adopted: wire.Adopted, fd: int | None) -> None:
-        self._tell(wire.ADOPT, wire.pack_adopted(adopted), fd)
 
     def _tell(self, kind: bytes, body: bytes, rider: int | None = None) -> None:
         assert self._fd is not None
@@ -174,7 +172,7 @@ class HelperLink:
 
     def _let_go(self) -> None:
         if self._fd is not None:
-            has_left = _hangs_up(self._fd, _LEAVING)
+            has_left = _is_ready(self._fd, 0, _LEAVING)  # the other end is closed
             os.close(self._fd)
             if has_left and self._helper is not None:
                 _reap(self._helper)
@@ -266,11 +264,6 @@ def _send_again(fd: int, adopted: wire.Adopted) -> None:
     finally:
         if root is not None:
             root.close()
-
-
-def _hangs_up(fd: int, bound: float) -> bool:
-    """Whether the other end is closed, or is so within that many seconds."""
-    return _is_ready(fd, 0, bound)
 
 
 def _is_ready(fd: int, events: int, bound: float) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 from streamguard._base import defaults
@@ -85,12 +84,7 @@ class Sentinel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
 
@@ -133,7 +127,7 @@ def adopted(tree: ProcessTree, kill_grace: float) -> Callable[[], None]:
             serial = _hold(tree, kill_grace)
         except StreamGuardError:
             logger.exception("process %d ends not with this program", tree.pid)
-    return _nothing if serial is None else partial(_link.drop, serial)
+    return (lambda: None) if serial is None else partial(_link.drop, serial)
 
 
 def _hold(tree: ProcessTree, kill_grace: float) -> int | None:
@@ -141,7 +135,3 @@ def _hold(tree: ProcessTree, kill_grace: float) -> int | None:
     members = tree._members
     # Of one that was gone when it was adopted, nothing is known that could be ended.
     return None if members.root is None else _link.hold(members, kill_grace)
-
-
-def _nothing() -> None:
-    pass
