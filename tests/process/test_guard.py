@@ -510,7 +510,7 @@ def test_a_source_that_goes_on_with_another_process(loop, backends):
             return None
 
     async def main():
-        stream = Stream() | idle_guard(1.5, process=lambda: processes[-1], observer=events)
+        stream = Stream() | idle_guard(5, process=lambda: processes[-1], observer=events)
         return [await take(stream), await take(stream)]
 
     (_, first), (messages, second) = loop.run(main)
