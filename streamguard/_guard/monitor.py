@@ -184,9 +184,10 @@ class Block:
             outcome = error if exc is None or not isinstance(error, Exception) else exc
         # The group hosts the teardown, and the group of a struck block is cancelled: left before
         # this, it would take the teardown with it, and no disconnect would ever be called.
-        if self._attempt.verdict is not None and not self._attempt.is_over:
+        tearing_down = self._attempt.tearing_down
+        if tearing_down is not None and not self._attempt.is_over:
             try:
-                await self._attempt.torn_down()
+                await tearing_down.finish()
             except BaseException as error:  # noqa: BLE001 - it is raised when all is left
                 outcome = error
         return closed, outcome

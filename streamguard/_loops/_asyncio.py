@@ -81,22 +81,22 @@ class AsyncioTimekeeper(Timekeeper):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if when is not None:
-            self._alarm = self._set(max(0.0, when - self._clock()), when)
-
-    def _set(self, delay: float, when: float) -> asyncio.TimerHandle:
+        if when is None:
+            return
         if self._resolution:
             # uvloop rounds to whole milliseconds, half of the time down: never early (T2).
-            delay = math.ceil(delay / self._resolution) * self._resolution
-            return self._loop.call_later(delay, self._ring, context=self._context)
-        return self._loop.call_at(when, self._ring, context=self._context)
+            ticks = math.ceil(max(0.0, when - self._clock()) / self._resolution)
+            delay = ticks * self._resolution
+            self._alarm = self._loop.call_later(delay, self._ring, context=self._context)
+        else:
+            self._alarm = self._loop.call_at(when, self._ring, context=self._context)
 
     def _ring(self) -> None:
         self._alarm = None
         self.ring()
 
     def after_passes(self, function: Callable[[], None]) -> None:
-        self._pass(PASSES, function)
+        self._loop.call_soon(self._pass, PASSES - 1, function, context=self._context)
 
     def _pass(self, left: int, function: Callable[[], None]) -> None:
         if left:
@@ -186,7 +186,9 @@ class AsyncioParking:
 
     @property
     def is_overruled(self) -> bool:
-        return self.task is _NO_TASK or _is_overruled(self.task, self.cancels)
+        if self.task is _NO_TASK:
+            return True
+        return self.task.cancelling() > self.cancels and _is_overruled(self.task, self.cancels)
 
     @property
     def is_cancelled(self) -> bool:

@@ -13,13 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.knobs import Derived, is_guess
 from streamguard._guard.sources import Source
 from streamguard._guard.supervision import wants_await
 from streamguard._guard.teardown import Bounded
 from streamguard.backends import adapted
 from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
-from streamguard.events import kinds as events
 from streamguard.sessions.points import Connection
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class OpenedConnection(Generic[T]):
             self.failed_to_close = True
             return error
         try:
-            self._hosting.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
+            self._hosting.teller.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
         except BaseException as exit_:  # noqa: BLE001 - an observer ends the program, by its consumer
             self.failed_to_close = True
             return exit_

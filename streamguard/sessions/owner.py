@@ -27,15 +27,17 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 import anyio
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.attempt import Attempt
 from streamguard._guard.guarded import GuardedIterator
 from streamguard._loops import by_hand
 from streamguard.errors import StreamGuardError
-from streamguard.events import kinds as events
 from streamguard.sessions.ledger import Noted
 from streamguard.sessions.opened import OpenedConnection, raisable
 from streamguard.sessions.slot import Slot
-from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, Event, State, tenure
+from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, tenure
+from streamguard.sessions.tenure import TenureEvent as Event
+from streamguard.sessions.tenure import TenureState as State
 from streamguard.sessions.warden import Warden
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from streamguard._guard.sources import Source
     from streamguard._guard.teardown import TearingDown
     from streamguard._loops import Loop, Parking
-    from streamguard.events.kinds import AttemptOutcome
+    from streamguard.events.session_events import AttemptOutcome
     from streamguard.sessions.hosting import Hosting
     from streamguard.sessions.ledger import Ledger
     from streamguard.sessions.points import Opener, ResumePoint
@@ -159,9 +161,9 @@ class Owner(Generic[T]):
         `outcome`: what it is of a turn that is under way.
         """
         # A turn that is over stays what it was, whatever its consumer does afterwards.
-        if self.state in (State.READY, State.PULLING):
+        if self._tenure.state in (State.READY, State.PULLING):
             self._outcome = outcome
-        if self.state not in IS_ENDING:
+        if self._tenure.state not in IS_ENDING:
             self._was_left_by_error = by_error
         self.slot.close()  # an owner that waits to be asked is not asked any more
         self._on(Event.LEFT)
@@ -210,12 +212,14 @@ class Owner(Generic[T]):
     def _is_spared(self) -> bool:
         """Whether the turn's verdict leaves the connection alone."""
         spared = self.attempt is not None and self.attempt.is_spared
-        return spared and self.state not in IS_ENDING
+        return spared and self._tenure.state not in IS_ENDING
 
     def _begin_ending(self, *, is_deaf: bool = False) -> None:
         assert self.attempt is not None
         self.ended_at = self._loop.clock()
-        is_left = self.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
+        is_left = (
+            self._tenure.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
+        )
         warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf, is_left=is_left)
         self._loop.spawn(warden.see_off, name="warden")
 
@@ -225,7 +229,7 @@ class Owner(Generic[T]):
         failure: BaseException | None = None
         try:
             await self._play()
-            while self.state is State.RESTING:
+            while self._tenure.state is State.RESTING:
                 await self._turn.wait()
                 await self._play()
         except BaseException as error:
@@ -233,7 +237,11 @@ class Owner(Generic[T]):
                 raise
             # A consumer that has left wants no error for the cut that its leaving was.
             self._unwound_by = failure = None if self._is_of_our_cut(error) else raisable(error)
-            if self.state is State.ABANDONED and self.attempt is not None and self.attempt.pull:
+            if (
+                self._tenure.state is State.ABANDONED
+                and self.attempt is not None
+                and self.attempt.pull
+            ):
                 # Its attempt is over, and undoes no cancel any more.
                 cast("Parking", self.attempt.pull).release()
         confirmed = False
@@ -251,7 +259,7 @@ class Owner(Generic[T]):
         self.confirmed = confirmed
         # If it was left behind meanwhile, its consumer has been told what came of it, and that
         # stays.
-        if self.state is State.CLOSING:
+        if self._tenure.state is State.CLOSING:
             self.failure = failure
         self.gone.set()
         self._on(Event.CLOSED)
@@ -264,7 +272,7 @@ class Owner(Generic[T]):
         return isinstance(error, GeneratorExit) and not self._loop.is_running_here()
 
     def _is_of_our_cut(self, error: BaseException) -> bool:
-        was_left = self.state in (State.UNWANTED, State.DONE)
+        was_left = self._tenure.state in (State.UNWANTED, State.DONE)
         return was_left and loops.consists_of(error, self._loop.cancelled)
 
     async def _play(self) -> None:
@@ -336,7 +344,7 @@ class Owner(Generic[T]):
         """
         if self.tearing_down is None:
             return True
-        if self.tearing_down.knows_tree:
+        if self.tearing_down.tree is not None:
             return False  # the tree's end proves more, and is waited for in its place
         await self.tearing_down.finish()
         return self.tearing_down.outcome in ("none", "returned")
@@ -352,7 +360,7 @@ class Owner(Generic[T]):
     def _settle(self) -> None:
         """What came of it is known: tell it, and let everybody go."""
         try:
-            self._hosting.tell(
+            self._hosting.teller.tell(
                 events.AttemptEnded,
                 attempt=self.point.attempt,
                 outcome=self._outcome_with(self.failure),
@@ -376,7 +384,7 @@ class Owner(Generic[T]):
         # dead.
         self.failure, self.confirmed = self._unwound_by, False
         try:
-            self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
+            self._hosting.teller.tell(events.OwnerAbandoned, attempt=self.point.attempt)
             if attempt.loop is not None:
                 attempt.answered()  # nobody waits for it
             if attempt.verdict is not None:

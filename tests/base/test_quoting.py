@@ -24,6 +24,7 @@ from streamguard import (
     StreamGuardError,
     Teardown,
     ToolTimeoutError,
+    events,
     idle_guard,
 )
 from streamguard._base.quoting import LINE, NAME, name, quoted
@@ -36,7 +37,7 @@ from streamguard.cli import main as command
 from streamguard.cli.arguments import Option, UsageError, parse
 from streamguard.configuration import from_config
 from streamguard.errors import Attempted, EarlierError, ScopeName, Verdict
-from streamguard.events import kinds as events
+from streamguard.events.teller import tell_of_scope
 from streamguard.evidence.report import drawing, page
 from streamguard.observers.structlogs import StructlogObserver
 from streamguard.specs import FlowSpec
@@ -219,7 +220,7 @@ def test_every_event_is_one_line_of_the_log(kind, text):
         if isinstance(event, events.Event):
             events.log(event)
         elif isinstance(event, events.ScopeEvent):
-            events.tell_of_scope(event)
+            tell_of_scope(event)
         StructlogObserver(Logger())(event)
     finally:
         logger.removeHandler(handler)

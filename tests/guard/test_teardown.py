@@ -508,7 +508,7 @@ def test_one_failing_sleeper_stops_neither_others_nor_the_run(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """T4: it is logged and asked again; on trio it must not end the run."""
-    judge = attempt_module.Attempt._judge
+    judge = attempt_module.Attempt._judges
     failures = iter([ValueError("a bug of ours"), ValueError("again")])
 
     def failing(attempt: Any, now: float) -> Any:
@@ -516,7 +516,7 @@ def test_one_failing_sleeper_stops_neither_others_nor_the_run(
             raise error
         return judge(attempt, now)
 
-    monkeypatch.setattr(attempt_module.Attempt, "_judge", failing)
+    monkeypatch.setattr(attempt_module.Attempt, "_judges", failing)
 
     async def main() -> None:
         from streamguard import Activity

@@ -17,7 +17,9 @@ from streamguard._base.machine import ImpossibleError, Machine, arrows, missing
 from streamguard._guard import attempt as attempt_module
 from streamguard._guard.attempt import Attempt
 from streamguard._guard.plan import Plan
-from streamguard._guard.way import FINAL, WAY, Do, Event, State
+from streamguard._guard.way import FINAL, WAY, Do
+from streamguard._guard.way import WayEvent as Event
+from streamguard._guard.way import WayState as State
 from streamguard._loops import Cut
 from streamguard._watch.watch import Limits
 from streamguard.activity import Activity
@@ -157,7 +159,7 @@ class Case:
 
     @property
     def state(self) -> State:
-        return self.attempt._way.state
+        return self.attempt.state
 
     def pass_time(self, seconds: float) -> None:
         """Let the alarm go off then, without the passes."""
@@ -353,7 +355,7 @@ def of_block(case: Case) -> None:
 
 
 def late(case: Case) -> None:
-    case.attempt._withdrawn = attempt_module._Case(
+    case.attempt._withdrawn = attempt_module._Reached(
         None, verdict=Verdict(limit="idle", at=0.0, window=IDLE, elapsed=IDLE)
     )
     assert case.attempt.is_our_cut(asyncio.CancelledError())
@@ -417,8 +419,8 @@ SEEN: dict[Do, Callable[[Case], object]] = {
     Do.NOTHING: lambda case: True,
     Do.BEGIN: lambda case: len(case.events.of(StreamStarted)) >= 1 and case.attempt._is_shown,
     Do.REARM: lambda case: case.attempt.entry is not None,
-    Do.REST: lambda case: case.attempt._case is None and not case.pull.cuts[1:],
-    Do.JUDGE_AGAIN: lambda case: case.attempt._case.due is None,
+    Do.REST: lambda case: case.attempt._reached is None and not case.pull.cuts[1:],
+    Do.JUDGE_AGAIN: lambda case: case.attempt._reached.due is None,
     Do.PASS: lambda case: case.loop.timekeeper.passing and not case.attempt.watch.steady,
     Do.LOOK_AGAIN: lambda case: case.attempt.entry[0] > case.loop.clock(),
     Do.WARN: lambda case: case.events.of(TimedOut)[0].enforced is False and not case.pull.cuts,

@@ -23,8 +23,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from streamguard import Activity, errors, idle_guard, signals
-from streamguard.events import kinds as events
+from streamguard import Activity, errors, events, idle_guard, signals
 from streamguard.testing import block_loop
 from tests.models.explorer import Complaint, Schedule, Witness, passes
 from tests.models.streams_model import (

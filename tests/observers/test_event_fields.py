@@ -8,10 +8,9 @@ import logging
 import anyio
 import pytest
 
-from streamguard import Activity, IdleTimeoutError, Teardown, idle_guard, scope
+from streamguard import Activity, IdleTimeoutError, Teardown, events, idle_guard, scope
 from streamguard.breaker import circuit_events as circuits
 from streamguard.errors import DeadlineExceededError, ScopeName, Verdict
-from streamguard.events import kinds as events
 from streamguard.events.flat import fields_of, name_of
 from streamguard.testing import Script, hang, say
 from tests.support import Events

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamguard import Activity, Teardown, idle_guard, reconnecting_resume, session
+from streamguard import Activity, Teardown, events, idle_guard, reconnecting_resume, session
 from streamguard.errors import ScopeName, Verdict
-from streamguard.events import kinds as events
 from streamguard.evidence.lanes import LONG_SPANS, MARKS, NAMES, OTHERS, PER_AGE, SHORTEST, SPANS
 from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.timeline import STREAMS, Timeline

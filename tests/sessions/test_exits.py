@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import pytest
 
-from streamguard import idle_guard, reconnecting_resume, session
-from streamguard.events import kinds as events
+from streamguard import events, idle_guard, reconnecting_resume, session
 from streamguard.testing import Script, done, fail, hang, say, swallows_cancel
 from tests.support import Events, Leftovers
 

@@ -19,7 +19,9 @@ from streamguard import (
 )
 from streamguard._base.machine import ImpossibleError, Machine, arrows, missing
 from streamguard.events import AttemptEnded, OwnerAbandoned
-from streamguard.sessions.tenure import IS_ENDING, TABLE, Event, State, tenure
+from streamguard.sessions.tenure import IS_ENDING, TABLE, tenure
+from streamguard.sessions.tenure import TenureEvent as Event
+from streamguard.sessions.tenure import TenureState as State
 from streamguard.testing import Script, done, fail, hang, opened, say, swallows_cancel
 from tests.diagrams import mermaid, shown_in
 from tests.sessions.backend import Backend
