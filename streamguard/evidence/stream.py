@@ -17,6 +17,7 @@ from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
 from streamguard.events import kinds as events
 from streamguard.evidence.receipts import timestamp
+from streamguard.evidence.rendering import Shortened
 from streamguard.evidence.stream_names import stream_of
 
 if TYPE_CHECKING:
@@ -243,7 +244,8 @@ class Stream:
             "attempt": self._written_attempt,
             "number": self._number,
             "signals": [type(signal).__name__ for signal in signals],
-            "type": type(message).__qualname__,
+            # The word of the file's format, whatever we call it here.
+            "type": "Cut" if isinstance(message, Shortened) else type(message).__qualname__,
             "message": self._scribe.render(message),
         }
 
