@@ -23,7 +23,7 @@ from benchmarks.figures import Figure
 from benchmarks.race import LOOPS, percentile, run
 from streamguard.process import ProcessTree, marked_env
 
-_HOLD = 5.0  # ms, section 12
+_HOLD = 5.0  # ms that the notice of a death may take
 _SIZES = (1, 10, 100, 300)
 _clock = time.perf_counter
 

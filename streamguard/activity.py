@@ -316,7 +316,7 @@ class Activity:
 
     def unbind(self, bound: Bound) -> None:
         """That attempt is over, unless a later one is shown already; what it was stays readable."""
-        if self._bound is bound:
+        if self._is_bound and self._weak_bound is not None and self._weak_bound() is bound:
             self._is_bound = False
             _live.pop(id(self), None)
 

@@ -46,13 +46,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import anyio
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._base import defaults, quoting
 from streamguard._guard.monitor import Monitor
 from streamguard.activity import Activity
 from streamguard.backends import _processes
 from streamguard.errors import ConfigError, IdleTimeoutError, ProcessExitedError
-from streamguard.events import kinds as events
-from streamguard.events.kinds import logger
+from streamguard.events.teller import logger
 from streamguard.operators import idle_guard
 from streamguard.process import ProcessTree, check_adoptable
 
@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from streamguard._guard.knobs import Disconnect
     from streamguard._guard.teardown import SupportsDisconnect
     from streamguard.errors import Verdict
-    from streamguard.events.kinds import Event, Observer
+    from streamguard.events.event import Event
+    from streamguard.events.teller import Observer
     from streamguard.process import Adoptable
 
 

@@ -124,25 +124,26 @@ class Verdict:
 
     def _what_happened(self) -> str:  # noqa: C901 - a table
         spent = in_words(self.elapsed)
+        limit = "" if self.window is None else f" (limit {self.limit}={self.window:g})"
         match self.limit:
             case "idle":
-                return f"idle for {spent}{self._knob()}"
+                return f"idle for {spent}{limit}"
             case "first":
-                return f"gave no first message in {spent}{self._knob()}"
+                return f"gave no first message in {spent}{limit}"
             case "first_json":
-                return f"gave no JSON line in {spent}{self._knob()}"
+                return f"gave no JSON line in {spent}{limit}"
             case "liveness":
-                return f"showed no sign of life for {spent}, not even a ping{self._knob()}"
+                return f"showed no sign of life for {spent}, not even a ping{limit}"
             case "tools" if self.work is None:
-                return f"idle for {spent}, and does not say which tools it runs{self._knob()}"
+                return f"idle for {spent}, and does not say which tools it runs{limit}"
             case "tools":
-                return f"waited {spent} for {quoting.name(self.work)} to finish{self._knob()}"
+                return f"waited {spent} for {quoting.name(self.work)} to finish{limit}"
             case "turn":
-                return f"did not end its turn in {spent}{self._knob()}"
+                return f"did not end its turn in {spent}{limit}"
             case "total" | "flow" | "step" | "llm_call" | "tool" | "cleanup":
-                return f"was not done in {spent}{self._knob()}"
+                return f"was not done in {spent}{limit}"
             case "exit_grace":
-                return f"stayed open {spent} after its turn had ended{self._knob()}"
+                return f"stayed open {spent} after its turn had ended{limit}"
             case "truncated":
                 return "ended before its turn did: no terminal message came"
             case "exited":
@@ -152,12 +153,10 @@ class Verdict:
     def _what_the_scope_came_to(self, effective: ScopeName) -> str:
         if self.fired is None:
             left = in_words(max(0.0, (self.window or 0.0) - self.elapsed))
-            return f"was not begun: only {left} left of {effective}{self._knob()}"
+            limit = "" if self.window is None else f" (limit {self.limit}={self.window:g})"
+            return f"was not begun: only {left} left of {effective}{limit}"
         cut = "" if self.fired == effective else f"was cut with {effective}, which "
         return cut + self._what_happened()
-
-    def _knob(self) -> str:
-        return "" if self.window is None else f" (limit {self.limit}={self.window:g})"
 
     def _what_was_seen(self) -> str:
         if self.messages:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from streamguard._guard.supervision import Process
     from streamguard._guard.teardown import SupportsDisconnect
     from streamguard.backends import Readable
-    from streamguard.events.kinds import Observer
+    from streamguard.events.teller import Observer
 
 
 def idle_guard(

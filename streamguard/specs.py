@@ -102,7 +102,7 @@ class FlowSpec:
         return own, self.kinds.get(kind, _NOTHING)
 
     def _check(self, where: str) -> None:
-        """No timeout past its hard limit (K17), and a warning for what can never be reached."""
+        """No timeout past its hard limit (P4), and a warning for what can never be reached."""
         for kind in self.kinds:
             self._check_budget(kind, "", f"{where}timeouts.{kind}", f"hard_limits.{kind}")
         for id_, own in self.steps.items():

@@ -1,13 +1,18 @@
 """Every behaviour runs over asyncio, uvloop and trio by the fixture `loop`, in virtual time.
 
 180 s take milliseconds there and are exact. What uvloop does in real time is in
-`faults/test_uvloop_in_real_time.py`.
+`loops/test_uvloop_in_real_time.py`. An `async def` test runs on the loop that it asks for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
+import inspect
+import signal
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,9 +21,87 @@ import pytest
 from streamguard.backends import facts
 from streamguard.evidence import stream_names as streams
 from streamguard.testing import VirtualLoop, run_virtual
+from tests import sizes  # noqa: F401 - before anybody asks hypothesis for examples
 
 # What is told once in a process would be in the log of whichever test comes first.
 facts._told.update(facts.FACTS)
+
+LOOPS = ("loop", "native", "ground")  # the fixtures that run an async test by their `run`
+
+# Real processes, sockets and threads, in real time; all the rest is virtual: `pytest -m "not real"`.
+HERE = Path(__file__).parent
+REAL = [
+    *("cli", "lines", "loopback", "process", "real", "report", "runner"),
+    *(
+        "compat/test_subprocess_watchdog.py",
+        "backends/test_cli_sessions.py",
+        "evidence/test_crashes.py",
+        "evidence/test_worktree.py",
+    ),
+    *("loops/test_uvloop_in_real_time.py", "sessions/test_processes.py", "sessions/test_web.py"),
+    *("test_packaging.py", "test_typing.py", "typing"),
+]
+
+
+def is_real(path: Path) -> bool:
+    return any(path.is_relative_to(HERE / real) for real in REAL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "real: takes real time, as processes, sockets and threads do"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is not wanted is not even imported."""
+    return True if config.option.markexpr == "not real" and is_real(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_real(item.path):
+            item.add_marker("real")
+
+
+def pytest_collection_finish() -> None:
+    """Tests that ask what is left collect garbage, and need not look through all tests for it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Make an async test that asks for a loop a plain one, which pytest then calls as ever."""
+    if not any(name in pyfuncitem.fixturenames for name in LOOPS):
+        return
+    test = pyfuncitem.obj
+    if hypothesis := getattr(test, "hypothesis", None):
+        if inspect.iscoroutinefunction(hypothesis.inner_test):
+            hypothesis.inner_test = _on_its_loop(hypothesis.inner_test)
+    elif inspect.iscoroutinefunction(test):
+        pyfuncitem.obj = _on_its_loop(test)
+
+
+def _on_its_loop(test: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> Any:
+        loop = next(fixtures[name] for name in LOOPS if name in fixtures)
+        return loop.run(functools.partial(test, *args, **fixtures))
+
+    return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_are_not_ignored() -> None:
+    """What is begun by `nohup`, or in the background, ignores signals, and so would all that it starts.
+
+    What has a handler here is reset there. This process still cares for none but Ctrl-C.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            ctrl_c = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if ctrl_c else lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -104,7 +104,7 @@ def test_importing_the_package_imports_nothing_optional(use):
 
 
 def test_import_streamguard_alone_starts_no_event_loop_library():
-    """Section 12: `import streamguard` is cheap, its names are loaded when they are used."""
+    """Cost: `import streamguard` is cheap, its names are loaded when they are used."""
     script = "import sys, streamguard; print(*sys.modules)"
     loaded = set(run(sys.executable, "-I", "-c", script).split())
     assert loaded & {"asyncio", "anyio"} == set()

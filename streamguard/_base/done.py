@@ -89,7 +89,7 @@ class Deeds:
     def so_far(self, attempts: int = 1) -> Done:
         """The count."""
         return Done(
-            tools_run=self.tools_run,
+            tools_run=self._carried + len(self._tools or ()),
             usage=dict(self.usage),
             attempts=attempts,
             work_dir=self.work_dir,

@@ -15,6 +15,13 @@ S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
 D = TypeVar("D", bound=Enum)
 
+
+class Word(Enum):
+    """A state, an event or what is done: compared, and so hashed, by identity."""
+
+    __hash__ = object.__hash__  # the hash of an Enum costs more than the rest of a step
+
+
 # By state and event: the next state, and what is done on the way to it.
 Table: TypeAlias = Mapping[S, Mapping[E, tuple[S, D]]]
 
@@ -37,10 +44,15 @@ class Machine(Generic[S, E, D]):
         try:
             self.state, does = self._table[self.state][event]
         except KeyError:
-            raise ImpossibleError(
-                f"{event.name} while {self.state.name}: this is a fault in streamguard, please report it"
-            ) from None
+            raise impossible(self.state, event) from None
         return does
+
+
+def impossible(state: Enum, event: Enum) -> ImpossibleError:
+    """What to raise for a pair that has no row."""
+    return ImpossibleError(
+        f"{event.name} while {state.name}: this is a fault in streamguard, please report it"
+    )
 
 
 def arrows(table: Table[S, E, D]) -> Iterator[tuple[S, E, S, D]]:

@@ -19,7 +19,9 @@ def quoted(text: object, most: int = LINE) -> str:
     What is printable stays as it is, in every script. The rest is written as Python writes it in a
     string: `\n`, `\x1b`, `\u202e`, `\udcff`. What is quoted already stays as it is.
     """
-    shown = _cut(text if isinstance(text, str) else str(text), most)
+    shown = text if isinstance(text, str) else str(text)
+    if len(shown) > most:
+        shown = _cut(shown, most)
     if shown.isprintable():
         return shown
     return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in shown), most)

@@ -23,13 +23,18 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamguard import _loops as loops
+from streamguard import events
+from streamguard._base.machine import impossible
 from streamguard._guard.knobs import is_guess
 from streamguard._guard.supervision import Supervision
-from streamguard._guard.teardown import INTERRUPTING, UNWINDING, Interrupting, Spawn, TearingDown
-from streamguard._guard.way import AFTER_INTERRUPT, CUT, FINAL, WAY, Do, Event, State, Way
+from streamguard._guard.teardown import INTERRUPTING, UNWINDING, InterruptRun, Spawn, TearingDown
+from streamguard._guard.way import AFTER_INTERRUPT, CUT, FINAL, WAY, Do
+from streamguard._guard.way import WayEvent as Event
+from streamguard._guard.way import WayState as State
 from streamguard._loops import Cut, Loop
 from streamguard._scopes import scopes
 from streamguard._watch.watch import DRAIN, Due, Half, Limits, Stalled, Watch
@@ -43,9 +48,9 @@ from streamguard.errors import (
     Teardown,
     Verdict,
 )
-from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
 from streamguard.events.changes import News
+from streamguard.events.teller import Teller, logger
 from streamguard.signals import Signal, TurnEnded
 
 if TYPE_CHECKING:
@@ -54,11 +59,11 @@ if TYPE_CHECKING:
     from streamguard._loops.timekeeper import Entry
     from streamguard.errors import Limit
     from streamguard.events.kinds import StreamOutcome
-    from streamguard.process import ProcessTree, Termination
 
 NO_LIMITS: Final = Limits()
 
-# A member of an Enum costs ten times a global's look-up, and this one is asked for at each message.
+# A member of an Enum costs ten times a global's look-up, and this one is asked for at each
+# message.
 _WATCHING: Final = State.WATCHING
 # Between looks at a pull that is not parked: short at first, since most are a pass away.
 _FIRST_LOOK: Final = 2**-10
@@ -81,7 +86,7 @@ class Cuttable(Protocol):
 _holders: weakref.WeakValueDictionary[int, Attempt] = weakref.WeakValueDictionary()
 
 
-class _Case:
+class _Reached:
     """A limit that is due, from when it was noticed; then the verdict that comes of it.
 
     The record is made when somebody is to be told: of 10,000 limits that are reached at one
@@ -119,22 +124,18 @@ class Attempt:
 
     __slots__ = (
         "__weakref__",
-        "_case",
         "_context",
-        "_cut_at",
-        "_error",
         "_interrupting",
         "_is_shown",
         "_news",
+        "_reached",
         "_stamps",
-        "_supervision",
         "_tap",
-        "_tearing_down",
-        "_way",
         "_withdrawn",
         "activity",
         "block",
         "entry",
+        "error",
         "exit",
         "is_spared",
         "loop",
@@ -144,7 +145,11 @@ class Attempt:
         "pull",
         "reading",
         "spawn",
+        "state",
+        "supervision",
         "teardown",
+        "tearing_down",
+        "teller",
         "watch",
     )
 
@@ -164,16 +169,16 @@ class Attempt:
         self.is_spared = False
         # What the verdict's came to, once it is over: also of a verdict that no error comes of.
         self.teardown: Teardown | None = None
-        self._way: Way = Way(WAY, State.UNBEGUN)
-        self._case: _Case | None = None
+        self.tearing_down: TearingDown | None = None
+        self.supervision: Supervision | None = None
+        self.error: StreamGuardError | None = None  # what the consumer got for the final verdict
+        self.teller = Teller(self.activity, plan.observers)
+        self.state = State.UNBEGUN
+        self._reached: _Reached | None = None
         # What our cancel had been sent for when a message came all the same: the source may still
         # let that cancel go on.
-        self._withdrawn: _Case | None = None
-        self._cut_at = 0.0
-        self._interrupting: Interrupting | None = None
-        self._supervision: Supervision | None = None
-        self._tearing_down: TearingDown | None = None
-        self._error: StreamGuardError | None = None
+        self._withdrawn: _Reached | None = None
+        self._interrupting: InterruptRun | None = None
         self._stamps: list[float] | None = None
         self._news: News | None = None
         self._tap: recording.Tap | None = None
@@ -181,71 +186,75 @@ class Attempt:
 
     # -- the state -----------------------------------------------------------------------
 
-    def _on(self, event: Event) -> None:
-        """What `event` asks for, done."""
-        step = _STEPS.get(self._way.on(event))
-        if step is not None:
+    def _on(self, event: Event) -> Do:
+        """Move on with `event`, and do what it asks for: which is told, too."""
+        try:
+            self.state, do = WAY[self.state][event]
+        except KeyError:
+            raise impossible(self.state, event) from None
+        if (step := _STEPS.get(do)) is not None:
             step(self)
+        return do
 
     @property
     def verdict(self) -> Verdict | None:
         """The verdict, once it is final."""
-        if self._tearing_down is None or self._case is None:
+        if self.tearing_down is None or self._reached is None:
             return None
-        return self._case.verdict
+        return self._reached.verdict
 
     @property
     def candidate(self) -> Verdict | None:
         """What the pull or the block was cut for, as long as that can be taken back."""
-        state = self._way.state
+        state = self.state
         return self._recorded() if state in CUT or state is State.STRUCK else None
 
     def _recorded(self) -> Verdict:
-        """The case's verdict."""
-        case = self._case
-        assert case is not None
-        if case.verdict is None:
-            assert case.due is not None
-            case.verdict = self._record(
-                case.due, case.decided_at, case.lateness, first_seen=case.first_seen
+        """The verdict on what was reached."""
+        reached = self._reached
+        assert reached is not None
+        if reached.verdict is None:
+            assert reached.due is not None
+            reached.verdict = self._record(
+                reached.due, reached.decided_at, reached.lateness, first_seen=reached.first_seen
             )
-        return case.verdict
+        return reached.verdict
 
     @property
     def is_begun(self) -> bool:
         """Whether it was begun and is not over."""
-        return self._way.state not in {State.UNBEGUN, State.OVER}
+        return self.state not in {State.UNBEGUN, State.OVER}
 
     @property
     def is_over(self) -> bool:
         """Whether nothing of it is left to be done."""
-        return self._way.state is State.OVER
+        return self.state is State.OVER
 
     @property
     def is_open(self) -> bool:
         """Whether it takes messages: it has begun, and its consumer has not left."""
-        state = self._way.state
+        state = self.state
         return self.is_begun and state not in FINAL and state is not State.LEAVING
 
     @property
     def is_leaving(self) -> bool:
         """Whether its consumer has left, so that nothing is judged any more."""
-        return self._way.state in {State.LEAVING, State.OVER}
+        return self.state in {State.LEAVING, State.OVER}
 
     @property
     def is_undisturbed(self) -> bool:
         """Whether a pull that comes back now has nothing to ask."""
-        return self._way.state is _WATCHING and self.exit is None
+        return self.state is _WATCHING and self.exit is None
 
     @property
     def is_cut(self) -> bool:
         """Whether a cancellation that comes out of the pull now is ours."""
-        return self._way.state in CUT or self._tearing_down is not None
+        return self.state in CUT or self.tearing_down is not None
 
     @property
     def is_struck(self) -> bool:
         """Whether the block around the pull was cancelled, and will say what for."""
-        return self._way.state is State.STRUCK
+        return self.state is State.STRUCK
 
     @property
     def is_done(self) -> bool:
@@ -253,21 +262,16 @@ class Attempt:
         return self.watch.completed and self.watch.ended_well
 
     @property
-    def error(self) -> StreamGuardError | None:
-        """What the consumer got for the final verdict, once that is concluded."""
-        return self._error
-
-    @property
-    def is_condemned(self) -> bool:
+    def ends_in_verdict(self) -> bool:
         """Whether a pull that ends now has come to the verdict, however it ends."""
-        return self.is_cut or self._way.state in AFTER_INTERRUPT
+        return self.is_cut or self.state in AFTER_INTERRUPT
 
     # -- facts ---------------------------------------------------------------------------
 
     def begin(self) -> None:
         """The first pull, the block's entry, or a pull after an error of the source's."""
         self.lease()
-        self._way.on(Event.BEGIN)
+        self._on(Event.BEGIN)
         # What the timekeeper wakes us for happens in the context of who uses the stream.
         self._context = contextvars.copy_context()
         self.loop = loops.current()
@@ -276,25 +280,23 @@ class Attempt:
         self.activity.bind(self, now)
         scopes.begins(self.activity)
         self._is_shown = True
-        self._be_recorded()
+        self.plan = recording.joined(self.plan)
+        self.teller.clock, self.teller.observers = self.loop.clock, self.plan.observers
+        if self.plan.observers:
+            self._tap = self._tap or recording.tap_of(self)
+            if any(each.reads_all for each in recording.among(self.plan.observers)):
+                self.reading.read_all()
         if self.block is not None:
             self.reconsider()
-        self.tell(events.StreamStarted(activity=self.activity, at=now))
+        self.teller.tell(events.StreamStarted, at=now)
         if self.plan.observers:
-            self._news = News(self.activity, self.watch, self.plan.observers)
+            self._news = News(self.watch, self.teller)
             self._news.look(now)  # holds may be older than the stream
         try:
             self._supervise()
         except BaseException as error:
             self.end(error)
             raise
-
-    def _be_recorded(self) -> None:
-        self.plan = recording.joined(self.plan)
-        if self._tap is None and self.plan.observers:
-            self._tap = recording.tap_of(self)
-        if any(recorder.reads_all for recorder in recording.among(self.plan.observers)):
-            self.reading.read_all()
 
     def comes_from(self, origin: object) -> None:
         """`origin` is what is iterated."""
@@ -304,18 +306,23 @@ class Attempt:
 
     def connected(self, plan: Plan) -> None:
         """The backend was opened within the attempt, and `plan` has the handles it came with."""
-        self.plan = plan
+        self.plan, self.teller.observers = plan, plan.observers
         self.lease()
         self._supervise()
 
     def _supervise(self) -> None:
         plan = self.plan
-        if plan.process is not None and self._supervision is None:
+        if plan.process is not None and self.supervision is None:
             assert self.loop is not None
-            self._supervision = Supervision(
-                plan.process, plan.kill_grace, self, self.loop, is_guess=is_guess(plan.process)
+            self.supervision = Supervision(
+                plan.process,
+                plan.kill_grace,
+                self.loop,
+                self.teller,
+                self.process_died,
+                is_guess=is_guess(plan.process),
             )
-            self._supervision.seek()
+            self.supervision.seek()
 
     def asked(self, *, since_prompt: bool = False) -> None:
         """A pull waits, or is about to; or has waited since the prompt, which was marked before."""
@@ -328,15 +335,16 @@ class Attempt:
         """The pull is over."""
         assert self.loop is not None
         self.watch.answered(self.loop.clock())
-        if self._way.state is not _WATCHING:
-            self._on(self._unless_total(Event.ANSWERED))
+        if self.state is not _WATCHING:
+            self._put_off(Event.ANSWERED)
 
-    def _unless_total(self, event: Event) -> Event:
-        """`event`, by which nothing is due any more; but a block's `total` nothing puts off."""
-        assert self.loop is not None
-        is_of_block = self._way.state is State.DUE and self.block is not None
-        is_spent = is_of_block and self.watch.overdue_total(self.loop.clock()) is not None
-        return Event.ASIDE if is_spent else event
+    def _put_off(self, event: Event) -> None:
+        """Nothing is due any more, because of `event`; but a block's `total` nothing puts off."""
+        if self.state is State.DUE and self.block is not None:
+            assert self.loop is not None
+            if self.watch.overdue_total(self.loop.clock()) is not None:
+                event = Event.ASIDE
+        self._on(event)
 
     def abandoned(self) -> None:
         """The pull's coroutine is being closed: nobody waits, and nothing may be awaited."""
@@ -354,9 +362,9 @@ class Attempt:
         """A message came, and is about to be delivered."""
         watch, loop = self.watch, self.loop
         try:
-            signals = self.reading.signals(message, self)
+            signals = self.reading.signals(message, self.teller)
         except BaseException:  # a replay that differs: no silence has ended this stream (T3)
-            self._on(self._unless_total(Event.MESSAGE))
+            self._put_off(Event.MESSAGE)
             raise
         if self._tap is not None:
             self._tap(message, signals)
@@ -371,8 +379,8 @@ class Attempt:
         if watch.messages == 0:
             self._is_known_now()
         watch.answered(now)
-        if self._way.state is not _WATCHING:
-            self._outrun(signals)
+        if self.state is not _WATCHING:
+            self._came_after_all(signals)
         watch.see(signals, now, time.time(), is_replayed=self.reading.is_replayed)
         if self._news is not None:
             self._news.look(now, signals)
@@ -381,16 +389,22 @@ class Attempt:
         if self.plan.stamps:
             self._stamp(now)
 
-    def _outrun(self, signals: tuple[Signal, ...]) -> None:
-        """A message came after all, though something is due or was cut."""
-        if self._case is not None:
-            self._case.is_of_wait = False
-        self._on(self._unless_total(_meaning_of(signals)))
+    def _came_after_all(self, signals: tuple[Signal, ...]) -> None:
+        """A message has come, though something is due or was cut."""
+        # What the wait was cut for has been answered: a monitor's end from here on is the body's
+        # own.
+        if self._reached is not None:
+            self._reached.is_of_wait = False
+        ended = next((signal for signal in signals if isinstance(signal, TurnEnded)), None)
+        if ended is None:
+            self._put_off(Event.MESSAGE)
+        else:
+            self._put_off(Event.GOOD_END if ended.outcome == "success" else Event.BAD_END)
 
     def _is_known_now(self) -> None:
         """The backend has spoken for the first time, which may show whose it is, and which."""
-        if self._supervision is not None:
-            self._supervision.seek_again()  # some can only be named when they have spoken
+        if self.supervision is not None:
+            self.supervision.seek_again()  # some can only be named when they have spoken
         backend, limits = self.reading.backend, self.watch.limits
         if backend is None or (limits.idle is None and limits.first is None):
             return
@@ -399,14 +413,8 @@ class Attempt:
         for found in facts.news_of_collisions(
             backend.name, {"idle": limits.idle, "first": limits.first}
         ):
-            self.tell(
-                events.WindowCollides(
-                    activity=self.activity,
-                    at=self.loop.clock() if self.loop is not None else 0.0,
-                    limit=found.limit,
-                    window=found.window,
-                    advice=str(found),
-                )
+            self.teller.tell(
+                events.WindowCollides, limit=found.limit, window=found.window, advice=str(found)
             )
 
     def _is_covered(self, now: float) -> bool:
@@ -415,9 +423,10 @@ class Attempt:
         Only then may the watch stay steady, in which nobody looks at the alarm. So it is set as
         for a wait that begins now. Stamps want each message to be seen.
         """
-        if self.plan.stamps or self._way.state is not _WATCHING:
+        if self.plan.stamps or self.state is not _WATCHING:
             return False
         watch = self.watch
+        # The alarm is set as if a pull waited already, for then nobody will be asked to set it.
         if watch.work or self.entry is None or self.entry[0] > watch.horizon(now):
             watch.waiting_since = now
             self.reconsider()
@@ -432,7 +441,7 @@ class Attempt:
 
     def reconsider(self) -> None:
         """See that the timekeeper wakes us in time for the next deadline."""
-        if self.loop is None or self._way.state is not _WATCHING:
+        if self.loop is None or self.state is not _WATCHING:
             return
         when = self.watch.deadline()
         if self.block is not None:
@@ -446,30 +455,32 @@ class Attempt:
         `is_cancelled`: by a cancellation, or by an error that came of one.
         """
         # A monitor is told of no end: a wait that nothing has answered has ended by our cut.
-        case, is_monitor = self._case, self.pull is self.block
-        was_ended = is_monitor and self.is_struck and case is not None and case.is_of_wait
+        reached, is_monitor = self._reached, self.pull is self.block
+        was_ended = is_monitor and self.is_struck and reached is not None and reached.is_of_wait
         self._on(Event.LEFT_CUT if is_cancelled or was_ended else Event.LEFT)
-        return self._way.state is State.SURFACING
+        return self.state is State.SURFACING
 
     def end(
         self, error: BaseException | None = None, *, outcome: StreamOutcome | None = None
     ) -> None:
         """The attempt is over: nothing of it stays behind."""
-        if self._way.on(Event.END) is Do.NOTHING:
+        if self._on(Event.END) is Do.NOTHING:
             return
         assert self.loop is not None
         if self.watch.waiting_since is not None:  # a monitor's block may wait to its very end
             self.watch.answered(self.loop.clock())
-        self.loop.timekeeper.drop(self)
-        self._stop_interrupting()
-        if self._tearing_down is None:
-            self._case = None
-        if self._supervision is not None:
-            if self._tearing_down is None:
-                self._supervision.release()
-                self._supervision = None  # if all begins anew, it may be with another process
+        if self.entry is not None:
+            self.loop.timekeeper.drop(self)
+        if self._interrupting is not None:
+            self._stop_interrupting()
+        if self.tearing_down is None:
+            self._reached = None
+        if self.supervision is not None:
+            if self.tearing_down is None:
+                self.supervision.release()
+                self.supervision = None  # if all begins anew, it may be with another process
             else:  # it may have been left, and go on by itself (D6)
-                self._tearing_down.when_over(self._supervision.release)
+                self.tearing_down.when_over(self.supervision.release)
         self.let_go(outcome or ("completed" if error is None else "failed"), error)
 
     def let_go(self, outcome: StreamOutcome, error: BaseException | None = None) -> None:
@@ -482,7 +493,7 @@ class Attempt:
         self.activity.unbind(self)
         if self._news is not None:
             self._news.end(now)
-        self.tell(events.StreamEnded(activity=self.activity, at=now, error=error, outcome=outcome))
+        self.teller.tell(events.StreamEnded, at=now, error=error, outcome=outcome)
 
     def forgotten(self) -> None:
         """The consumer has let go of the stream without a word: a bare `break`."""
@@ -497,7 +508,7 @@ class Attempt:
 
     def on_time(self, now: float) -> bool:
         """The timekeeper's call: True asks for `on_confirmed` after the passes."""
-        match self._way.state:
+        match self.state:
             case State.WATCHING:
                 return self._judges(now)
             case State.DUE | State.INTERRUPTED:
@@ -509,7 +520,7 @@ class Attempt:
             case State.STRUCK:
                 self._in_context(self._on, Event.BLOCK_DEAF)
             case State.DECIDED if self.block is not None and self.watch.waiting_since is None:
-                self._strike_block()
+                self._cancel_block()
             case State.DECIDED | State.CLAIMED | State.SURFACING:
                 self._on(Event.DEAF)
             case _:
@@ -535,9 +546,13 @@ class Attempt:
 
     def _judges(self, now: float) -> bool:
         """Ask the watch: True if a limit is due."""
-        judgement = self._judge(now)
+        judgement: Due | Half | Stalled | None = self.watch.judge(now)
+        if judgement is None and self.block is not None:
+            judgement = self.watch.overdue_total(now)
         if isinstance(judgement, Due):
-            self._case = _Case(judgement, now)
+            self._reached = _Reached(judgement, now)
+            if self.watch.steady:
+                self.watch.leave_steady()  # whoever answers now must say so
             self._on(Event.REACHED)
             return True
         if judgement is not None:
@@ -548,99 +563,96 @@ class Attempt:
         return False
 
     def _tell_of(self, judgement: Half | Stalled, now: float) -> None:
-        match judgement:
-            case Stalled() as stalled:
-                self.tell(
-                    events.LoopStalled(
-                        activity=self.activity,
-                        at=now,
-                        limit=stalled.limit,
-                        lateness=stalled.lateness,
-                        extended_by=stalled.extended_by,
-                    )
-                )
-            case Half() as half:
-                self.tell(
-                    events.HalfTime(
-                        activity=self.activity, at=now, limit=half.limit, window=half.window
-                    )
-                )
+        limit, tell = judgement.limit, self.teller.tell
+        if isinstance(judgement, Half):
+            tell(events.HalfTime, at=now, limit=limit, window=judgement.window)
+        else:
+            late, moved = judgement.lateness, judgement.extended_by
+            tell(events.LoopStalled, at=now, limit=limit, lateness=late, extended_by=moved)
 
     def on_confirmed(self, now: float) -> None:
         """Whatever had arrived by the deadline has been handed over; it may not hold any more."""
-        case = self._case
-        assert case is not None
-        if self._way.state is State.DUE:
-            if case.due is None:
-                case.due = self._due(now)
-            if case.due is None:
+        reached = self._reached
+        assert reached is not None
+        if self.state is State.DUE:
+            if reached.due is None:
+                reached.due = self.watch.due(now)
+            if reached.due is None and self.block is not None:
+                reached.due = self.watch.overdue_total(now)
+            if reached.due is None:
                 self._on(Event.GONE)
                 return
             if self.mode == "warn":
                 self._in_context(self._on, Event.TOLD)
                 return
-            if self._is_interruptible(case.due):
+            # Is a turn being waited for that an interrupt could end?
+            waits = self.watch.turn_open and self.watch.waiting_since is not None
+            if self.plan.interrupts and waits and reached.due.limit != "exited":
                 self._in_context(self._on, Event.INTERRUPT)
                 return
-        self._cut(case, now)
+        self._cut(reached, now)
 
-    def _cut(self, case: _Case, now: float) -> None:
+    def _cut(self, reached: _Reached, now: float) -> None:
         # `total` binds the whole block; every other limit surfaces at the pull (O5).
-        due = case.verdict or case.due
+        due = reached.verdict or reached.due
         assert due is not None
         of_block = due.limit == "total" or self.watch.waiting_since is None
         target = self.block if of_block and self.block is not None else self.pull
         assert target is not None
         sent = target.cut()
+        # It has been answered since, or the block left: what comes of that is the consumer's.
         if sent is Cut.NOBODY:
             self._on(Event.GONE)
             return
-        is_late = now - case.noticed_at >= UNWINDING
+        # Not parked, or somebody else's cancel is under way: looked at again. But not for ever: a
+        # source that spins is never parked, and one that swallows that cancel waits on.
+        is_late = now - reached.noticed_at >= UNWINDING
         if sent is not Cut.SENT and not is_late:
             self._on(Event.BUSY)
             return
-        if case.due is not None:
-            case.decided_at, case.lateness = now, self.watch.lateness(case.due, now)
-            case.first_seen = self.watch.first_seen
-        case.is_of_wait = self.watch.waiting_since is not None
+        # A candidate from here on. The facts are of this instant: a message that the cut pull
+        # still gives must not change what the verdict says, if it stands after all.
+        if reached.due is not None:
+            reached.decided_at, reached.lateness = now, self.watch.lateness(reached.due, now)
+            reached.first_seen = self.watch.first_seen
+        reached.is_of_wait = self.watch.waiting_since is not None
         if sent is Cut.SENT:
             self._on(Event.BLOCK_CUT if target is self.block else Event.PULL_CUT)
         else:
             is_block = target is self.block
             self._in_context(self._on, Event.BLOCK_DEAF if is_block else Event.DEAF)
-            target.cut(force=True)  # what comes now is too late anyway (T3)
+            # What comes now is too late anyway (T3). A spinning source that would hear a cancel is
+            # free at once; without this it would be cancelled only after the teardown.
+            target.cut(force=True)
 
     # The steps of the table, by name.
 
-    def _pass(self) -> None:
-        self.watch.leave_steady()  # whoever answers now must say so
-
     def _rest(self) -> None:
-        self._case = None
+        self._reached = None
         assert self.loop is not None
         self.loop.timekeeper.drop(self)
         self.reconsider()
 
     def _judge_again(self) -> None:
-        assert self._case is not None
-        self._case.due = None
+        assert self._reached is not None
+        self._reached.due = None
 
     def _look_again(self) -> None:
-        case = self._case
+        reached = self._reached
         assert self.loop is not None
-        assert case is not None
-        self.loop.timekeeper.put(self, self.loop.clock() + case.look)
-        case.look = min(case.look * 2, _LAST_LOOK)
+        assert reached is not None
+        self.loop.timekeeper.put(self, self.loop.clock() + reached.look)
+        reached.look = min(reached.look * 2, _LAST_LOOK)
 
     def _warn(self) -> None:
         assert self.loop is not None
-        assert self._case is not None
-        assert self._case.due is not None
-        due, now = self._case.due, self.loop.clock()
-        self._case = None
+        assert self._reached is not None
+        assert self._reached.due is not None
+        due, now = self._reached.due, self.loop.clock()
+        self._reached = None
         verdict = self._record(due, now)
         self.watch.mute(due)  # before an observer can begin a new silence
-        self.tell(events.TimedOut(activity=self.activity, at=now, verdict=verdict, enforced=False))
+        self.teller.tell(events.TimedOut, at=now, verdict=verdict, enforced=False)
         self.reconsider()
 
     def _await_unwinding(self) -> None:
@@ -649,79 +661,72 @@ class Attempt:
 
     def _withdraw(self) -> None:
         """Something outranked the verdict: a message, a finished body, another's cancel."""
-        assert self.loop is not None
         verdict = self._recorded()
         self._stop_interrupting()
         self._rest()
-        self.tell(
-            events.CutWithdrawn(activity=self.activity, at=self.loop.clock(), verdict=verdict)
-        )
+        self.teller.tell(events.CutWithdrawn, verdict=verdict)
 
     def _withdraw_cut(self) -> None:
-        self._withdrawn = self._case
+        # Kept: a source that has only flushed lets our cancel go on with its next step. Then there
+        # is no other verdict to explain it, and this one holds (`is_our_cut`).
+        self._withdrawn = self._reached
         self._withdraw()
 
     def _stop_watching(self) -> None:
         assert self.loop is not None
-        self._case = None
+        self._reached = None
         self.loop.timekeeper.drop(self)
 
     def _decide(self) -> None:
-        """Make the case's verdict final; start the teardown (D1)."""
+        """Make the verdict final; start the teardown (D1)."""
         assert self.loop is not None
-        verdict = self._recorded()
-        self._cut_at = self.loop.clock()
+        verdict, plan = self._recorded(), self.plan
         self.loop.timekeeper.drop(self)
-        self._tearing_down = tearing_down = TearingDown(
-            self,
+        self.tearing_down = tearing_down = TearingDown(
+            self.teller,
             self.loop,
-            disconnects=self.plan.disconnects,
-            disconnect_timeout=self.plan.disconnect_timeout,
-            supervision=self._supervision,
-            kill_grace=self.plan.kill_grace,
-            evidence=tuple(r.written for r in recording.among(self.plan.observers)),
+            self.supervision,
+            disconnects=plan.disconnects,
+            disconnect_timeout=plan.disconnect_timeout,
+            kill_grace=plan.kill_grace,
+            evidence=tuple(r.written for r in recording.among(plan.observers))
+            if plan.observers
+            else (),
         )
         try:
-            self.tell(
-                events.TimedOut(
-                    activity=self.activity, at=self._cut_at, verdict=verdict, enforced=True
-                )
+            self.teller.tell(
+                events.TimedOut, at=tearing_down.began, verdict=verdict, enforced=True
             )
         finally:  # also if an observer ends the program
-            self._stop_interrupting()
-            tearing_down.start(self.spawn or self.loop.spawn)
-            tearing_down.when_over(self._is_torn_down)
-
-    def _is_torn_down(self) -> None:
-        if self.is_begun:
-            self._on(Event.TORN_DOWN)
+            if self._interrupting is not None:
+                self._stop_interrupting()
+            torn_down = partial(self._on, Event.TORN_DOWN)
+            tearing_down.start(self.spawn or self.loop.spawn, torn_down)
 
     def _decide_unasked(self) -> None:
         """It is final while no pull waits: the next one raises it."""
         self._decide()
         assert self.loop is not None
         if self.pull is self.block:
-            self._strike_block()  # a monitor has no pulls
+            self._cancel_block()  # a monitor has no pulls
         elif self.block is not None and (when := self.watch.total_deadline()) != float("inf"):
             self.loop.timekeeper.put(self, when)  # nor may the consumer work on beyond that
 
     def _decide_deaf(self) -> None:
-        assert self.loop is not None
-        verdict = self._recorded()
-        self.tell(events.PullDeaf(activity=self.activity, at=self.loop.clock(), verdict=verdict))
+        self.teller.tell(events.PullDeaf, verdict=self._recorded())
         self._decide()
 
-    def _strike_block(self) -> None:
+    def _cancel_block(self) -> None:
         """Let the block learn of a verdict that is final."""
-        if self.block is not None and self._way.state is State.DECIDED:
+        if self.block is not None and self.state is State.DECIDED:
             is_sent = self.block.cut() is Cut.SENT
             self._on(Event.BLOCK_CUT if is_sent else Event.BUSY)
 
     def _cancel_again(self) -> None:
         """Nothing that the pull could bring counts any more, and it still waits (O6)."""
         assert self.pull is not None
-        if self.pull.cut(force=True) is Cut.SENT and self._case is not None:
-            self._case.is_forced = True
+        if self.pull.cut(force=True) is Cut.SENT and self._reached is not None:
+            self._reached.is_forced = True
         self._await_end()
 
     def _await_end(self) -> None:
@@ -732,25 +737,15 @@ class Attempt:
 
     # -- the interrupt -------------------------------------------------------------------
 
-    def _is_interruptible(self, due: Due) -> bool:
-        """Whether a turn is being waited for that an interrupt could end."""
-        waits = self.watch.turn_open and self.watch.waiting_since is not None
-        return bool(self.plan.interrupts) and waits and due.limit != "exited"
-
     def _interrupt(self) -> None:
         assert self.loop is not None
-        case = self._case
-        assert case is not None
-        assert case.due is not None
+        reached = self._reached
+        assert reached is not None
+        assert reached.due is not None
         now = self.loop.clock()
-        case.verdict = verdict = self._record(case.due, now)
-        self.tell(
-            events.Interrupting(
-                activity=self.activity, at=now, verdict=verdict, bound=INTERRUPTING
-            )
-        )
-        self._interrupting = Interrupting(self.plan.interrupts, self, self.loop)
-        self._interrupting.start()
+        reached.verdict = verdict = self._record(reached.due, now)
+        self.teller.tell(events.Interrupting, at=now, verdict=verdict, bound=INTERRUPTING)
+        self._interrupting = InterruptRun(self.plan.interrupts, self.loop, self.interrupt_failed)
         self.loop.timekeeper.put(self, now + INTERRUPTING)
 
     def _stop_interrupting(self) -> None:
@@ -765,24 +760,25 @@ class Attempt:
 
     def _give_up_interrupt(self) -> None:
         assert self.loop is not None
-        assert self._case is not None
+        assert self._reached is not None
         self._stop_interrupting()
-        self._case.noticed_at, self._case.look = self.loop.clock(), _FIRST_LOOK
-        self.loop.timekeeper.put(self, self._case.noticed_at)
+        # The interrupt has had its time; the cut has all of its own 5 s.
+        self._reached.noticed_at, self._reached.look = self.loop.clock(), _FIRST_LOOK
+        self.loop.timekeeper.put(self, self._reached.noticed_at)
 
     def _end_badly(self) -> None:
         """The turn is over, but not well: the verdict stands, and that message is delivered."""
         if self.plan.outlives_interrupt:
-            self._spare()
+            self._keep_client()
         self._decide_unasked()
 
-    def _spare(self) -> None:
+    def _keep_client(self) -> None:
         """The interrupt has ended the turn, and the same client can go on: nothing is torn down."""
         self.is_spared = True
         self.plan = replace(self.plan, disconnects=(), process=None)
-        if self._supervision is not None:
-            self._supervision.release()
-            self._supervision = None
+        if self.supervision is not None:
+            self.supervision.release()
+            self.supervision = None
 
     # -- the end of a verdict's way --------------------------------------------------------
 
@@ -791,14 +787,14 @@ class Attempt:
 
         If one is final already, this pull comes for that.
         """
-        if self._tearing_down is not None:
+        if self.tearing_down is not None:
             self._on(Event.CLAIM)
             return
         if verdict is None:
             self._on(Event.UNWOUND)
             return
         if not self.is_over:
-            self._case = _Case(None, verdict=verdict)
+            self._reached = _Reached(None, verdict=verdict)
         self._on(Event.VERDICT)
 
     def is_our_cut(self, error: BaseException) -> bool:
@@ -809,78 +805,39 @@ class Attempt:
         """
         if self._withdrawn is None or not loops.consists_of(error, self.cancelled):
             return False
-        if self._way.state not in {State.WATCHING, State.DUE} | AFTER_INTERRUPT - CUT:
+        # Only where no other verdict is on its way: else the cancel is that one's.
+        if self.state not in {State.WATCHING, State.DUE} | AFTER_INTERRUPT - CUT:
             return False
         if self.is_done:
             return True
-        self._case, self._withdrawn = self._withdrawn, None
+        self._reached, self._withdrawn = self._withdrawn, None
         self._on(Event.LATE)
         return True
 
-    async def torn_down(self, cancellation: BaseException | None = None) -> None:
-        """Wait for the teardown's end, through one cancellation: this one, or the next (D6)."""
-        assert self._tearing_down is not None
-        await self._tearing_down.finish(cancellation)
-
     def conclude(self, *, closed: bool, cause: BaseException | None) -> StreamGuardError | None:
         """What the consumer gets for the final verdict; None is a normal end. Decided once."""
-        verdict = self.verdict
-        if self.is_over or verdict is None:
-            return self._error
-        assert self.loop is not None
-        now = self.loop.clock()
-        self.teardown = teardown = self._teardown(now, closed=closed)
-        self.tell(
-            events.TornDown(activity=self.activity, at=now, verdict=verdict, teardown=teardown)
-        )
-        if (kind := self._kind_of(verdict)) is not None:
-            self._error = kind(verdict=verdict, activity=self.activity)
-            self._error.teardown = teardown
+        reached, tearing_down = self._reached, self.tearing_down
+        if self.state is State.OVER or reached is None or tearing_down is None:
+            return self.error
+        verdict = reached.verdict
+        assert verdict is not None
+        self.teardown = teardown = tearing_down.result(closed=closed, was_forced=reached.is_forced)
+        self.teller.tell(events.TornDown, verdict=verdict, teardown=teardown)
+        kind = ERRORS.get(verdict.limit)
+        if verdict.limit == "exited" and (
+            self.watch.completed or (verdict.exit == 0 and not self._knows_turns)
+        ):
+            kind = None  # T3, T10
+        if kind is not None:
+            self.error = kind(verdict=verdict, activity=self.activity)
+            self.error.teardown = teardown
             tail = getattr(self.origin, "tail", None)
-            self._error.tail = tail if isinstance(tail, Tail) else None
-            self._error.__cause__ = cause
-        self.end(self._error)
-        return self._error
-
-    def _teardown(self, now: float, *, closed: bool) -> Teardown:
-        """What was done, and whether the backend's end is certain (D5)."""
-        assert self._tearing_down is not None
-        outcome, ended = self._tearing_down.outcome, self._tearing_down.termination
-        if ended is not None:
-            return Teardown(
-                confirmed=ended.confirmed,  # which alone suffices
-                disconnect=outcome,
-                elapsed=now - self._cut_at,
-                signals=ended.signals,
-                exit=ended.exit,
-                survivors=ended.survivors,
-                tree=ended.cause,
-            )
-        was_left = self._tearing_down.knows_tree  # somebody cancelled twice (D6)
-        # Without a disconnect, all depends on a source that has ended when it was asked to.
-        was_forced = self._case is not None and self._case.is_forced
-        returned = outcome == "returned" or (outcome == "none" and not was_forced)
-        returned = returned and not was_left
-        return Teardown(
-            confirmed=closed and returned,
-            disconnect=outcome,
-            elapsed=now - self._cut_at,
-            tree="unproven" if was_left else None,
-        )
-
-    def _kind_of(self, verdict: Verdict) -> type[StreamGuardError] | None:
-        """The error that `verdict` is raised as; None for a normal end."""
-        is_well = self.watch.completed or (verdict.exit == 0 and not self._knows_turns)
-        if verdict.limit == "exited" and is_well:
-            return None  # T3, T10
-        return ERRORS.get(verdict.limit)
+            self.error.tail = tail if isinstance(tail, Tail) else None
+            self.error.__cause__ = cause
+        self.end(self.error)
+        return self.error
 
     # -- questions to the watch ----------------------------------------------------------
-
-    @property
-    def has_bare_total(self) -> bool:
-        """Whether `total` runs without a block whose scope it could cancel."""
-        return self.block is None and self.watch.limits.total is not None
 
     def overdue_total(self) -> Verdict | None:
         """The verdict on `total`, if it is spent before anything is asked for (T1)."""
@@ -904,7 +861,7 @@ class Attempt:
         """The verdict on a stream that ended before its turn did, if its process failed."""
         # A backend that nobody knows may be a server, whose streams end and which lives on.
         grace = DRAIN if self._knows_turns else _LAST_WORDS
-        if self._supervision is None or not await self._supervision.is_dead_within(grace):
+        if self.supervision is None or not await self.supervision.is_dead_within(grace):
             return None
         verdict = self._of_an_end("exited")
         return verdict if verdict.exit else None
@@ -915,18 +872,6 @@ class Attempt:
         now = self.loop.clock()
         due = Due(limit, now, 0.0, self.watch.started or now)
         return replace(self._record(due, now, 0.0), window=None)
-
-    def _judge(self, now: float) -> Due | Half | Stalled | None:
-        judgement = self.watch.judge(now)
-        if judgement is None and self.block is not None:
-            return self.watch.overdue_total(now)
-        return judgement
-
-    def _due(self, now: float) -> Due | None:
-        due = self.watch.due(now)
-        if due is None and self.block is not None:
-            return self.watch.overdue_total(now)
-        return due
 
     def _record(
         self, due: Due, now: float, lateness: float | None = None, **known: Any
@@ -942,61 +887,23 @@ class Attempt:
             done=self.activity.done,
             scope=scopes.path(),
             when=datetime.now(UTC),
-            exit=self._exit_status if due.limit == "exited" else None,
+            exit=self.supervision.exit_status
+            if due.limit == "exited" and self.supervision is not None
+            else None,
             **known,
         )
 
     # -- telling -------------------------------------------------------------------------
 
-    def tell(self, event: events.Event) -> None:
-        """Log `event` and give it to every observer."""
-        events.tell((events.log, *self.plan.observers), event)
-
-    def _tell_now(self, make: Callable[[float], events.Event]) -> None:
-        self.tell(make(self.loop.clock() if self.loop is not None else 0.0))
-
-    def unknown_message(self, kind: type) -> None:
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        self._tell_now(
-            lambda now: events.UnknownMessage(activity=self.activity, at=now, type_name=name)
-        )
-
-    def reader_failed(self, kind: type, error: BaseException) -> None:
-        self._tell_now(
-            lambda now: events.ReaderFailed(
-                activity=self.activity, at=now, type_name=kind.__qualname__, error=error
-            )
-        )
-
-    @property
-    def _exit_status(self) -> int | None:
-        return self._supervision.exit_status if self._supervision is not None else None
-
-    def process_adopted(self, tree: ProcessTree) -> None:
-        self._tell_now(
-            lambda now: events.ProcessAdopted(
-                activity=self.activity, at=now, pid=tree.pid, proof=tree.proof
-            )
-        )
-
-    def process_unknown(self, error: BaseException | None) -> None:
-        self._tell_now(
-            lambda now: events.ProcessUnknown(activity=self.activity, at=now, error=error)
-        )
-
     def process_died(self) -> None:
         """The process is dead, and its stream may be held open by what it started."""
         assert self.loop is not None
-        if self.is_over or self._supervision is None or self._supervision.tree is None:
+        if self.is_over or self.supervision is None or self.supervision.tree is None:
             return
-        tree = self._supervision.tree
+        tree = self.supervision.tree
         now = self.loop.clock()
-        self.tell(
-            events.ProcessExited(
-                activity=self.activity, at=now, pid=tree.pid, exit=tree.exit_status
-            )
-        )
-        if self.verdict is not None or self._supervision.is_guess:
+        self.teller.tell(events.ProcessExited, at=now, pid=tree.pid, exit=tree.exit_status)
+        if self.verdict is not None or self.supervision.is_guess:
             return
         self.watch.exited(now)
         self.reconsider()
@@ -1004,45 +911,11 @@ class Attempt:
             # What has died says no more than it has said.
             self.loop.timekeeper.put(self, min(self.entry[0], now + DRAIN))
 
-    def tree_ended(self, tree: ProcessTree, termination: Termination) -> None:
-        now = self.loop.clock() if self.loop is not None else 0.0
-        if termination.signals:
-            self.tell(
-                events.ProcessKilled(
-                    activity=self.activity,
-                    at=now,
-                    pid=tree.pid,
-                    signals=termination.signals,
-                    exit=termination.exit,
-                    elapsed=termination.elapsed,
-                )
-            )
-        if not termination.confirmed:
-            self.tell(
-                events.ProcessSurvived(
-                    activity=self.activity,
-                    at=now,
-                    pid=tree.pid,
-                    survivors=termination.survivors,
-                )
-            )
-
     def interrupt_failed(self, error: BaseException) -> None:
-        self._tell_now(
-            lambda now: events.InterruptFailed(activity=self.activity, at=now, error=error)
-        )
+        """An interrupt raised."""
+        self.teller.tell(events.InterruptFailed, error=error)
         if self._interrupting is not None:
             self._interrupt_is_over()
-
-    def disconnect_failed(self, error: BaseException) -> None:
-        self._tell_now(
-            lambda now: events.DisconnectFailed(activity=self.activity, at=now, error=error)
-        )
-
-    def disconnect_abandoned(self, bound: float) -> None:
-        self._tell_now(
-            lambda now: events.DisconnectAbandoned(activity=self.activity, at=now, bound=bound)
-        )
 
     def _stamp(self, now: float) -> None:
         """Call the stamps that are due: each at most once in its interval (O8)."""
@@ -1056,7 +929,7 @@ class Attempt:
                 except ENDS_THE_PROGRAM:
                     raise
                 except BaseException:  # noqa: BLE001 - a stamp never disturbs the stream
-                    events.logger.exception("activity_stamp callback %r raised", stamp)
+                    logger.exception("activity_stamp callback %r raised", stamp)
 
     # -- bound things --------------------------------------------------------------------
 
@@ -1096,19 +969,10 @@ class Attempt:
         return self.watch.waiting_since is not None or self.block is not None
 
 
-def _meaning_of(signals: tuple[Signal, ...]) -> Event:
-    """What a message that said `signals` is on the way of a verdict."""
-    ended = next((signal for signal in signals if isinstance(signal, TurnEnded)), None)
-    if ended is None:
-        return Event.MESSAGE
-    return Event.GOOD_END if ended.outcome == "success" else Event.BAD_END
-
-
 _STEPS: Final[Mapping[Do, Callable[[Attempt], None]]] = {
     Do.REARM: Attempt.reconsider,
     Do.REST: Attempt._rest,
     Do.JUDGE_AGAIN: Attempt._judge_again,
-    Do.PASS: Attempt._pass,
     Do.LOOK_AGAIN: Attempt._look_again,
     Do.WARN: Attempt._warn,
     Do.INTERRUPT: Attempt._interrupt,

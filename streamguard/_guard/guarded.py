@@ -27,7 +27,7 @@ from streamguard._guard.teardown import LEAVING, close_bounded
 from streamguard._loops import Suspended, by_hand, stepped, suspend
 from streamguard.backends import adapted
 from streamguard.errors import StreamInterruptedError, Verdict
-from streamguard.events.kinds import logger
+from streamguard.events.teller import logger
 
 if TYPE_CHECKING:
     from streamguard._loops import Loop, Parking, Steps
@@ -214,6 +214,10 @@ class GuardedIterator(AsyncIterator[T]):
     @by_hand
     def __anext__(self) -> Generator[Any, Any, T]:
         watch = self._watch
+        # In short: where nothing is new, a pull is this method and nothing else. `steady` says
+        # that all sums are zero, so that plain progress has nothing to reset. A wait that is still
+        # noted is another pull, under way: without a look at it two tasks would be in one
+        # generator.
         if (
             not watch.steady
             or watch.waiting_since is not None
@@ -221,6 +225,8 @@ class GuardedIterator(AsyncIterator[T]):
         ):
             yield from self._get_ready().__await__()
         try:
+            # By hand, since a wait must be seen when it begins and only then: what is ready costs
+            # no clock, no task and no scope. Two ways to the first step, as the last pull went.
             steps = self._ask()
             if self._waited:  # it will wait again: cheaper like this, and dearer if it does not
                 try:
@@ -238,15 +244,18 @@ class GuardedIterator(AsyncIterator[T]):
                 if type(message) is Suspended:
                     self._waited = True
                     message = yield from self._wait(steps, message.trap)  # type: ignore[attr-defined]
-            # It may have changed while we waited.
+            # It may have changed while we waited: a stamp, a hold, a limit that came due, another
+            # thread's `touch()`. Not asked again, those would never learn of this message.
             if type(message) is self._reading.plain and watch.steady:
                 watch.messages += 1
-                watch.waiting_since = None
+                watch.waiting_since = None  # or the next pull takes this one for still under way
                 watch.mark = self._clock()
             else:
                 yield from self._came(message).__await__()
         except BaseException as error:
-            self._pulling = True  # until its teardown is over
+            # Until its teardown is over: an `aclose()` from elsewhere would close the source
+            # beside it.
+            self._pulling = True
             try:
                 outcome = yield from self._outcome(error).__await__()
             finally:
@@ -254,6 +263,8 @@ class GuardedIterator(AsyncIterator[T]):
             if outcome is error:
                 del outcome  # or it and this frame keep each other, and the stream with them (O7)
                 raise
+            # With its own cause, or none: our cancel, which is what the pull met, would else stand
+            # in every traceback as what went wrong.
             raise outcome from outcome.__cause__
         return message
 
@@ -293,8 +304,9 @@ class GuardedIterator(AsyncIterator[T]):
             if attempt.verdict is None:
                 attempt.end(outcome="completed" if self.is_finished else "left")
             elif not attempt.is_over:
+                assert attempt.tearing_down is not None
                 try:
-                    await attempt.torn_down()
+                    await attempt.tearing_down.finish()
                 finally:
                     attempt.conclude(closed=closed, cause=None)  # nobody asked any more (T3)
 
@@ -307,20 +319,21 @@ class GuardedIterator(AsyncIterator[T]):
         attempt = self.attempt
         bound = attempt.plan.disconnect_timeout
         is_left = self._over is None
-        if is_left and attempt.verdict is None and isinstance(bound, Default):
+        if is_left and attempt.tearing_down is None and isinstance(bound, Default):
             bound = min(bound, LEAVING)
         if is_left:
             self._was_left = True
             self._stop(StopAsyncIteration())
         loop = attempt.loop or loops.current()
-        closers = self._source.closers(is_finished=not is_left and attempt.verdict is None)
+        closers = self._source.closers(is_finished=not is_left and attempt.tearing_down is None)
         return await close_bounded(closers, loop, bound)
 
     def _stop(self, over: BaseException) -> None:
         """Every pull from here on gets `over`."""
         self._over = over
         self._ready = False
-        self._watch.leave_steady()
+        if self._watch.steady:
+            self._watch.leave_steady()
 
     def _end_of_all(self) -> BaseException:
         """What a pull gets when all is over."""
@@ -346,12 +359,13 @@ class GuardedIterator(AsyncIterator[T]):
         if attempt.pull is None:
             self._settle_in(attempt.loop)
         self._ask = self._source.ask
-        binds = attempt.has_bare_total and attempt.mode == "enforce"
-        if binds and (verdict := attempt.overdue_total()) is not None:
-            raise await self._conclude(None, verdict)
-        if attempt.has_bare_total:
+        # Does `total` run without a block whose scope it could cancel?
+        is_bare = attempt.block is None and attempt.watch.limits.total is not None
+        if is_bare:
+            if attempt.mode == "enforce" and (verdict := attempt.overdue_total()) is not None:
+                raise await self._conclude(None, verdict)
             self._total = attempt.watch.total_deadline()
-        self._ready = self._source.is_entered and not attempt.has_bare_total
+        self._ready = self._source.is_entered and not is_bare
 
     def _wait(self, steps: Steps, trap: Any) -> Steps:
         """Nothing is ready: from here on the backend keeps us waiting."""
@@ -383,7 +397,7 @@ class GuardedIterator(AsyncIterator[T]):
         """Wait on `loop` from here on."""
         attempt = self.attempt
         if attempt.loop is not loop:
-            attempt.loop, attempt.entry = loop, None
+            attempt.loop, attempt.entry, attempt.teller.clock = loop, None, loop.clock
         attempt.pull = self._parking = loop.parking()
         attempt.watch.leave_steady()
         self._clock = loop.clock
@@ -393,28 +407,43 @@ class GuardedIterator(AsyncIterator[T]):
     async def _outcome(self, error: BaseException) -> BaseException:
         """What the consumer gets for a pull that ended with `error` (T7, T8)."""
         attempt = self.attempt
+        # Said already, to an earlier pull; or there was no pull, for the stream could not begin.
         if error is self._over or attempt.pull is None:
             return error
         if isinstance(error, GeneratorExit):
             self._abandoned()
             return error
+        # First of all, on every way out, our cancels are taken out of the task's count. One that
+        # was left there would pass for somebody else's: the consumer would be cancelled, not told
+        # why.
         self._parking.release()
         waited = self._watch.waiting_since is not None
         attempt.answered()
         attempt.activity.count_vain_pull()
         if attempt.exit is not None:
             error = attempt.exit
-        is_cancel = loops.consists_of(error, attempt.cancelled)
-        is_ours = attempt.is_cut and not self._parking.is_overruled
+        assert attempt.loop is not None
+        cancelled = attempt.loop.cancelled
+        is_cancel = loops.consists_of(error, cancelled)
+        # asyncio has one exception for all cancels, so it is told by the count whether somebody
+        # has cancelled this task beside us. If so, that goes on, and the verdict is for nobody
+        # (T9).
+        is_ours = is_cancel and attempt.is_cut and not self._parking.is_overruled
+        # A source may give a message when it is cut, and then let the cancel go on. The message
+        # took the verdict back; the cancel, which nobody else has sent, brings it again (T3).
         if is_cancel and not is_ours and not self._parking.is_cancelled:
             is_ours = attempt.is_our_cut(error)
             if is_ours and attempt.is_done:
                 return await self._ended(StopAsyncIteration())
-        if loops.is_exit(error, attempt.cancelled) or (is_cancel and not is_ours):
+        if not is_ours if is_cancel else loops.is_exit(error, cancelled):
             return await self._interrupted_by(error)
         # Many a source makes an end, or an error of its own, of the cancel of its block.
-        is_struck = waited and attempt.is_struck and self._parking.is_cancelled
-        if attempt.is_condemned or is_struck:
+        # Only if this pull was waiting then: what had been answered before is the source's own.
+        if (
+            is_ours
+            or attempt.ends_in_verdict
+            or (waited and attempt.is_struck and self._parking.is_cancelled)
+        ):
             return await self._conclude(error)
         if isinstance(error, StopAsyncIteration):
             return await self._ended(error)
@@ -521,8 +550,9 @@ class GuardedIterator(AsyncIterator[T]):
                 if not loops.consists_of(error, attempt.cancelled):
                     raise
                 interruption = interruption or error
-            await attempt.torn_down(interruption)
+            assert attempt.tearing_down is not None
+            await attempt.tearing_down.finish(interruption)
         finally:
-            self._stop(attempt.conclude(closed=closed, cause=cause) or StopAsyncIteration())
-        assert self._over is not None
-        return self._over
+            over = attempt.conclude(closed=closed, cause=cause) or StopAsyncIteration()
+            self._over = over
+        return over

@@ -97,6 +97,6 @@ def log_once(doubt: str) -> None:
     """Tell the log of something doubtful, if it was not told of it yet."""
     if doubt not in _said:
         _said.add(doubt)
-        from streamguard.events.kinds import logger
+        from streamguard.events.teller import logger
 
         logger.warning("%s", doubt)

@@ -92,6 +92,8 @@ class Block:
     def cut(self, *, force: bool = False) -> Cut:
         """Cancel the block. anyio and trio never cancel what has been answered (T9)."""
         assert self._group is not None
+        # A body that unwinds for somebody else is left alone. Struck as well, it would raise our
+        # verdict where the outer scope was first.
         if self._known_host().is_being_cancelled and not force:
             return Cut.FOREIGN
         self._group.cancel_scope.cancel()
@@ -104,6 +106,8 @@ class Block:
 
     def used(self) -> None:
         """The host is at work, in a monitor, and waits for nothing."""
+        # Not once the block was cut: its scope's own cancels are in the count from then on, and a
+        # native cancel that comes just after it would be counted in with them, and forgotten.
         if self._host is not None and not self._was_cut:
             self._host.arrive()
 
@@ -111,7 +115,10 @@ class Block:
         """The host, knowing of the latest pull."""
         assert self._host is not None
         pull = self._attempt.pull
-        if pull is not None and pull is not self and not self._was_cut:
+        # A native cancel that the body has swallowed stays in the task's count. The latest pull
+        # has seen the count after that; measured from the block's entry, `total` could strike no
+        # more.
+        if pull is not None and pull is not self and not self._was_cut:  # as in `used`
             self._host.pulled(cast("Parking", pull))
         return self._host
 
@@ -125,32 +132,43 @@ class Block:
             await source.close()
             return False
         host = self._known_host()
+        # Also an error that the body has raised while our cancel unwound it: it comes of the
+        # verdict, and becomes its cause. Asked of `exc` alone, it would come out in the verdict's
+        # place.
         is_cancelled = exc is not None and _stems_from(exc, self._cancelled)
         surfaces = attempt.leave(is_cancelled=is_cancelled)
         if is_cancelled and attempt.verdict is not None:
-            # A pull may have concluded it meanwhile; but a cancel of ours is the verdict (T3).
+            # A pull may have concluded it meanwhile, and then the table is past "surfacing"; but a
+            # cancel of ours is the verdict (T3). Without this the block would end in silence.
             surfaces = surfaces or self._was_cut
-        # While its pull's error leaves the group, a native cancel would be lost there.
+        # A verdict that a pull has raised is on its way through the body. A native cancel that
+        # comes while the group is left must still be seen, and only the way of a verdict looks for
+        # one.
         surfaces = surfaces or (exc is not None and exc is attempt.error)
         ended = _end_of(source, exc)
         closed, outcome = await self._end_all(exc, source)
+        # From here on nothing may strike the block or be started in it: the group is being left.
+        # And what is bound to the operator counts as in use for as long as the attempt has a
+        # block.
         attempt.block = attempt.spawn = None
         try:
             swallowed = await self._leave_group(outcome)
         except BaseException as error:
             self._settle(error, ended, closed=closed)
             raise
+        # What an observer has raised to end the program, where a timer could not raise it.
         if attempt.exit is not None:
             attempt.end(attempt.exit)
             raise attempt.exit
         if surfaces:
             return self._raise_verdict(exc, outcome, host, closed=closed)
         self._settle(exc, ended, closed=closed)
-        if outcome is None or outcome is exc:
+        if outcome is None or outcome is exc:  # nothing came on the way out: the group has its say
             return swallowed
-        if not swallowed:
+        if not swallowed:  # the source's close has raised, and that is not our own cancel
             raise outcome
-        # Our own cancel has cut the source's close short; what the body raised goes on all the same.
+        # Our own cancel has cut the source's close short; what the body raised goes on all the
+        # same. `swallowed` is about that cancel: returned, it would swallow the body's error.
         return exc is None or loops.consists_of(exc, self._cancelled)
 
     async def _end_all(
@@ -161,10 +179,15 @@ class Block:
         try:
             closed = await source.close()
         except BaseException as error:  # noqa: BLE001 - it is raised when all is left
+            # What a close raises does not hide what the body did; a cancellation, or the end of
+            # the program, goes before both.
             outcome = error if exc is None or not isinstance(error, Exception) else exc
-        if self._attempt.verdict is not None and not self._attempt.is_over:
+        # The group hosts the teardown, and the group of a struck block is cancelled: left before
+        # this, it would take the teardown with it, and no disconnect would ever be called.
+        tearing_down = self._attempt.tearing_down
+        if tearing_down is not None and not self._attempt.is_over:
             try:
-                await self._attempt.torn_down()
+                await tearing_down.finish()
             except BaseException as error:  # noqa: BLE001 - it is raised when all is left
                 outcome = error
         return closed, outcome
@@ -185,34 +208,46 @@ class Block:
         attempt = self._attempt
         verdict_error = attempt.conclude(closed=closed, cause=exc)
         if host.is_overruled or loops.is_exit(outcome, self._cancelled):
-            # A native cancel, and the end of the program, outrank the verdict (T9).
+            # A native cancel, and the end of the program, outrank the verdict (T9). Asked only
+            # now: the group has been left, and with it the cancels that its own scope has counted.
             if outcome is verdict_error and outcome is not None:
                 # Its pull could not tell whose cancel it got, or had raised it before that came.
+                # The task would end with a verdict though it was cancelled, and whoever cancelled
+                # it would never hear.
                 raise self._cancelled from outcome
             if outcome is exc:
-                return False
+                return False  # Python raises it, with its own traceback
             assert outcome is not None
             raise outcome
         if verdict_error is None:  # a normal end, but for an error of the body's own
+            # What a monitor's wait gave to our cancel (`came_out`) is none: the turn ended well,
+            # and a transport that complains of being closed fails it no more.
             return exc is None or exc is self.came_out or loops.consists_of(exc, self._cancelled)
-        if verdict_error is exc:
+        if (
+            verdict_error is exc
+        ):  # raised by a pull already: `from exc` would make it its own cause
             return False
         raise verdict_error from exc
 
     async def _leave_group(self, exc: BaseException | None) -> bool:
         """Leave the group; False if `exc`, or the cancellation that it is, must go on."""
         assert self._group is not None
-        group, self._group = self._group, None
+        group, self._group = self._group, None  # it takes no more tasks: see `_start`
         was_cancelled = loops.consists_of(exc, self._cancelled)
         try:
             traceback = exc.__traceback__ if exc else None
             return bool(await group.__aexit__(type(exc) if exc else None, exc, traceback))
         except BaseException as raised:
+            # anyio wraps whatever leaves a group, were it one error alone. That one comes out as
+            # itself (O5): as a group it would pass every `except` that the user wrote for it.
             only = _only_one_of(raised)
-            # trio copies a group that it has to look into.
+            # trio copies a group that it has to look into, so the body's own is not known by
+            # identity.
             is_copy = isinstance(exc, BaseExceptionGroup) and isinstance(only, BaseExceptionGroup)
             if exc is not None and (raised is exc or only is exc or is_copy):
                 return False  # Python raises `exc` itself
+            # Somebody else's cancellation, in a group: bare, as the scope that it is for expects
+            # it.
             if was_cancelled and loops.consists_of(raised, self._cancelled):
                 return False
             raise

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.backends import Backend
     from streamguard.errors import Guard
-    from streamguard.events.kinds import Observer
+    from streamguard.events.teller import Observer
     from streamguard.sessions.resume_settings import KeepAlive, Reconnecting
 
 Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"

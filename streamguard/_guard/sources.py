@@ -53,12 +53,14 @@ class Source:
         if self._closed:
             return []
         self._closed = True
-        closers = [_leaving(self.iterator) if self._entered else _closer(self.iterator)]
+        close = _leaving(self.iterator) if self._entered else _closer(self.iterator)
+        closers = [] if close is None else [close]
         # An SDK's stream keeps the connection itself and iterates through a generator.
         is_one_stream = hasattr(self._origin, "__anext__")
-        if self.is_repeatable and (is_one_stream or not is_finished):
-            closers.append(_closer(self._origin))
-        return [closer for closer in closers if closer is not None]
+        if self._origin is not self.iterator and (is_one_stream or not is_finished):
+            close = _closer(self._origin)
+            closers += [] if close is None else [close]
+        return closers
 
     def _enter_and_ask(self) -> Steps:
         # Whoever kept this from before the entering must not enter again.
@@ -98,5 +100,7 @@ def _leaving(entered: Any) -> Close:
 
 
 def _closer(source: object) -> Close | None:
-    closers = (getattr(source, name, None) for name in ("aclose", "close"))
-    return next((closer for closer in closers if callable(closer)), None)
+    for name in ("aclose", "close"):
+        if callable(closer := getattr(source, name, None)):
+            return cast("Close", closer)
+    return None

@@ -12,47 +12,38 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import anyio
 
+from streamguard import events
 from streamguard.errors import ENDS_THE_PROGRAM, ConfigError
 
 if TYPE_CHECKING:
     from streamguard._loops import Detached, Loop
+    from streamguard.events.teller import Teller
     from streamguard.process import Adoptable, ProcessTree
 
     Target: TypeAlias = Adoptable | ProcessTree
     Process: TypeAlias = Target | Callable[[], Target | None]
 
 
-class Reporter(Protocol):
-    """Who is told; held weakly."""
-
-    def process_adopted(self, tree: ProcessTree) -> None:
-        """The process is known from here on."""
-        ...
-
-    def process_unknown(self, error: BaseException | None) -> None:
-        """`process=` raised `error`, or gave None to the end."""
-        ...
-
-    def process_died(self) -> None:
-        """The process itself is dead. It must not raise."""
-        ...
-
-
 class Supervision:
-    """What `process=` names, once it can be named."""
+    """What `process=` names, once it can be named.
+
+    `died` is called when it is dead, and must not raise. It and the teller are held weakly: nothing
+    here keeps an attempt (O7).
+    """
 
     __slots__ = (
         "__weakref__",
+        "_died",
         "_is_told",
         "_kill_grace",
         "_let_go",
         "_loop",
         "_process",
-        "_reporter",
+        "_teller",
         "is_guess",
         "tree",
     )
@@ -61,15 +52,17 @@ class Supervision:
         self,
         process: Process,
         kill_grace: float,
-        reporter: Reporter,
         loop: Loop,
+        teller: Teller,
+        died: Callable[[], None],
         *,
         is_guess: bool = False,
     ) -> None:
         self.tree: ProcessTree | None = None
         self._process = process
         self._kill_grace = kill_grace
-        self._reporter = weakref.ref(reporter)
+        self._teller = weakref.ref(teller)
+        self._died = weakref.WeakMethod(died)
         self._loop = loop
         self.is_guess = is_guess  # nobody has asked for it, so its lack is no news
         self._is_told = False
@@ -99,13 +92,13 @@ class Supervision:
             tree = ProcessTree.adopt(target)
             let_go = tree.close
         self.tree = tree
-        watching = self._loop.spawn(partial(_watch, tree, self._reporter), name="process watch")
+        watching = self._loop.spawn(partial(_watch, tree, self._died), name="process watch")
         # An attempt that is only forgotten must not leave a task and a descriptor behind (O7).
         closing = (adopted(tree, self._kill_grace), let_go)  # a sentinel, if one is in force (D7)
         self._let_go = weakref.finalize(self, _let_go, self._loop, watching, closing)
         self._let_go.atexit = False
-        if (reporter := self._reporter()) is not None:
-            reporter.process_adopted(tree)
+        if (teller := self._teller()) is not None:
+            teller.tell(events.ProcessAdopted, pid=tree.pid, proof=tree.proof)
 
     def seek_again(self) -> None:
         """As `seek`, in the middle of a stream or teardown, which nothing may disturb."""
@@ -169,9 +162,9 @@ class Supervision:
     def _report_unknown(self, error: BaseException | None) -> None:
         if self.is_guess or self._is_told:
             return
-        if (reporter := self._reporter()) is not None:
+        if (teller := self._teller()) is not None:
             self._is_told = True
-            reporter.process_unknown(error)
+            teller.tell(events.ProcessUnknown, error=error)
 
 
 def wants_await(target: object) -> bool:
@@ -190,10 +183,10 @@ def _refuse_unawaited(target: object, process: object) -> None:
     )
 
 
-async def _watch(tree: ProcessTree, reporter: weakref.ref[Reporter]) -> None:
+async def _watch(tree: ProcessTree, died: weakref.WeakMethod[Callable[[], None]]) -> None:
     await tree.wait_dead()
-    if (who := reporter()) is not None:
-        who.process_died()
+    if (tell := died()) is not None:
+        tell()
 
 
 def _let_go(loop: Loop, watching: Detached, closing: Iterable[Callable[[], None]]) -> None:

@@ -1,4 +1,4 @@
-"""Interrupt, disconnect, then reap: bounded, shielded, in tasks of their own (section 6).
+"""Interrupt, disconnect, then reap: bounded, shielded, in tasks of their own.
 
 A teardown is started once, by whoever first knows that the verdict is final: the consumer, when its
 pull has unwound, or the timekeeper, when it does not. The consumer then waits for its end. Knows
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_check
 
 import anyio
 
+from streamguard import events
 from streamguard._loops import Cut, consists_of, steps_of, taken
+from streamguard.errors import Teardown
 
 if TYPE_CHECKING:
     from streamguard._guard.knobs import Disconnect
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from streamguard._loops import Detached, Loop, Parking, Steps
     from streamguard._loops.timekeeper import Entry
     from streamguard.errors import DisconnectOutcome
+    from streamguard.events.teller import Teller
     from streamguard.process import ProcessTree, Termination
 
 # How long a cancelled pull may take to unwind before teardown starts without it (O6).
@@ -50,42 +53,23 @@ class SupportsDisconnect(Protocol):
         ...
 
 
-class Reporter(Protocol):
-    """Where a teardown says what went wrong; reports reach events, never the consumer (D3)."""
-
-    def interrupt_failed(self, error: BaseException) -> None:
-        """An interrupt raised."""
-        ...
-
-    def disconnect_failed(self, error: BaseException) -> None:
-        """A disconnect raised."""
-        ...
-
-    def disconnect_abandoned(self, bound: float) -> None:
-        """A disconnect did not return within its bound."""
-        ...
-
-    def tree_ended(self, tree: ProcessTree, termination: Termination) -> None:
-        """The process tree was ended, as far as it could be."""
-        ...
-
-
-class Interrupting:
+class InterruptRun:
     """One run of the interrupts, in a task of its own, while the pull is still pending (D1).
 
-    How long it may take is its owner's to say: `stop` cancels what a cancel can reach. The owner is
+    How long it may take is its owner's to say: `stop` cancels what a cancel can reach. `failed` is
     held weakly: a stream that was abandoned meanwhile must go, and this with it (O7).
     """
 
-    def __init__(self, interrupts: tuple[Disconnect, ...], reporter: Reporter, loop: Loop) -> None:
+    def __init__(
+        self,
+        interrupts: tuple[Disconnect, ...],
+        loop: Loop,
+        failed: Callable[[BaseException], None],
+    ) -> None:
         self._interrupts = interrupts
-        self._reporter = weakref.ref(reporter)
+        self._failed = weakref.WeakMethod(failed)
         self._loop = loop
-        self._task: Detached | None = None
-
-    def start(self) -> None:
-        """Begin. Returns at once."""
-        self._task = self._loop.spawn(self._run, name="interrupt")
+        self._task: Detached | None = loop.spawn(self._run, name="interrupt")
 
     def stop(self) -> None:
         """It is over, or has taken too long: what it comes to does not matter any more."""
@@ -96,9 +80,9 @@ class Interrupting:
     async def _run(self) -> None:
         for interrupt in self._interrupts:
             error = await _failure_of(interrupt, self._loop)
-            reporter = self._reporter()
-            if error is not None and self._task is not None and reporter is not None:
-                reporter.interrupt_failed(error)
+            failed = self._failed()
+            if error is not None and self._task is not None and failed is not None:
+                failed(error)
                 return
 
 
@@ -110,12 +94,12 @@ class TearingDown:
 
     def __init__(
         self,
-        reporter: Reporter,
+        teller: Teller,
         loop: Loop,
+        supervision: Supervision | None,
         *,
         disconnects: tuple[Disconnect, ...],
         disconnect_timeout: float,
-        supervision: Supervision | None,
         kill_grace: float,
         evidence: tuple[Callable[[], Awaitable[object]], ...] = (),
     ) -> None:
@@ -125,8 +109,9 @@ class TearingDown:
         self._supervision = supervision
         self._kill_grace = kill_grace
         self._evidence = evidence
-        self._reporter = reporter
+        self._tell = teller.tell
         self._loop = loop
+        self.began = loop.clock()
         self._host: anyio.CancelScope | None = None
         self._deadline: float | None = None
         self._tree_ended: anyio.Event | None = None
@@ -139,10 +124,13 @@ class TearingDown:
         else:
             self._over = None  # nothing to do, and so nothing that it costs
 
-    def start(self, spawn: Spawn) -> None:
-        """Begin, in a task of `spawn`. Returns at once."""
+    def start(self, spawn: Spawn, then: Callable[[], object] | None = None) -> None:
+        """Begin, in a task of `spawn`. Returns at once; calls `then` at its end."""
         if self._over is not None:
+            self._then += [then] if then is not None else []
             spawn(self._run)
+        elif then is not None:
+            then()
 
     async def finish(self, cancellation: BaseException | None = None) -> None:
         """Wait until it is over, through one cancellation of the caller (D6).
@@ -177,9 +165,35 @@ class TearingDown:
         return "returned" if self._all_returned else "raised"
 
     @property
-    def knows_tree(self) -> bool:
-        """Whether there was a process to be ended."""
-        return self._supervision is not None and self._supervision.tree is not None
+    def tree(self) -> ProcessTree | None:
+        """The process that is to be ended, if there is one."""
+        return self._supervision.tree if self._supervision is not None else None
+
+    def result(self, *, closed: bool, was_forced: bool) -> Teardown:
+        """What was done, and whether the backend's end is certain (D5).
+
+        `closed`: the source was. `was_forced`: its pull had to be cancelled again.
+        """
+        outcome, elapsed = self.outcome, self._loop.clock() - self.began
+        if (ended := self.termination) is not None:
+            return Teardown(
+                confirmed=ended.confirmed,  # which alone suffices
+                disconnect=outcome,
+                elapsed=elapsed,
+                signals=ended.signals,
+                exit=ended.exit,
+                survivors=ended.survivors,
+                tree=ended.cause,
+            )
+        was_left = self._supervision is not None and self.tree is not None  # cancelled twice (D6)
+        # Without a disconnect, all depends on a source that has ended when it was asked to.
+        returned = outcome == "returned" or (outcome == "none" and not was_forced)
+        return Teardown(
+            confirmed=closed and returned and not was_left,
+            disconnect=outcome,
+            elapsed=elapsed,
+            tree="unproven" if was_left else None,
+        )
 
     async def _run(self) -> None:
         """See all of it through; in a task that may have to be left (D6)."""
@@ -187,23 +201,28 @@ class TearingDown:
         try:
             with self._host:
                 await self._disconnect()
-                await self._end_tree()
-                await self._hear_abandoned()
-                await self._see_it_written()
+                if self._supervision is not None and (tree := self.tree) is not None:
+                    await self._end_tree(tree)
+                if self._is_abandoned and self.termination is not None:
+                    # What it hung on may just have ended: its client must not be met in mid-close.
+                    with anyio.move_on_after(_LATE_RETURN):
+                        await self._returned.wait()
+                # Evidence comes before the error does (D1); it has a bound of its own.
+                evidence, self._evidence = self._evidence, ()
+                for written in evidence:
+                    await written()
         except self._loop.cancelled:  # the loop ends first
-            self._kill_tree()
+            if (tree := self.tree) is not None and self.termination is None:
+                tree.kill()
             raise
         finally:
             if self._host.cancelled_caught:
                 self._loop.spawn(self._run)  # which goes on where this one was
             else:  # also when the program exits: nobody may wait for this for ever
-                self._end()
-
-    def _end(self) -> None:
-        assert self._over is not None
-        self._over.set()
-        for then in self._then:
-            then()
+                assert self._over is not None
+                self._over.set()
+                for then in self._then:
+                    then()
 
     def _let_go(self) -> None:
         """Leave the caller's task group, if we are in one, and go on detached (D6)."""
@@ -222,49 +241,40 @@ class TearingDown:
             await self._returned.wait()
         if not self._returned.is_set() and not self._is_abandoned:
             self._is_abandoned = True
-            self._reporter.disconnect_abandoned(self._bound)
+            self._tell(events.DisconnectAbandoned, bound=self._bound)
 
-    async def _end_tree(self) -> None:
-        tree = self._supervision.tree if self._supervision is not None else None
-        if tree is None:
-            return
+    async def _end_tree(self, tree: ProcessTree) -> None:
         if self._tree_ended is None:
             self._tree_ended = anyio.Event()
             # It shields off what would leave this task, so it has one of its own, too.
             self._loop.spawn(partial(self._terminate, tree, self._tree_ended), name="tree's end")
         await self._tree_ended.wait()
 
-    async def _hear_abandoned(self) -> None:
-        """What a disconnect hung on may just have ended: its client must not be met in mid-close."""
-        if self._is_abandoned and self.termination is not None:
-            with anyio.move_on_after(_LATE_RETURN):
-                await self._returned.wait()
-
-    async def _see_it_written(self) -> None:
-        """Evidence comes before the error does (D1); it has a bound of its own."""
-        evidence, self._evidence = self._evidence, ()
-        for written in evidence:
-            await written()
-
-    async def _terminate(self, tree: ProcessTree, ended: anyio.Event) -> None:
+    async def _terminate(self, tree: ProcessTree, over: anyio.Event) -> None:
         try:
-            self.termination = await tree.terminate(self._kill_grace)
-            self._reporter.tree_ended(tree, self.termination)
+            self.termination = ended = await tree.terminate(self._kill_grace)
+            if ended.signals:
+                self._tell(
+                    events.ProcessKilled,
+                    pid=tree.pid,
+                    signals=ended.signals,
+                    exit=ended.exit,
+                    elapsed=ended.elapsed,
+                )
+            if not ended.confirmed:
+                self._tell(events.ProcessSurvived, pid=tree.pid, survivors=ended.survivors)
         finally:
-            ended.set()
-
-    def _kill_tree(self) -> None:
-        tree = self._supervision.tree if self._supervision is not None else None
-        if tree is not None and self.termination is None:
-            tree.kill()
+            over.set()
 
     async def _call_all(self) -> None:
         try:
-            errors = [await _failure_of(call, self._loop) for call in self._disconnects]
+            errors: list[BaseException] = []
+            for call in self._disconnects:
+                error = await _failure_of(call, self._loop)
+                errors += [] if error is None else [error]
             for error in errors:
-                if error is not None:
-                    self._reporter.disconnect_failed(error)
-            self._all_returned = not any(errors)
+                self._tell(events.DisconnectFailed, error=error)
+            self._all_returned = not errors
         finally:
             self._returned.set()
 

@@ -17,13 +17,12 @@ diagram in docs/verdict.md is checked against it. Imports `machine` alone.
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
-from streamguard._base.machine import Machine, Table
+from streamguard._base.machine import Table, Word
 
 
-class State(Enum):
+class WayState(Word):
     """Where an attempt stands."""
 
     UNBEGUN = "nothing was asked for yet"
@@ -41,7 +40,7 @@ class State(Enum):
     OVER = "nothing is watched any more"
 
 
-class Event(Enum):
+class WayEvent(Word):
     """What can happen to an attempt."""
 
     BEGIN = "the first pull, the block's entry, or a pull after an earlier end"
@@ -72,7 +71,7 @@ class Event(Enum):
     END = "the attempt's owner ends it"
 
 
-class Do(Enum):
+class Do(Word):
     """What is to be done on the way."""
 
     NOTHING = ""
@@ -99,9 +98,9 @@ class Do(Enum):
     END = "let go and tell"
 
 
-S, E, D = State, Event, Do
+S, E, D = WayState, WayEvent, Do
 
-WAY: Final[Table[State, Event, Do]] = {
+WAY: Final[Table[WayState, WayEvent, Do]] = {
     S.UNBEGUN: {
         E.BEGIN: (S.WATCHING, D.BEGIN),
         E.LEFT: (S.UNBEGUN, D.NOTHING),
@@ -292,5 +291,3 @@ JUDGED: Final = frozenset({S.WATCHING, S.DUE})
 FINAL: Final = frozenset({S.DECIDED, S.CLAIMED, S.SURFACING})
 CUT: Final = frozenset({S.CUT, S.LAST_CUT})
 AFTER_INTERRUPT: Final = frozenset({S.INTERRUPTING, S.INTERRUPTED, S.LAST_CUT})
-
-Way: TypeAlias = Machine[State, Event, Do]

@@ -19,7 +19,7 @@ class Cut(Enum):
     """What became of an attempt to cancel a parked step."""
 
     SENT = "sent"
-    NOT_PARKED = "something it awaits is done: its message would be lost (T9)"
+    NOT_PARKED = "something it awaits is done: its message would be lost"
     FOREIGN = "somebody else is cancelling it already"
     NOBODY = "nobody waits there"
 

@@ -81,22 +81,22 @@ class AsyncioTimekeeper(Timekeeper):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if when is not None:
-            self._alarm = self._set(max(0.0, when - self._clock()), when)
-
-    def _set(self, delay: float, when: float) -> asyncio.TimerHandle:
+        if when is None:
+            return
         if self._resolution:
             # uvloop rounds to whole milliseconds, half of the time down: never early (T2).
-            delay = math.ceil(delay / self._resolution) * self._resolution
-            return self._loop.call_later(delay, self._ring, context=self._context)
-        return self._loop.call_at(when, self._ring, context=self._context)
+            ticks = math.ceil(max(0.0, when - self._clock()) / self._resolution)
+            delay = ticks * self._resolution
+            self._alarm = self._loop.call_later(delay, self._ring, context=self._context)
+        else:
+            self._alarm = self._loop.call_at(when, self._ring, context=self._context)
 
     def _ring(self) -> None:
         self._alarm = None
         self.ring()
 
     def after_passes(self, function: Callable[[], None]) -> None:
-        self._pass(PASSES, function)
+        self._loop.call_soon(self._pass, PASSES - 1, function, context=self._context)
 
     def _pass(self, left: int, function: Callable[[], None]) -> None:
         if left:
@@ -120,10 +120,15 @@ class AsyncioParking:
 
     def arrive(self) -> bool:
         task: Any = _surely_current_task(self._loop)
+        # Nearly always the task of the last wait. Any other one is looked at closely: on another
+        # loop, maybe in another thread, nothing here may be touched.
         if task is None or task is not self.task:
             if asyncio._get_running_loop() is not self._loop:
                 return False
             self.task = task = asyncio.current_task(self._loop) or _NO_TASK
+        # At each wait: a cancel that the consumer has swallowed stays in the count for good. With
+        # the count of an earlier wait it would seem to be on its way still, and nothing would be
+        # cut.
         self.cancels = 0 if task is _NO_TASK else task.cancelling()
         return True
 
@@ -137,13 +142,19 @@ class AsyncioParking:
                     steps.close()
                     raise
                 except BaseException as error:  # noqa: BLE001 - the steps' to handle, not ours
+                    # A cancel comes as a throw. Steps that clean up first wait for something else:
+                    # that is the next trap, and must reach the loop as this one did.
                     try:
                         trap = steps.throw(error)
                     except StopIteration as stop:
                         return stop.value
                 else:
+                    # The first trap is answered. `yield from` passes on all later ones, and
+                    # throws.
                     return (yield from steps)
         finally:
+            # On every way out: a cut that comes later would hit the task wherever it is then, in
+            # the consumer's work or in the close of the source.
             self._waits = False
 
     def cut(self, *, force: bool = False) -> Cut:
@@ -152,8 +163,13 @@ class AsyncioParking:
             return Cut.NOBODY
         if task is _NO_TASK:
             return Cut.NOT_PARKED
+        # More than were counted when the wait began, and than we have sent: somebody cancels this
+        # task. With ours on top, what comes out could be either, and the outer scope might never
+        # get its own.
         if not force and task.cancelling() > self.cancels + self._cuts:
             return Cut.FOREIGN
+        # What is answered is about to be delivered, and a cancel would throw it away (T9). The
+        # caller looks again soon; by then it is here, or is really waited for.
         if not force and not _is_parked(task):
             return Cut.NOT_PARKED
         self._cuts += 1
@@ -161,13 +177,18 @@ class AsyncioParking:
         return Cut.SENT
 
     def release(self) -> None:
+        # As often as it was sent: a pull that swallows cancels gets one each second.
+        # `task.uncancel` takes one off the count, and what stays there reads as a cancel by
+        # somebody else.
         while self._cuts:
             self._cuts -= 1
             self.task.uncancel()
 
     @property
     def is_overruled(self) -> bool:
-        return self.task is _NO_TASK or _is_overruled(self.task, self.cancels)
+        if self.task is _NO_TASK:
+            return True
+        return self.task.cancelling() > self.cancels and _is_overruled(self.task, self.cancels)
 
     @property
     def is_cancelled(self) -> bool:
@@ -202,10 +223,15 @@ class AsyncioHost:
         self._cancels = self._task.cancelling() if self._task is not None else 0
 
     def pulled(self, parking: Parking) -> None:
+        # The pull has read the count later than the block's entry did. What was added in between,
+        # the body has swallowed; as a cancel on its way it would keep `total` from striking. A
+        # pull in another task says nothing of the host's.
         if parking.task is self._task:
             self._cancels = parking.cancels
 
     def arrive(self) -> None:
+        # Whoever is at work here has survived all cancels so far. In another task, `saw` proves
+        # nothing.
         if self._task is not None and asyncio.current_task() is self._task:
             self._cancels = self._task.cancelling()
 

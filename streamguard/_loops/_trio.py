@@ -95,6 +95,7 @@ class TrioParking:
         except RuntimeError:
             return False
         if task is not self.task:
+            # A task of another run, maybe in another thread: its clock and its scopes are others.
             if trio.lowlevel.current_trio_token() is not self._token:
                 return False
             self.task = task
@@ -103,11 +104,16 @@ class TrioParking:
     def carry_on(self, steps: Steps, trap: Any) -> Steps:
         try:
             while True:
+                # A new one for each suspension, entered and left while the steps stand still.
+                # Between two of them the source may open and close scopes of its own; one of ours
+                # around that would be left out of order, and trio ends the whole run for it.
                 self._scope = trio.CancelScope()
                 self._scope.__enter__()
                 try:
                     sent = yield trap
                 except GeneratorExit:
+                    # Inside out: ours is the innermost scope. The source leaves its own as it is
+                    # closed, and trio refuses to leave a scope that still has another one within.
                     self._leave_scope()
                     steps.close()
                     raise
@@ -116,6 +122,9 @@ class TrioParking:
                     self._leave_scope()
                     trap = steps.throw(error)
                 else:
+                    # Before the steps go on. trio tells of a cancel when `sent` is looked into,
+                    # which is the source's own code: so `Cancelled` is raised in there, past our
+                    # scope.
                     self._scope.__exit__(None, None, None)
                     trap = steps.send(sent)
         except StopIteration as stop:
@@ -136,8 +145,13 @@ class TrioParking:
     def cut(self, *, force: bool = False) -> Cut:
         if self._scope is None:
             return Cut.NOBODY
+        # An outer scope was first, even if a shield keeps it off just now. Cut as well, the pull
+        # would raise our verdict where its consumer's own scope had ended it.
         if not force and _is_being_cancelled(self._scope._cancel_status):
             return Cut.FOREIGN
+        # A task that is scheduled to go on has no abort function. Its scope, cancelled now, would
+        # be left without having cancelled anything, and we would wait for a cut that nobody has
+        # felt.
         if not force and self.task._abort_func is None:
             return Cut.NOT_PARKED  # it has its answer: trio would not cancel it either
         self._scope.cancel()

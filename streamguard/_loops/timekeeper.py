@@ -119,7 +119,11 @@ class Timekeeper(ABC):
                 heapify(self._heap)
                 break
             entries.append(heappop(heap))
-        due = [(who, entry) for entry in entries if (who := _sleeper_of(entry)) is not None]
+        due = [
+            (who, entry)
+            for entry in entries
+            if (who := entry[2]()) is not None and who.entry is entry
+        ]
         self._forgotten = max(0, self._forgotten - len(entries) + len(due))
         return due
 

@@ -24,6 +24,7 @@ import anyio
 import anyio.lowlevel
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._base.durations import in_words
 from streamguard._base.numbers import seconds_or_default
 from streamguard.errors import (
@@ -35,8 +36,8 @@ from streamguard.errors import (
     Verdict,
     spelled,
 )
-from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
+from streamguard.events.teller import tell_of_scope
 
 if TYPE_CHECKING:
     from streamguard._base.numbers import Seconds
@@ -72,6 +73,8 @@ def current() -> Scope | Cleanup | None:
 
 def path() -> tuple[ScopeName, ...]:
     """The scopes that the caller is in, from the outermost inwards."""
+    if _innermost.get() is None:  # as for most
+        return ()
     innermost = current()
     return innermost.path if innermost is not None else ()
 
@@ -386,7 +389,7 @@ class Scope(_TimeLimit):
             outer = None if isinstance(outer, Cleanup) else outer._outer
 
     def _tell(self, verdict: Verdict, activity: Activity | None) -> None:
-        events.tell_of_scope(events.ScopeTimedOut(verdict=verdict, activity=activity))
+        tell_of_scope(events.ScopeTimedOut(verdict=verdict, activity=activity))
 
 
 class Cleanup(_TimeLimit):
@@ -436,7 +439,7 @@ class Cleanup(_TimeLimit):
         return is_cut
 
     def _tell(self, verdict: Verdict, activity: Activity | None) -> None:
-        events.tell_of_scope(events.CleanupCut(verdict=verdict, activity=activity))
+        tell_of_scope(events.CleanupCut(verdict=verdict, activity=activity))
 
 
 def _standing(activity: Activity, now: float) -> dict[str, Any]:

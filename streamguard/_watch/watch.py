@@ -143,7 +143,7 @@ class Watch:
     progressed: bool = False
     # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
     # `waiting_since`, because the sums are zero before and after it. Callers may then set these
-    # instead of telling `asked`, `answered` and `see`: section 12's price.
+    # instead of telling `asked`, `answered` and `see`: three calls less for each message.
     steady: bool = False
 
     # Seconds the backend kept us waiting, settled up to `mark`.
@@ -271,7 +271,7 @@ class Watch:
     def leave_steady(self) -> None:
         """From here on every fact must be told. Not `steady = False`: that forgets progress."""
         if self.steady:
-            self._last_progress = self._last_message = self.last_message
+            self._last_progress = self._last_message = self.mark
             self.steady = False
 
     # -- questions -----------------------------------------------------------------------
@@ -343,7 +343,8 @@ class Watch:
         self.leave_steady()
         if due.limit == "total":
             return due
-        clock, lateness = _clock_of(due), now - self._decidable(due)
+        clock: _Clock = due if due.limit == "tools" else due.limit
+        lateness = now - self._decidable(due)
         noticed = self._noticed.get(clock) or _Noticed(0)
         if noticed.stalls >= STALLS_IN_A_ROW:
             return due
@@ -365,8 +366,10 @@ class Watch:
     ) -> Verdict:
         """`due`, decided at `now`, as a record of all that is known here, and `known` besides."""
         known.setdefault("token", self.token)
-        known.setdefault("first_seen", self.first_seen)
-        known.setdefault("done", self.deeds.so_far())
+        known.setdefault("first_seen", self.progressed or self.turns > 0)
+        if "done" not in known:
+            known["done"] = self.deeds.so_far()
+        last = self.last_message
         return Verdict(
             limit=due.limit,
             window=due.window,
@@ -375,8 +378,10 @@ class Watch:
             at=now,
             messages=self.messages,
             last_signal=self.last_signal,
-            last_message_age=None if self.last_message is None else now - self.last_message,
-            in_flight=tuple(entry.name or key for key, entry in self.work.items()),
+            last_message_age=None if last is None else now - last,
+            in_flight=tuple(entry.name or key for key, entry in self.work.items())
+            if self.work
+            else (),
             work=due.work,
             **known,
         )
@@ -523,7 +528,7 @@ class Watch:
     def _end_idle(self) -> None:
         """What resets `idle` but does not end `first`, nor the silence before it (S0)."""
         self._waits = _NO_WAITS
-        if not self._awaits_first():
+        if self.limits.first is None or self.progressed:
             self._fresh_window()
 
     def _fresh_window(self) -> None:
@@ -542,7 +547,8 @@ class Watch:
 
     def _settle(self, now: float) -> None:
         """Bring the sums up to `now`, ending the holds that have lapsed on the way."""
-        self.leave_steady()
+        if self.steady:
+            self.leave_steady()
         since, self.mark = self.mark, now
         quiet_from = since
         if self._holds:
@@ -553,22 +559,19 @@ class Watch:
         if self.waiting_since is None or not self.turn_open:
             return
         self._lifeless += now - since
-        if not self._holds and not self._gated():
+        if not self._holds and not (self.work and self._gated()):
             self._silent += now - quiet_from
 
     def _gated(self) -> bool:
-        if not self.work or not self.limits.gate:
+        if not self.limits.gate:
             return False
         return any(not entry.lapsed for entry in self.work.values())
 
-    def _awaits_first(self) -> bool:
-        return self.limits.first is not None and not self.progressed
-
     def _silence(self) -> Due | None:
         """The silence that is being measured: `first` until a turn's first progress."""
-        limit: Limit = "first" if self._awaits_first() else "idle"
-        window = self.limits.first if limit == "first" else self.limits.idle
-        if window is None or self._gated():
+        limit: Limit = "idle" if self.progressed or self.limits.first is None else "first"
+        window = self.limits.idle if limit == "idle" else self.limits.first
+        if window is None or (self.work and self._gated()):
             return None
         since = max(self._holds.values()) if self._holds else self.mark - self._silent
         return Due(limit, end_of(window, since), window, since)
@@ -589,7 +592,7 @@ class Watch:
         if self.waiting_since is None:
             return []
         dues = self._turn_dues() if self.turn_open else self._between_turns()
-        if (total := self._total()) is not None:
+        if self.limits.total is not None and (total := self._total()) is not None:
             dues.append(total)
         if self._exited_at is not None:
             since = max(self._exited_at, self.waiting_since)
@@ -628,20 +631,23 @@ class Watch:
         before the turn) is decided at the first instant at which somebody does, and late only
         from there on. A silence adds up under our eyes: it may be over unnoticed just once.
         """
-        noticed = self._noticed.get(_clock_of(due)) if self._noticed else None
+        clock = due if due.limit == "tools" else due.limit
+        noticed = self._noticed.get(clock) if self._noticed else None
         if due.limit == "total" or (noticed is None and due.limit not in _UNATTENDED):
             return due.deadline
-        judged = [at for at in (self.waiting_since, self._turn_started) if at is not None]
-        extended = -math.inf if noticed is None else noticed.until
-        return max(due.deadline, extended, *judged)
+        when = due.deadline if noticed is None else max(due.deadline, noticed.until)
+        for judged in (self.waiting_since, self._turn_started):
+            if judged is not None and judged > when:
+                when = judged
+        return when
 
     def _reached(self, dues: list[Due], now: float) -> Due | None:
-        reached = [due for due in dues if now >= due.deadline and now >= self._decidable(due)]
-        return min(reached, key=_rank) if len(reached) > 1 else reached[0] if reached else None
-
-
-def _clock_of(due: Due) -> _Clock:
-    return due if due.limit == "tools" else due.limit
+        first: Due | None = None
+        for due in dues:
+            is_reached = now >= due.deadline and now >= self._decidable(due)
+            if is_reached and (first is None or _rank(due) < _rank(first)):
+                first = due
+        return first
 
 
 def _due_of(key: str, entry: Work) -> Due:

@@ -58,7 +58,7 @@ from streamguard.errors import (
     CircuitOpenError,
     ConfigError,
 )
-from streamguard.events.kinds import logger, tell
+from streamguard.events.teller import logger, tell
 from streamguard.retry import ErrorClass, classify, retry_after
 
 if TYPE_CHECKING:

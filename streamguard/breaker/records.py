@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 from streamguard import _loops as loops
 from streamguard.breaker.circuit import Circuit
 from streamguard.errors import ENDS_THE_PROGRAM
-from streamguard.events.kinds import logger
+from streamguard.events.teller import logger
 
 if TYPE_CHECKING:
     from streamguard.breaker.store import CircuitStore

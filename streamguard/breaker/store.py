@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from streamguard.breaker.circuit import Circuit
 from streamguard.errors import ENDS_THE_PROGRAM
-from streamguard.events.kinds import logger
+from streamguard.events.teller import logger
 
 T = TypeVar("T")
 

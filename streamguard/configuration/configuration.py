@@ -164,7 +164,7 @@ class Configuration:
 
     def reconnect(
         self,
-        open: Opener[Any] | None = None,  # noqa: A002 - the word of the contract
+        open: Opener[Any] | None = None,  # noqa: A002 - the word that users write
         /,
         **options: Any,
     ) -> HostingOperator[Any]:
@@ -178,7 +178,7 @@ class Configuration:
 
     @cached_property
     def retry_policy(self) -> RetryPolicy:
-        """What `[retry]` says, and the contract's defaults for the rest."""
+        """What `[retry]` says, and the defaults for the rest."""
         from dataclasses import replace
 
         from streamguard.retry.policy import RetryPolicy

@@ -15,13 +15,12 @@ from typing import Any, Final, TextIO, cast
 
 import anyio
 
-from streamguard import Activity, Recorder, idle_guard, reconnecting_resume, session
+from streamguard import Activity, Recorder, events, idle_guard, reconnecting_resume, session
 from streamguard._base.durations import in_words
 from streamguard._base.quoting import quoted
 from streamguard.backends.claude.command import open_cli
 from streamguard.demo import agent
 from streamguard.errors import StreamGuardError
-from streamguard.events import kinds as events
 from streamguard.evidence.report import page, read_run
 from streamguard.process import ProcessTree
 

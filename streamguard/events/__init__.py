@@ -1,31 +1,26 @@
 """What happened to a stream, a session or a scope, for observers and the log.
 
-kinds       the events
-changes     what changed in a watch, as events
-flat        an event as a name and flat fields
-recorders   who records, and is waited for at a verdict
+event           what every event is
+kinds           a stream's events, its backend's, a scope's
+session_events  a session's, a watchdog's
+changes         what changed in a watch, as events
+teller          who tells the log and the observers
+flat            an event as a name and flat fields
+recorders       who records, and is waited for at a verdict
 """
 
+from streamguard.events.event import Event, ScopeEvent
 from streamguard.events.kinds import (
-    AttemptEnded,
-    AttemptOutcome,
-    AttemptStarted,
     CleanupCut,
-    CloseFailed,
     CutWithdrawn,
     DisconnectAbandoned,
     DisconnectFailed,
-    Event,
-    GaveUp,
     HalfTime,
     HoldBegan,
     HoldOver,
     InterruptFailed,
     Interrupting,
-    KeysRepeated,
     LoopStalled,
-    Observer,
-    OwnerAbandoned,
     ProcessAdopted,
     ProcessExited,
     ProcessKilled,
@@ -33,13 +28,7 @@ from streamguard.events.kinds import (
     ProcessUnknown,
     PullDeaf,
     ReaderFailed,
-    Reconnected,
     RecordingFailed,
-    ReplayDropped,
-    RetryRecovered,
-    RetryScheduled,
-    ScopeEvent,
-    ScopeObserver,
     ScopeTimedOut,
     StreamEnded,
     StreamOutcome,
@@ -48,15 +37,32 @@ from streamguard.events.kinds import (
     TornDown,
     TurnOver,
     UnknownMessage,
+    WindowCollides,
+    WorkBegan,
+    WorkOutcome,
+    WorkOver,
+)
+from streamguard.events.session_events import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptStarted,
+    CloseFailed,
+    GaveUp,
+    KeysRepeated,
+    OwnerAbandoned,
+    Reconnected,
+    ReplayDropped,
+    RetryRecovered,
+    RetryScheduled,
     WatchdogActivity,
     WatchdogEvent,
     WatchdogKilled,
     WatchdogStarted,
     WatchdogTimeout,
-    WindowCollides,
-    WorkBegan,
-    WorkOutcome,
-    WorkOver,
+)
+from streamguard.events.teller import (
+    Observer,
+    ScopeObserver,
     described,
     log,
     observing_scopes,

@@ -7,29 +7,27 @@ watch, signals, events and the activity's holds; decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from streamguard.events import kinds as events
+from streamguard import events
 from streamguard.signals import Signal, TurnEnded, Waiting, WorkFinished
 
 if TYPE_CHECKING:
     from streamguard._watch.watch import Watch
     from streamguard._watch.windows import Work
-    from streamguard.activity import Activity
+    from streamguard.events.teller import Teller
 
 
 class News:
-    """Tells `observers` what has changed since the last look."""
+    """Tells what has changed since the last look."""
 
-    __slots__ = ("_activity", "_held", "_holds", "_ids", "_observers", "_watch", "_work")
+    __slots__ = ("_activity", "_held", "_holds", "_ids", "_teller", "_watch", "_work")
 
-    def __init__(
-        self, activity: Activity, watch: Watch, observers: tuple[events.Observer, ...]
-    ) -> None:
-        self._activity = activity
+    def __init__(self, watch: Watch, teller: Teller) -> None:
         self._watch = watch
-        self._observers = observers
+        self._activity = teller.activity
+        self._teller = teller
         self._work: Mapping[str, Work] = {}
         self._holds: Mapping[object, float] = {}
         self._held: dict[object, tuple[str, str]] = {}  # what was told of each: id and reason
@@ -46,7 +44,7 @@ class News:
             self._tell_of_holds(now, reasons)
         for signal in signals:
             if isinstance(signal, TurnEnded):
-                self._tell(events.TurnOver, now, outcome=signal.outcome)
+                self._teller.tell(events.TurnOver, at=now, outcome=signal.outcome)
 
     def end(self, now: float) -> None:
         """The stream is over, and with it what was in flight or held."""
@@ -64,15 +62,20 @@ class News:
                 self._tell_work_over(id_, work, now, "failed" if id_ in failed else ended)
         for id_, work in self._work.items():
             if id_ not in before:
-                self._tell(
-                    events.WorkBegan, now, id=id_, name=work.name, background=work.background
+                self._teller.tell(
+                    events.WorkBegan, at=now, id=id_, name=work.name, background=work.background
                 )
 
     def _tell_work_over(
         self, id_: str, work: Work, now: float, outcome: events.WorkOutcome
     ) -> None:
-        self._tell(
-            events.WorkOver, now, id=id_, name=work.name, elapsed=now - work.since, outcome=outcome
+        self._teller.tell(
+            events.WorkOver,
+            at=now,
+            id=id_,
+            name=work.name,
+            elapsed=now - work.since,
+            outcome=outcome,
         )
 
     def _tell_of_holds(self, now: float, reasons: Mapping[str, str]) -> None:
@@ -84,11 +87,11 @@ class News:
             if before.get(key) != until:
                 id_, reason = self._held.get(key) or self._named(key, reasons)
                 self._held[key] = id_, reason
-                self._tell(events.HoldBegan, now, id=id_, reason=reason, until=until)
+                self._teller.tell(events.HoldBegan, at=now, id=id_, reason=reason, until=until)
 
     def _tell_hold_over(self, key: object, at: float) -> None:
         id_, reason = self._held.pop(key)
-        self._tell(events.HoldOver, at, id=id_, reason=reason)
+        self._teller.tell(events.HoldOver, at=at, id=id_, reason=reason)
 
     def _named(self, key: object, reasons: Mapping[str, str]) -> tuple[str, str]:
         """A hold's id and reason: the user's, or one that the backend announced."""
@@ -97,6 +100,3 @@ class News:
             return f"hold-{self._ids}", held.reason
         announced = str(getattr(key, "id", ""))
         return announced, reasons.get(announced, "held")
-
-    def _tell(self, kind: Callable[..., events.Event], at: float, **known: Any) -> None:
-        events.tell((events.log, *self._observers), kind(activity=self._activity, at=at, **known))

@@ -16,7 +16,7 @@ from streamguard.errors import Teardown, Verdict, spelled
 
 if TYPE_CHECKING:
     from streamguard.breaker.circuit_events import CircuitEvent
-    from streamguard.events.kinds import Event, ScopeEvent
+    from streamguard.events.event import Event, ScopeEvent
 
     AnyEvent: TypeAlias = Event | ScopeEvent | CircuitEvent
 

@@ -12,13 +12,14 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from streamguard.events import kinds as events
+from streamguard.events.teller import scope_observers
 
 if TYPE_CHECKING:
     from streamguard._guard.attempt import Attempt
     from streamguard._guard.plan import Plan
     from streamguard.activity import Activity
     from streamguard.errors import ScopeName
+    from streamguard.events.event import Event, ScopeEvent
     from streamguard.signals import Signal
 
 # Called with a message, and what it says, before it is delivered. It must not raise.
@@ -35,7 +36,7 @@ class Recording(ABC):
     reads_all: bool
 
     @abstractmethod
-    def __call__(self, event: events.Event | events.ScopeEvent, /) -> None:
+    def __call__(self, event: Event | ScopeEvent, /) -> None:
         """Something happened."""
 
     @abstractmethod
@@ -73,9 +74,9 @@ _in_force: Final[ContextVar[tuple[Recording, ...]]] = ContextVar(
 def enter(recording: Recording) -> None:
     """From here on, and in the tasks begun from here on, `recording` is in force."""
     _in_force.set((*_in_force.get(), recording))
-    observers = events._scope_observers.get()
+    observers = scope_observers.get()
     if recording not in observers:
-        events._scope_observers.set((*observers, recording))
+        scope_observers.set((*observers, recording))
 
 
 def leave(recording: Recording) -> None:
@@ -86,8 +87,8 @@ def leave(recording: Recording) -> None:
         before.remove(recording)
     _in_force.set(tuple(before))
     if recording not in before:
-        observers = events._scope_observers.get()
-        events._scope_observers.set(tuple(o for o in observers if o is not recording))
+        observers = scope_observers.get()
+        scope_observers.set(tuple(o for o in observers if o is not recording))
 
 
 def in_force() -> tuple[Recording, ...]:

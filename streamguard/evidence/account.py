@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from streamguard.events import kinds as events
+from streamguard import events
 from streamguard.evidence.receipts import FinalAction, Marks, Place, Standing, Timeout, short
 from streamguard.evidence.sequels import Sequels, what_was_cut
 from streamguard.evidence.stream import Stream

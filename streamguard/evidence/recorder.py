@@ -24,14 +24,15 @@ from typing import TYPE_CHECKING, Final, Self, cast
 import anyio
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.knobs import check_callable
 from streamguard._guard.operator import Operator
 from streamguard._guard.plan import Plan
 from streamguard._scopes import scopes
 from streamguard.errors import ConfigError
-from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
 from streamguard.events.recorders import Recording, Tap
+from streamguard.events.teller import logger
 from streamguard.evidence.account import Account
 from streamguard.evidence.receipts import Names
 from streamguard.evidence.rendering import Rendering
@@ -221,7 +222,7 @@ class Recorder(Recording):
         try:
             await in_thread(flush)
         except RuntimeError:  # no thread can be begun any more: it is written at the program's end
-            events.logger.exception("%r could not wait for what it writes", self)
+            logger.exception("%r could not wait for what it writes", self)
 
     def __call__(self, event: events.Event | events.ScopeEvent, /) -> None:
         self._account(event)

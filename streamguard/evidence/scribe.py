@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from streamguard import events
 from streamguard.activity import Activity
-from streamguard.events import kinds as events
 from streamguard.evidence.files import Folder, as_line, name_of, read_document, rotated
 from streamguard.evidence.receipts import Names, Place, Timeout, short
 from streamguard.evidence.surroundings import called, find_artifacts, git_state

@@ -13,9 +13,9 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from streamguard import events
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
-from streamguard.events import kinds as events
 from streamguard.evidence.receipts import timestamp
 from streamguard.evidence.rendering import Shortened
 from streamguard.evidence.stream_names import stream_of
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamguard._watch.watch import Watch
-    from streamguard.events.kinds import Event
+    from streamguard.events.event import Event
+    from streamguard.events.teller import Teller
     from streamguard.evidence.receipts import Place, Timeout
     from streamguard.evidence.scribe import Scribe
     from streamguard.signals import Signal
@@ -75,8 +76,9 @@ class Recorded(Protocol):
         """Whether nobody observes it any more."""
         ...
 
-    def tell(self, event: Event, /) -> None:
-        """Tell its observers."""
+    @property
+    def teller(self) -> Teller:
+        """Who tells of it."""
         ...
 
 
@@ -184,7 +186,7 @@ class Stream:
             return
 
         def tell() -> None:
-            attempt.tell(make(activity=attempt.activity, at=loop.clock()))
+            attempt.teller.tell(make, at=loop.clock())
 
         try:
             loop.submit(tell)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from streamguard import events
 from streamguard.errors import Verdict, spelled
-from streamguard.events import kinds as events
 from streamguard.evidence.lanes import OTHERS, Count, Lane, Line, Stretch
 from streamguard.evidence.stream_names import stream_of
 

@@ -22,8 +22,8 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, finalize
 
+from streamguard import events
 from streamguard.errors import ConfigError
-from streamguard.events import kinds as events
 from streamguard.events.flat import fields_of, name_of
 
 try:

@@ -16,10 +16,10 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any, Final, get_args
 from weakref import WeakKeyDictionary, finalize
 
+from streamguard import events
 from streamguard.breaker import circuit
 from streamguard.breaker import circuit_events as circuits
 from streamguard.errors import ConfigError, DisconnectOutcome, Guard, Limit, StreamTimeoutError
-from streamguard.events import kinds as events
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.decision import GaveUp
 from streamguard.signals import WaitReason

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 from streamguard._base.quoting import quoted
 from streamguard.breaker.circuit_events import CircuitChanged, CircuitEvent, CircuitRefused
 from streamguard.errors import ConfigError
+from streamguard.events.event import Event, ScopeEvent
 from streamguard.events.flat import fields_of
-from streamguard.events.kinds import Event, ScopeEvent, described
+from streamguard.events.teller import described
 
 if TYPE_CHECKING:
     from streamguard.events.flat import AnyEvent

@@ -71,18 +71,19 @@ def _of_one(error: BaseException, failed: Failed | None) -> ErrorClass:
     """What `error` itself says, its causes aside."""
     if _is_cancellation(error) or _is_our_own_end(error):
         return ErrorClass.NEVER
-    found = _of_body_and_status(error)
-    if (may_retry := _servers_verdict(error)) is not None:
-        return _obeying(found, may_retry=may_retry)
-    if found is not None:
-        return found
+    if not foreign.carries_nothing(error):
+        found = _of_body_and_status(error)
+        if (may_retry := _servers_verdict(error)) is not None:
+            return _obeying(found, may_retry=may_retry)
+        if found is not None:
+            return found
     said = class_named(failed.error_class) if failed else ErrorClass.UNKNOWN
     return _of_type(error) if said is ErrorClass.UNKNOWN else said
 
 
 def _is_cancellation(error: BaseException) -> bool:
     # By name: concurrent.futures has one that is an Exception, and SDKs derive from asyncio's.
-    names = (cls.__name__ for cls in type(error).__mro__)
+    names = [cls.__name__ for cls in type(error).__mro__]
     return not isinstance(error, Exception) or "CancelledError" in names
 
 

@@ -31,6 +31,24 @@ _ATTRIBUTES: Final = (
 )
 
 
+# All that is read here of an error itself.
+_READ: Final = frozenset(_SPECIFIC_FIRST).union(
+    _ATTRIBUTES,
+    ("body", "details", "error", "response", "headers", "trailing_metadata", "retry_after"),
+    ("status_code", "http_status", "api_error_status", "grpc_status_code"),
+)
+
+
+def carries_nothing(error: BaseException) -> bool:
+    """Whether nothing of what is read here is there to be read: of most errors, ours among them."""
+    kind = type(error)
+    with suppress(Exception):
+        is_plain = kind.__dir__ is object.__dir__ and not hasattr(kind, "__getattr__")
+        is_plain = is_plain and kind.__getattribute__ is BaseException.__getattribute__
+        return is_plain and _READ.isdisjoint(dir(error))
+    return False
+
+
 def attribute(thing: object, name: str) -> Any:
     """`thing.name`, or None: a foreign property may raise anything."""
     with suppress(Exception):

@@ -59,7 +59,7 @@ _GROWING: Final = tuple(float(2**n) for n in range(16))
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Which failures are retried, how often and after how long. The defaults are the contract's.
+    """Which failures are retried, how often and after how long. The defaults are P2's and R4's.
 
     `cap` bounds every delay, jitter and `Retry-After` included. `max_in_a_row` bounds the retries
     of all classes together until something goes well, `max_reconnects` those of a whole session.

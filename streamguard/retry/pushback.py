@@ -71,14 +71,15 @@ def retry_after_said(failed: Failed, *, cap: float = CAP) -> float | None:
 def _forms(
     error: BaseException, failed: Failed | None, now: Callable[[], float]
 ) -> Iterator[float | None]:
-    headers = foreign.headers_of(error)
-    for name in _IN_MILLISECONDS:
-        milliseconds = _seconds(headers.get(name))
-        yield _positive(milliseconds / 1000) if milliseconds is not None else None
-    yield _seconds(headers.get("retry-after"))
-    yield _until(headers.get("retry-after"), headers.get("date"), now)
-    yield from map(_of_retry_info, foreign.details_of(error))
-    yield _seconds(foreign.attribute(error, "retry_after"))
+    if not foreign.carries_nothing(error):
+        headers = foreign.headers_of(error)
+        for name in _IN_MILLISECONDS:
+            milliseconds = _seconds(headers.get(name))
+            yield _positive(milliseconds / 1000) if milliseconds is not None else None
+        yield _seconds(headers.get("retry-after"))
+        yield _until(headers.get("retry-after"), headers.get("date"), now)
+        yield from map(_of_retry_info, foreign.details_of(error))
+        yield _seconds(foreign.attribute(error, "retry_after"))
     yield _seconds(failed.retry_after) if failed is not None else None
 
 

@@ -19,14 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from streamguard import signals
+from streamguard import events, signals
 from streamguard._base.done import Deeds
 from streamguard._watch.watch import Limits, Watch
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
-from streamguard.events import kinds as events
 from streamguard.events.changes import News
+from streamguard.events.teller import Teller, logger
 from streamguard.evidence.account import Account
 from streamguard.evidence.receipts import Names
 from streamguard.evidence.rendering import HEAD, Rendering, Shortened
@@ -62,7 +62,7 @@ def work(
 ) -> None:
     """Write down what comes from `frames` until there is no more, and say how it goes."""
     _occupy_standard()
-    events.logger.disabled = True  # the run says what there is to be said
+    logger.disabled = True  # the run says what there is to be said
     answering = Answers(answers)
     clerk = Clerk(folder, work_dir, name, pid, answering.complain, is_late=is_late)
     poll = select.poll()
@@ -119,7 +119,7 @@ class Life:
         self.reading = None
         self.is_over = False
         self.activity = activity
-        self.tell = tell
+        self.teller = Teller(activity, (tell,))
         self.watch = Watch(Limits(gate=True), deeds=deeds)
         self.loop: Any = self
         self.now = 0.0
@@ -227,7 +227,7 @@ class Clerk:
             self._tell(events.Reconnected, at, attempt=attempt, resumes=resumes)
         self._tell(events.StreamStarted, at)
         self._tell(events.ProcessAdopted, at, pid=pid, proof="child")
-        self._news = News(self._activity, life.watch, (self._account,))
+        self._news = News(life.watch, Teller(self._activity, (self._account,)))
 
     def on_message(
         self,

@@ -64,7 +64,7 @@ TO_RECORD = (
     *_in("_loops", "steps timekeeper"),
     "activity",
     *_in("backends", "_processes"),
-    *_in("events", "changes kinds"),
+    *_in("events", "changes event kinds session_events teller"),
     *_in(
         "evidence",
         "account files lanes receipts rendering scribe secrets sequels stream "

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from streamguard import events
 from streamguard._watch.watch import end_of
-from streamguard.events import kinds as events
 
 if TYPE_CHECKING:
     from streamguard._guard.modes import Mode
     from streamguard._loops import Loop
     from streamguard._watch.watch import Limits
     from streamguard.activity import Activity
+    from streamguard.events.teller import Teller
     from streamguard.sessions.points import ResumePoint
 
 
@@ -21,26 +22,25 @@ class Hosting:
     """The surroundings of a session's attempts. `started`: when its block was entered."""
 
     loop: Loop
-    activity: Activity
+    teller: Teller
     limits: Limits
     mode: Mode
-    observers: tuple[events.Observer, ...]
     started: float
 
-    def tell(self, kind: type[events.Event], **fields: Any) -> None:
-        """Log an event of that kind, and give it to every observer."""
-        event = kind(activity=self.activity, at=self.loop.clock(), **fields)
-        events.tell((events.log, *self.observers), event)
+    @property
+    def activity(self) -> Activity:
+        """The live state of all of it."""
+        return self.teller.activity
 
     def on_attempt(self, point: ResumePoint) -> None:
         """An attempt begins."""
-        self.activity.count_attempt(point.attempt)
-        self.tell(events.AttemptStarted, attempt=point.attempt, resumes=point.is_resumed)
+        self.teller.activity.count_attempt(point.attempt)
+        self.teller.tell(events.AttemptStarted, attempt=point.attempt, resumes=point.is_resumed)
 
     def on_open(self, point: ResumePoint) -> None:
         """A connection is open."""
         if point.reason is not None:
-            self.tell(events.Reconnected, attempt=point.attempt, resumes=point.is_resumed)
+            self.teller.tell(events.Reconnected, attempt=point.attempt, resumes=point.is_resumed)
 
     @property
     def total_deadline(self) -> float:

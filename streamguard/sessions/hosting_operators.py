@@ -63,7 +63,7 @@ class HostingOperator(Operator, Generic[U_co]):
 
 
 def reconnecting_resume(
-    open: Opener[Any] | None = None,  # noqa: A002 - the word of the contract
+    open: Opener[Any] | None = None,  # noqa: A002 - the word that users write
     /,
     *,
     retries: int = defaults.RETRIES,

@@ -13,13 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.knobs import Derived, is_guess
 from streamguard._guard.sources import Source
 from streamguard._guard.supervision import wants_await
 from streamguard._guard.teardown import Bounded
 from streamguard.backends import adapted
 from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamTruncatedError
-from streamguard.events import kinds as events
 from streamguard.sessions.points import Connection
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ class OpenedConnection(Generic[T]):
         """Leave what `open` gave, as an `async with` around the loop would."""
         if (manager := self._manager) is None:
             return failure, True
+        # A consumer's own error is none of the connection's, but it must not look like a good end:
+        # `open` might commit what was cut short.
         seen = failure or (self._interruption() if was_left_by_error else None)
         closing = Bounded(self._hosting.loop, self.plan.disconnect_timeout)
         is_swallowed: list[object] = []
@@ -153,9 +155,13 @@ class OpenedConnection(Generic[T]):
             if isinstance(raised, GeneratorExit) and not self._hosting.loop.is_running_here():
                 raise  # the task is being thrown away, after its loop
             error = raisable(raised)
+            # No news: the bound's own cancel, and what had ended it already, as it is or as a task
+            # group hands it on. Anything else says more, and is weighed against that.
             is_cut = self._is_cancel(error) and not closing.is_overruled
             if not is_cut and not _is_of(error, seen):
                 return self._left_by(error, failure, seen)
+        # A scope within `open` has cut the stream, and takes its own cancel back: no error is
+        # left, and half an answer would look like a whole one (T8).
         if self._is_cancel(failure) and any(is_swallowed):
             failure = StreamTruncatedError(
                 "the stream was cut by a scope that open() holds around it, and that let it end in "
@@ -173,7 +179,7 @@ class OpenedConnection(Generic[T]):
         """What an error that leaving has raised makes of what had ended the attempt."""
         if self._is_cancel(failure):
             return error, True  # it is what had cancelled us, from within
-        if error.__cause__ is seen is not None:
+        if error.__cause__ is seen is not None:  # `raise Mine(...) from error`, written in `open`
             return self._translated(failure, error), True
         return self.worse(failure, error), False
 
@@ -195,7 +201,7 @@ class OpenedConnection(Generic[T]):
             self.failed_to_close = True
             return error
         try:
-            self._hosting.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
+            self._hosting.teller.tell(events.CloseFailed, attempt=self._point.attempt, error=error)
         except BaseException as exit_:  # noqa: BLE001 - an observer ends the program, by its consumer
             self.failed_to_close = True
             return exit_
@@ -214,6 +220,8 @@ class OpenedConnection(Generic[T]):
             teardown = failure.teardown
         if teardown is None:
             return None
+        # It was confirmed when the stream unwound. That a connection does not close came out
+        # later.
         if teardown.tree is None and not closed:
             teardown = replace(teardown, confirmed=False)
             if isinstance(failure, StreamGuardError) and failure.teardown is not None:
@@ -233,6 +241,9 @@ class OpenedConnection(Generic[T]):
         try:
             if (confirmed := self.is_confirmed(attempt, failure, closed=closed)) is not None:
                 return confirmed
+            # A good end leaves a process alone, which may serve other turns. After a failure, or a
+            # turn that was left half-way, it may be writing the session: it is ended, and that is
+            # the proof.
             if tree is None or (failure is None and closed and not is_at_work):
                 return closed
             ended = await tree.terminate(self.plan.kill_grace)

@@ -27,15 +27,17 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 import anyio
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.attempt import Attempt
 from streamguard._guard.guarded import GuardedIterator
 from streamguard._loops import by_hand
 from streamguard.errors import StreamGuardError
-from streamguard.events import kinds as events
 from streamguard.sessions.ledger import Noted
 from streamguard.sessions.opened import OpenedConnection, raisable
 from streamguard.sessions.slot import Slot
-from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, Event, State, tenure
+from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, tenure
+from streamguard.sessions.tenure import TenureEvent as Event
+from streamguard.sessions.tenure import TenureState as State
 from streamguard.sessions.warden import Warden
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from streamguard._guard.sources import Source
     from streamguard._guard.teardown import TearingDown
     from streamguard._loops import Loop, Parking
-    from streamguard.events.kinds import AttemptOutcome
+    from streamguard.events.session_events import AttemptOutcome
     from streamguard.sessions.hosting import Hosting
     from streamguard.sessions.ledger import Ledger
     from streamguard.sessions.points import Opener, ResumePoint
@@ -73,8 +75,8 @@ class Owner(Generic[T]):
         self.confirmed = True
         self.ended_at = 0.0
         self.attempt: Attempt | None = None
-        # It has ended, or was left behind: its consumer is free. Then its warden is, too. And it has
-        # really ended.
+        # It has ended, or was left behind: its consumer is free. Then its warden is, too. And it
+        # has really ended.
         self.released = anyio.Event()
         self.seen_off = anyio.Event()
         self.gone = anyio.Event()
@@ -158,13 +160,14 @@ class Owner(Generic[T]):
 
         `outcome`: what it is of a turn that is under way.
         """
-        if self.state in (State.READY, State.PULLING):
+        # A turn that is over stays what it was, whatever its consumer does afterwards.
+        if self._tenure.state in (State.READY, State.PULLING):
             self._outcome = outcome
-        if self.state not in IS_ENDING:
+        if self._tenure.state not in IS_ENDING:
             self._was_left_by_error = by_error
-        self.slot.close()
+        self.slot.close()  # an owner that waits to be asked is not asked any more
         self._on(Event.LEFT)
-        self._turn.set()
+        self._turn.set()  # one that rests waits for a turn, and would rest for ever
 
     # -- what the tenure's events come to --------------------------------------------------
 
@@ -175,7 +178,7 @@ class Owner(Generic[T]):
             case Does.GO_ON:
                 self._turn.set()
             case Does.REST:
-                self._turn = anyio.Event()
+                self._turn = anyio.Event()  # with the old one, which is set, the task would spin
                 self.ended_at = self._loop.clock()
                 self.slot.close()
             case Does.SEE_OFF | Does.SEE_OFF_DEAF as does:
@@ -209,12 +212,14 @@ class Owner(Generic[T]):
     def _is_spared(self) -> bool:
         """Whether the turn's verdict leaves the connection alone."""
         spared = self.attempt is not None and self.attempt.is_spared
-        return spared and self.state not in IS_ENDING
+        return spared and self._tenure.state not in IS_ENDING
 
     def _begin_ending(self, *, is_deaf: bool = False) -> None:
         assert self.attempt is not None
         self.ended_at = self._loop.clock()
-        is_left = self.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
+        is_left = (
+            self._tenure.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
+        )
         warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf, is_left=is_left)
         self._loop.spawn(warden.see_off, name="warden")
 
@@ -224,18 +229,26 @@ class Owner(Generic[T]):
         failure: BaseException | None = None
         try:
             await self._play()
-            while self.state is State.RESTING:
+            while self._tenure.state is State.RESTING:
                 await self._turn.wait()
                 await self._play()
         except BaseException as error:
             if self._is_collected(error):
                 raise
+            # A consumer that has left wants no error for the cut that its leaving was.
             self._unwound_by = failure = None if self._is_of_our_cut(error) else raisable(error)
-            if self.state is State.ABANDONED and self.attempt is not None and self.attempt.pull:
+            if (
+                self._tenure.state is State.ABANDONED
+                and self.attempt is not None
+                and self.attempt.pull
+            ):
                 # Its attempt is over, and undoes no cancel any more.
                 cast("Parking", self.attempt.pull).release()
         confirmed = False
         try:
+            # The warden waits for this, and would take a pull that has long ended for a deaf one.
+            # What is open is then closed in this task, whatever has happened: it was entered here
+            # (R2).
             self.unwound.set()
             self._on(Event.UNWOUND)
             failure, confirmed = await self._leave(failure)
@@ -244,7 +257,9 @@ class Owner(Generic[T]):
                 raise
             failure = self.link.worse(failure, raisable(error))
         self.confirmed = confirmed
-        if self.state is State.CLOSING:
+        # If it was left behind meanwhile, its consumer has been told what came of it, and that
+        # stays.
+        if self._tenure.state is State.CLOSING:
             self.failure = failure
         self.gone.set()
         self._on(Event.CLOSED)
@@ -257,7 +272,7 @@ class Owner(Generic[T]):
         return isinstance(error, GeneratorExit) and not self._loop.is_running_here()
 
     def _is_of_our_cut(self, error: BaseException) -> bool:
-        was_left = self.state in (State.UNWANTED, State.DONE)
+        was_left = self._tenure.state in (State.UNWANTED, State.DONE)
         return was_left and loops.consists_of(error, self._loop.cancelled)
 
     async def _play(self) -> None:
@@ -268,8 +283,11 @@ class Owner(Generic[T]):
         tenure, moved = self._tenure, self._tenure.on
         ready, asked, came = State.READY, Event.ASKED, Event.CAME  # once, not for each message
         while True:
+            # Nothing is read ahead: the backend is asked when the consumer asks (R2).
             if tenure.state is ready:
                 await slot.asked()
+            # Meanwhile its consumer may have left. With a verdict, one more pull is made: it
+            # raises.
             if tenure.state is not ready and tenure.state not in MAY_PULL:
                 return
             moved(asked)
@@ -289,7 +307,7 @@ class Owner(Generic[T]):
                 self._on(Event.TURN_OVER)
                 return
             moved(came)
-            if not noted.is_replayed:
+            if not noted.is_replayed:  # the consumer has it already, and waits on (R6)
                 slot.put(message)
 
     async def _leave(self, failure: BaseException | None) -> tuple[BaseException | None, bool]:
@@ -302,9 +320,13 @@ class Owner(Generic[T]):
                 if self._is_collected(error):
                     raise
                 failure, closed = self.link.worse(failure, raisable(error)), False
+        # After its source, which it holds; and told of what ended it, as an `async with` would be.
         failure, left = await self.link.leave(failure, was_left_by_error=self._was_left_by_error)
         attempt = self.attempt
         assert attempt is not None
+        # Only now is it asked whether the backend is gone: each step before may have ended it, or
+        # have shown that it could not be ended. Another owner may begin on the strength of this
+        # (D5).
         returned = await self._hear_disconnect()
         confirmed = await self.link.is_gone(
             attempt,
@@ -322,7 +344,7 @@ class Owner(Generic[T]):
         """
         if self.tearing_down is None:
             return True
-        if self.tearing_down.knows_tree:
+        if self.tearing_down.tree is not None:
             return False  # the tree's end proves more, and is waited for in its place
         await self.tearing_down.finish()
         return self.tearing_down.outcome in ("none", "returned")
@@ -338,7 +360,7 @@ class Owner(Generic[T]):
     def _settle(self) -> None:
         """What came of it is known: tell it, and let everybody go."""
         try:
-            self._hosting.tell(
+            self._hosting.teller.tell(
                 events.AttemptEnded,
                 attempt=self.point.attempt,
                 outcome=self._outcome_with(self.failure),
@@ -357,9 +379,12 @@ class Owner(Generic[T]):
     def _leave_behind(self) -> None:
         attempt = self.attempt
         assert attempt is not None
+        # All the bounds are spent, and the task goes on. What is not known to have ended may be at
+        # work on the session, so the end is not confirmed, but for a process tree that is proven
+        # dead.
         self.failure, self.confirmed = self._unwound_by, False
         try:
-            self._hosting.tell(events.OwnerAbandoned, attempt=self.point.attempt)
+            self._hosting.teller.tell(events.OwnerAbandoned, attempt=self.point.attempt)
             if attempt.loop is not None:
                 attempt.answered()  # nobody waits for it
             if attempt.verdict is not None:
@@ -393,6 +418,8 @@ class _Feed:
                 self._source = yield from self._open().__await__()
             message = yield from self._source.ask()
         except BaseException:
+            # Told from in here: the iterator around this waits for the teardown first, and the
+            # warden is not to wait for both.
             self._owner.unwound.set()
             raise
         if self._tenure.state is not _PULLING:  # it is ending

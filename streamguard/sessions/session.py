@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, 
 import anyio
 
 from streamguard import _loops as loops
+from streamguard import events
 from streamguard._guard.attempt import NO_LIMITS
 from streamguard._guard.modes import mode_in_force
 from streamguard._guard.operator import Operator, Pipeable
@@ -23,8 +24,8 @@ from streamguard._guard.plan import Plan
 from streamguard._guard.teardown import outlast
 from streamguard.activity import Activity
 from streamguard.errors import ConfigError, DeadlineExceededError, Verdict
-from streamguard.events import kinds as events
 from streamguard.events import recorders as recording
+from streamguard.events.teller import Teller
 from streamguard.sessions.hosting import Hosting
 from streamguard.sessions.points import ResumePoint
 from streamguard.sessions.replay import is_ordered
@@ -45,7 +46,7 @@ _LOOK: Final = 0.1
 
 
 def session(
-    open: Opener[T],  # noqa: A002 - the word of the contract
+    open: Opener[T],  # noqa: A002 - the word that users write
     /,
     *,
     prompt: str | None = None,
@@ -270,10 +271,9 @@ class _Block(Generic[T]):
         limits = self._operator.limits if mode != "off" else NO_LIMITS
         self._hosting = hosting = Hosting(
             loop=loop,
-            activity=activity,
+            teller=Teller(activity, plan.observers, loop.clock),
             limits=limits,
             mode=mode,
-            observers=plan.observers,
             started=loop.clock(),
         )
         start = self._opening.start
@@ -351,7 +351,7 @@ class _Block(Generic[T]):
         try:
             return await self._leave(exc)
         finally:
-            for recorder in recording.among(self._hosting.observers):
+            for recorder in recording.among(self._hosting.teller.observers):
                 recorder.session_over(self._hosting.activity)
 
     async def _leave(self, exc: BaseException | None) -> bool:
@@ -395,7 +395,7 @@ class _Block(Generic[T]):
             await outlast(owner.seen_off, kept)
         except loop.cancelled as error:
             if not owner.seen_off.is_set():
-                self._hosting.tell(events.OwnerAbandoned, attempt=owner.point.attempt)
+                self._hosting.teller.tell(events.OwnerAbandoned, attempt=owner.point.attempt)
             if error is not kept:
                 raise
         return owner.link.failed_to_close and not was_known

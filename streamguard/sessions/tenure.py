@@ -6,18 +6,12 @@ told; what has no row here cannot happen. The diagram in docs/sessions.md is che
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final, TypeAlias
 
-from streamguard._base.machine import Machine, Table
+from streamguard._base.machine import Machine, Table, Word
 
 
-class _Word(Enum):
-    # By identity, as members are compared: the hash of an Enum costs more than the rest of a step.
-    __hash__ = object.__hash__
-
-
-class State(_Word):
+class TenureState(Word):
     """Where an owner is."""
 
     NEW = "no turn was begun yet, and there is no task"
@@ -34,7 +28,7 @@ class State(_Word):
     GONE = "it was left behind, and has ended after all"
 
 
-class Event(_Word):
+class TenureEvent(Word):
     """What can happen to it."""
 
     TURN = "a prompt is to be sent"
@@ -49,7 +43,7 @@ class Event(_Word):
     GIVEN_UP = "it has not ended within its bounds"
 
 
-class Does(_Word):
+class Does(Word):
     """What is done about it."""
 
     NOTHING = ""
@@ -64,7 +58,8 @@ class Does(_Word):
     LEAVE_BEHIND = "it is reported and told as not confirmed"
 
 
-Tenure: TypeAlias = Machine[State, Event, Does]
+Tenure: TypeAlias = Machine[TenureState, TenureEvent, Does]
+S, E, D = TenureState, TenureEvent, Does
 
 # Cannot happen, for all of the states below:
 #   TURN        but in a new or a resting one: a session asks `can_serve` before
@@ -75,85 +70,85 @@ Tenure: TypeAlias = Machine[State, Event, Does]
 #   UNWOUND     twice, and without a task
 #   CLOSED      before the closing
 #   GIVEN_UP    without a warden, and of what has ended; a verdict is concluded at once
-TABLE: Final[Table[State, Event, Does]] = {
-    State.NEW: {
-        Event.TURN: (State.READY, Does.START),
-        Event.LEFT: (State.RELEASED, Does.SETTLE_UNBEGUN),
+TABLE: Final[Table[TenureState, TenureEvent, Does]] = {
+    S.NEW: {
+        E.TURN: (S.READY, D.START),
+        E.LEFT: (S.RELEASED, D.SETTLE_UNBEGUN),
     },
-    State.READY: {
-        Event.ASKED: (State.PULLING, Does.NOTHING),
-        Event.UNWOUND: (State.CLOSING, Does.SEE_OFF),  # the loop is ending
-        Event.LEFT: (State.DONE, Does.SEE_OFF),
+    S.READY: {
+        E.ASKED: (S.PULLING, D.NOTHING),
+        E.UNWOUND: (S.CLOSING, D.SEE_OFF),  # the loop is ending
+        E.LEFT: (S.DONE, D.SEE_OFF),
         # Its consumer may be busy for an hour: what is to be torn down is not to wait for that.
-        Event.VERDICT: (State.JUDGED, Does.CONCLUDE),
+        E.VERDICT: (S.JUDGED, D.CONCLUDE),
     },
-    State.PULLING: {
-        Event.CAME: (State.READY, Does.NOTHING),
-        Event.TURN_OVER: (State.RESTING, Does.REST),
-        Event.UNWOUND: (State.CLOSING, Does.SEE_OFF),
-        Event.LEFT: (State.UNWANTED, Does.SEE_OFF),
-        Event.VERDICT: (State.UNWINDING, Does.SEE_OFF),
-        Event.DEAF: (State.UNWINDING, Does.SEE_OFF_DEAF),
+    S.PULLING: {
+        E.CAME: (S.READY, D.NOTHING),
+        E.TURN_OVER: (S.RESTING, D.REST),
+        E.UNWOUND: (S.CLOSING, D.SEE_OFF),
+        E.LEFT: (S.UNWANTED, D.SEE_OFF),
+        E.VERDICT: (S.UNWINDING, D.SEE_OFF),
+        E.DEAF: (S.UNWINDING, D.SEE_OFF_DEAF),
     },
-    State.RESTING: {
-        Event.TURN: (State.READY, Does.GO_ON),
-        Event.UNWOUND: (State.CLOSING, Does.SEE_OFF),  # the loop is ending
-        Event.LEFT: (State.DONE, Does.SEE_OFF),
+    S.RESTING: {
+        E.TURN: (S.READY, D.GO_ON),
+        E.UNWOUND: (S.CLOSING, D.SEE_OFF),  # the loop is ending
+        E.LEFT: (S.DONE, D.SEE_OFF),
     },
-    State.UNWANTED: {
-        Event.CAME: (State.DONE, Does.NOTHING),
-        Event.TURN_OVER: (State.DONE, Does.NOTHING),
-        Event.UNWOUND: (State.CLOSING, Does.NOTHING),
-        Event.LEFT: (State.UNWANTED, Does.NOTHING),
-        Event.VERDICT: (State.UNWINDING, Does.NOTHING),
-        Event.DEAF: (State.UNWINDING, Does.NOTHING),
-        Event.GIVEN_UP: (State.ABANDONED, Does.LEAVE_BEHIND),
+    S.UNWANTED: {
+        E.CAME: (S.DONE, D.NOTHING),
+        E.TURN_OVER: (S.DONE, D.NOTHING),
+        E.UNWOUND: (S.CLOSING, D.NOTHING),
+        E.LEFT: (S.UNWANTED, D.NOTHING),
+        E.VERDICT: (S.UNWINDING, D.NOTHING),
+        E.DEAF: (S.UNWINDING, D.NOTHING),
+        E.GIVEN_UP: (S.ABANDONED, D.LEAVE_BEHIND),
     },
-    State.JUDGED: {
-        Event.ASKED: (State.UNWINDING, Does.NOTHING),
-        Event.UNWOUND: (State.CLOSING, Does.NOTHING),  # the loop is ending
-        Event.LEFT: (State.JUDGED, Does.NOTHING),
+    S.JUDGED: {
+        E.ASKED: (S.UNWINDING, D.NOTHING),
+        E.UNWOUND: (S.CLOSING, D.NOTHING),  # the loop is ending
+        E.LEFT: (S.JUDGED, D.NOTHING),
     },
-    State.UNWINDING: {
-        Event.CAME: (State.JUDGED, Does.NOTHING),  # what ended the turn well, and was struck too
-        Event.TURN_OVER: (State.DONE, Does.NOTHING),  # an end that was made by disconnecting
-        Event.UNWOUND: (State.CLOSING, Does.NOTHING),
-        Event.LEFT: (State.UNWINDING, Does.NOTHING),
-        Event.VERDICT: (State.UNWINDING, Does.NOTHING),  # it follows when a pull is deaf
-        Event.GIVEN_UP: (State.ABANDONED, Does.LEAVE_BEHIND),
+    S.UNWINDING: {
+        E.CAME: (S.JUDGED, D.NOTHING),  # what ended the turn well, and was struck too
+        E.TURN_OVER: (S.DONE, D.NOTHING),  # an end that was made by disconnecting
+        E.UNWOUND: (S.CLOSING, D.NOTHING),
+        E.LEFT: (S.UNWINDING, D.NOTHING),
+        E.VERDICT: (S.UNWINDING, D.NOTHING),  # it follows when a pull is deaf
+        E.GIVEN_UP: (S.ABANDONED, D.LEAVE_BEHIND),
     },
-    State.DONE: {
-        Event.UNWOUND: (State.CLOSING, Does.NOTHING),
-        Event.LEFT: (State.DONE, Does.NOTHING),
-        Event.VERDICT: (State.JUDGED, Does.NOTHING),  # `total`, before the task has noticed
-        Event.GIVEN_UP: (State.ABANDONED, Does.LEAVE_BEHIND),
+    S.DONE: {
+        E.UNWOUND: (S.CLOSING, D.NOTHING),
+        E.LEFT: (S.DONE, D.NOTHING),
+        E.VERDICT: (S.JUDGED, D.NOTHING),  # `total`, before the task has noticed
+        E.GIVEN_UP: (S.ABANDONED, D.LEAVE_BEHIND),
     },
-    State.CLOSING: {
-        Event.LEFT: (State.CLOSING, Does.NOTHING),
-        Event.VERDICT: (State.CLOSING, Does.NOTHING),  # `total`: it surfaces at the block
-        Event.CLOSED: (State.RELEASED, Does.SETTLE),
-        Event.GIVEN_UP: (State.ABANDONED, Does.LEAVE_BEHIND),
+    S.CLOSING: {
+        E.LEFT: (S.CLOSING, D.NOTHING),
+        E.VERDICT: (S.CLOSING, D.NOTHING),  # `total`: it surfaces at the block
+        E.CLOSED: (S.RELEASED, D.SETTLE),
+        E.GIVEN_UP: (S.ABANDONED, D.LEAVE_BEHIND),
     },
-    State.RELEASED: {
-        Event.LEFT: (State.RELEASED, Does.NOTHING),
+    S.RELEASED: {
+        E.LEFT: (S.RELEASED, D.NOTHING),
     },
-    State.ABANDONED: {
-        Event.CAME: (State.ABANDONED, Does.NOTHING),
-        Event.TURN_OVER: (State.ABANDONED, Does.NOTHING),
-        Event.UNWOUND: (State.ABANDONED, Does.NOTHING),
-        Event.LEFT: (State.ABANDONED, Does.NOTHING),
-        Event.CLOSED: (State.GONE, Does.NOTHING),
+    S.ABANDONED: {
+        E.CAME: (S.ABANDONED, D.NOTHING),
+        E.TURN_OVER: (S.ABANDONED, D.NOTHING),
+        E.UNWOUND: (S.ABANDONED, D.NOTHING),
+        E.LEFT: (S.ABANDONED, D.NOTHING),
+        E.CLOSED: (S.GONE, D.NOTHING),
     },
-    State.GONE: {
-        Event.LEFT: (State.GONE, Does.NOTHING),
+    S.GONE: {
+        E.LEFT: (S.GONE, D.NOTHING),
     },
 }
 
-IS_PULLING: Final = frozenset({State.PULLING, State.UNWANTED, State.UNWINDING})
-MAY_PULL: Final = frozenset({State.READY, State.JUDGED})
-IS_ENDING: Final = frozenset(State) - {State.NEW, State.READY, State.PULLING, State.RESTING}
+IS_PULLING: Final = frozenset({S.PULLING, S.UNWANTED, S.UNWINDING})
+MAY_PULL: Final = frozenset({S.READY, S.JUDGED})
+IS_ENDING: Final = frozenset(TenureState) - {S.NEW, S.READY, S.PULLING, S.RESTING}
 
 
 def tenure() -> Tenure:
     """A new one."""
-    return Machine(TABLE, State.NEW)
+    return Machine(TABLE, S.NEW)

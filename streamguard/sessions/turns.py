@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import anyio
 
+from streamguard import events
 from streamguard._base.quoting import quoted
 from streamguard._scopes import scopes
 from streamguard.errors import (
@@ -23,7 +24,6 @@ from streamguard.errors import (
     ResumeDivergedError,
     StreamGuardError,
 )
-from streamguard.events import kinds as events
 from streamguard.retry.classes import ErrorClass, class_named
 from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide, work_done
 from streamguard.retry.policy import RetryPolicy, Tally
@@ -447,7 +447,7 @@ class Turn(AsyncIterator[T]):
         refused = StreamGuardError(why, activity=conversation.hosting.activity)
         refused.gave_up = "unsafe"
         self._over = _Over(refused)
-        conversation.hosting.tell(
+        conversation.hosting.teller.tell(
             events.GaveUp, reason="unsafe", why=why, error=refused, escalate=True
         )
         raise refused
@@ -496,7 +496,7 @@ class Turn(AsyncIterator[T]):
         if settings is None or isinstance(failure, ResumeDivergedError):
             self._fail(failure)
         else:
-            self._weigh(owner, failure, settings)
+            self._follow_up(owner, failure, settings)
 
     def _is_done_anyway(self, failure: BaseException) -> bool:
         """A turn that has ended stays completed, whatever becomes of its connection (T3)."""
@@ -511,7 +511,7 @@ class Turn(AsyncIterator[T]):
             self._conversation.tally = self._conversation.tally.reset()
             if self._failed:
                 hosting = self._conversation.hosting
-                hosting.tell(events.RetryRecovered, retries=len(self._failed))
+                hosting.teller.tell(events.RetryRecovered, retries=len(self._failed))
         if permit is not None:
             if went_well:
                 permit.succeeded()
@@ -546,7 +546,7 @@ class Turn(AsyncIterator[T]):
             )
         raise failure
 
-    def _weigh(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> None:
+    def _follow_up(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> None:
         """Decide what follows a failure; raise it if nothing does (R3)."""
         policy, ledger = settings.policy, self._ledger
         error_class = policy.classify(failure, failed=ledger.failed)
@@ -619,7 +619,7 @@ class Turn(AsyncIterator[T]):
             point = replace(point, prompt=self._resume_prompt(point, settings))
         # Else the prompt may not have come through: it is sent again, whole.
         self._next_point = point
-        conversation.hosting.tell(
+        conversation.hosting.teller.tell(
             events.RetryScheduled,
             error_class=decision.error_class.value,
             retry=decision.retry,
@@ -641,7 +641,7 @@ class Turn(AsyncIterator[T]):
         if decision.error_class is not ErrorClass.NEVER or isinstance(failure, Exception):
             done = self._ledger.deeds.so_far(self._conversation.attempts)
             _mark(failure, decision, tuple(self._failed), done)
-        self._conversation.hosting.tell(
+        self._conversation.hosting.teller.tell(
             events.GaveUp,
             reason=decision.reason,
             why=decision.why,
@@ -651,7 +651,7 @@ class Turn(AsyncIterator[T]):
         raise failure
 
     def _tell_of_replay(self, owner: Owner[T]) -> None:
-        replay, tell = self._ledger.replay, self._conversation.hosting.tell
+        replay, tell = self._ledger.replay, self._conversation.hosting.teller.tell
         if replay is not None and replay.dropped:
             tell(events.ReplayDropped, attempt=owner.point.attempt, messages=replay.dropped)
         if replay is not None and replay.repeats:

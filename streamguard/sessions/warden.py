@@ -80,7 +80,8 @@ class Warden:
             if (tearing_down := self._begin_to_tear_down()) is not None:
                 await tearing_down.finish()
             else:
-                await attempt.torn_down()
+                assert attempt.tearing_down is not None
+                await attempt.tearing_down.finish()
             if not await _within(UNWINDING, owner.unwound):
                 return
         # The source, then the connection; both are cut when they take too long.
@@ -106,16 +107,16 @@ class Warden:
         if attempt.verdict is not None:
             return None
         disconnect_timeout, kill_grace = plan.disconnect_timeout, plan.kill_grace
-        if attempt._supervision is not None:
+        if attempt.supervision is not None:
             disconnect_timeout = min(disconnect_timeout, within / 2)
             if isinstance(kill_grace, Default):
                 kill_grace = min(kill_grace, within / 4)
         tearing_down = TearingDown(
-            attempt,
+            attempt.teller,
             self._loop,
+            attempt.supervision,
             disconnects=plan.disconnects,
             disconnect_timeout=disconnect_timeout,
-            supervision=attempt._supervision,
             kill_grace=kill_grace,
         )
         tearing_down.start(self._loop.spawn)

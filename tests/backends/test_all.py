@@ -17,6 +17,7 @@ from benchmarks import messages
 from streamguard import backends
 from streamguard.signals import SIGNALS, Progress
 from tests.backends.looks import as_model, said_by
+from tests.sizes import size
 
 NAMES = sorted(backends.NAMES)
 SDKS = [
@@ -66,7 +67,7 @@ def test_a_reader_makes_signals_of_anything(name):
     """S2: whatever comes, and whether it comes as JSON or as objects; and nothing is changed."""
     read = backends.resolve(name).read
 
-    @settings(max_examples=30, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=size(dev=6, ci=30), deadline=None, database=None, derandomize=True)
     @given(st.dictionaries(st.sampled_from(vocabulary(name)), garbage(name)) | garbage(name))
     def check(message):
         before = copy.deepcopy(message)

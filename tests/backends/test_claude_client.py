@@ -156,35 +156,27 @@ async def made_of(messages):
 
 
 @pytest.mark.parametrize("whose", ["the client's", "the user's"])
-def test_an_end_without_any_message(loop, monkeypatch, whose):
+async def test_an_end_without_any_message(loop, monkeypatch, whose):
     """T10: of the client's own stream it is no end; of what a user makes of it, nobody knows."""
     Clis([[lambda cli: call(cli._send.close)]]).install(monkeypatch)
-
-    async def main():
-        client = sdk.ClaudeSDKClient()
-        await client.connect()
-        await client.query("go")
-        stream = client.receive_response()
-        source = stream if whose == "the client's" else made_of(stream)
-        taken = await take(source | idle_guard(60, client=client))
-        assert taken.messages == []
-        kind = StreamTruncatedError if whose == "the client's" else type(None)
-        assert type(taken.error) is kind
-        await client.disconnect()
-
-    loop.run(main)
+    client = sdk.ClaudeSDKClient()
+    await client.connect()
+    await client.query("go")
+    stream = client.receive_response()
+    source = stream if whose == "the client's" else made_of(stream)
+    taken = await take(source | idle_guard(60, client=client))
+    assert taken.messages == []
+    kind = StreamTruncatedError if whose == "the client's" else type(None)
+    assert type(taken.error) is kind
+    await client.disconnect()
 
 
-def test_a_session_of_claudes_that_says_nothing(loop, monkeypatch):
+async def test_a_session_of_claudes_that_says_nothing(loop, monkeypatch):
     """T10: its streams are Claude's own."""
     Clis([[lambda cli: call(cli._send.close)]]).install(monkeypatch)
-
-    async def main():
-        async with claude.session(prompt="go") | idle_guard(60) as chat:
-            with pytest.raises(StreamTruncatedError):
-                await anext(aiter(chat))
-
-    loop.run(main)
+    async with claude.session(prompt="go") | idle_guard(60) as chat:
+        with pytest.raises(StreamTruncatedError):
+            await anext(aiter(chat))
 
 
 # -- the process --------------------------------------------------------------------------------------

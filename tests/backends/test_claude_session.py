@@ -63,122 +63,94 @@ HUNG = [init(), text("hm"), hang()]
 # -- the ladder ----------------------------------------------------------------------------------------
 
 
-def test_turns_that_go_well(loop, clis):
+async def test_turns_that_go_well(loop, clis):
     """R1: one client, as the options say; it is left when the block is."""
     started = clis([ANSWERED, [init(), text("more"), result()]])
-
-    async def main():
-        left = Leftovers()
-        options = sdk.ClaudeAgentOptions(model="m", continue_conversation=True)
-        async with claude.session(options, prompt="one") | idle_guard(60) as chat:
-            assert started.started == []  # nothing is started that is not asked
-            assert await words(chat) == ["done", "success"]
-            assert await words(chat.ask("two")) == ["more", "success"]
-            assert chat.point.token == SESSION
-            assert len(started.living) == 1
-        assert started.living == []
-        assert started.options == [options]
-        left.check()
-
-    loop.run(main)
+    left = Leftovers()
+    options = sdk.ClaudeAgentOptions(model="m", continue_conversation=True)
+    async with claude.session(options, prompt="one") | idle_guard(60) as chat:
+        assert started.started == []  # nothing is started that is not asked
+        assert await words(chat) == ["done", "success"]
+        assert await words(chat.ask("two")) == ["more", "success"]
+        assert chat.point.token == SESSION
+        assert len(started.living) == 1
+    assert started.living == []
+    assert started.options == [options]
+    left.check()
     assert started.prompts == ["one", "two"]
 
 
 @pytest.mark.parametrize("tap", [False, True])
-def test_a_hang_is_interrupted_and_the_client_goes_on(loop, clis, tap):
+async def test_a_hang_is_interrupted_and_the_client_goes_on(loop, clis, tap):
     """D1: at the window; what it says to that is delivered, and the session goes on in it."""
     started = clis([HUNG, ANSWERED])
     events = Events()
-
-    async def main():
-        guard = idle_guard(60, observer=events)
-        start = anyio.current_time()
-        async with claude.session(prompt="one", tap=tap) | guard | reconnecting_resume() as chat:
-            said = await words(chat)
-        assert said == ["hm", "error_during_execution", "done", "success"]
-        assert loop.took(anyio.current_time() - start, 60)
-
-    loop.run(main)
+    guard = idle_guard(60, observer=events)
+    start = anyio.current_time()
+    async with claude.session(prompt="one", tap=tap) | guard | reconnecting_resume() as chat:
+        said = await words(chat)
+    assert said == ["hm", "error_during_execution", "done", "success"]
+    assert loop.took(anyio.current_time() - start, 60)
     assert started.prompts == ["one", "Continue."]
     assert len(started.started) == 1
     assert len(events.of(Interrupting)) == len(events.of(Reconnected)) == 1
 
 
-def test_one_that_is_deaf_to_it_is_replaced(loop, clis):
+async def test_one_that_is_deaf_to_it_is_replaced(loop, clis):
     """D1, R3: disconnected after 5 s, and resumed by its token, with no way of the first attempt's."""
     started = clis([HUNG], [ANSWERED], deaf=[1])
-
-    async def main():
-        options = sdk.ClaudeAgentOptions(resume="old", fork_session=True)
-        guard = idle_guard(60)
-        start = anyio.current_time()
-        async with claude.session(options, prompt="one") | guard | reconnecting_resume() as chat:
-            assert await words(chat) == ["hm", "done", "success"]
-            assert len(started.living) == 1
-        assert loop.took(anyio.current_time() - start, 65)
-        assert started.living == []
-        first, second = started.options
-        assert first == options
-        assert second == sdk.ClaudeAgentOptions(resume=SESSION)
-
-    loop.run(main)
+    options = sdk.ClaudeAgentOptions(resume="old", fork_session=True)
+    guard = idle_guard(60)
+    start = anyio.current_time()
+    async with claude.session(options, prompt="one") | guard | reconnecting_resume() as chat:
+        assert await words(chat) == ["hm", "done", "success"]
+        assert len(started.living) == 1
+    assert loop.took(anyio.current_time() - start, 65)
+    assert started.living == []
+    first, second = started.options
+    assert first == options
+    assert second == sdk.ClaudeAgentOptions(resume=SESSION)
     assert started.prompts == ["one", "Continue."]
 
 
-def test_a_cli_that_does_not_even_greet(loop, clis):
+async def test_a_cli_that_does_not_even_greet(loop, clis):
     """R2: its start is part of the first pull; there is nothing to resume, so it starts afresh."""
     started = clis([ANSWERED], mute=[1], deaf=[1])
-
-    async def main():
-        guard = idle_guard(20)
-        async with claude.session(prompt="one") | guard | reconnecting_resume() as chat:
-            assert await words(chat) == ["done", "success"]
-        assert [options.resume for options in started.options] == [None, None]
-        assert started.living == []
-
-    loop.run(main)
+    guard = idle_guard(20)
+    async with claude.session(prompt="one") | guard | reconnecting_resume() as chat:
+        assert await words(chat) == ["done", "success"]
+    assert [options.resume for options in started.options] == [None, None]
+    assert started.living == []
     assert started.prompts == ["one"]
 
 
-def test_without_a_resume_the_verdict_is_raised_and_nothing_is_left(loop, clis):
+async def test_without_a_resume_the_verdict_is_raised_and_nothing_is_left(loop, clis):
     """D1: the next prompt finds the client that the interrupt has spared."""
     started = clis([HUNG, ANSWERED])
-
-    async def main():
-        async with claude.session(prompt="one") | idle_guard(60) as chat:
-            with pytest.raises(IdleTimeoutError):
-                await words(chat)
-            assert await words(chat.ask("two")) == ["done", "success"]
-        assert started.living == []
-
-    loop.run(main)
+    async with claude.session(prompt="one") | idle_guard(60) as chat:
+        with pytest.raises(IdleTimeoutError):
+            await words(chat)
+        assert await words(chat.ask("two")) == ["done", "success"]
+    assert started.living == []
     assert len(started.started) == 1
 
 
-def test_a_kept_token_is_resumed(loop, clis):
+async def test_a_kept_token_is_resumed(loop, clis):
     """R1: also where the options would have begun otherwise."""
     started = clis([ANSWERED])
-
-    async def main():
-        options = sdk.ClaudeAgentOptions(session_id="fixed", continue_conversation=True)
-        point = ResumePoint(token="t")
-        async with claude.session(options, prompt="go", point=point) as chat:
-            await words(chat)
-        assert started.options == [sdk.ClaudeAgentOptions(resume="t")]
-
-    loop.run(main)
+    options = sdk.ClaudeAgentOptions(session_id="fixed", continue_conversation=True)
+    point = ResumePoint(token="t")
+    async with claude.session(options, prompt="go", point=point) as chat:
+        await words(chat)
+    assert started.options == [sdk.ClaudeAgentOptions(resume="t")]
 
 
 @pytest.mark.parametrize("mode", ["warn", "off"])
-def test_modes(loop, clis, mode):
+async def test_modes(loop, clis, mode):
     """T11: nothing is interrupted."""
     started = clis([[init(), silence(500), text("late"), result()]])
-
-    async def main():
-        async with claude.session(prompt="one") | idle_guard(60, mode=mode) as chat:
-            assert await words(chat) == ["late", "success"]
-
-    loop.run(main)
+    async with claude.session(prompt="one") | idle_guard(60, mode=mode) as chat:
+        assert await words(chat) == ["late", "success"]
     assert len(started.started) == 1
 
 
@@ -205,34 +177,26 @@ WAITS = {
 
 
 @pytest.mark.parametrize("wait", WAITS)
-def test_what_waits_for_a_human_is_no_hang(loop, clis, wait):
+async def test_what_waits_for_a_human_is_no_hang(loop, clis, wait):
     """T6: without a tool in flight, too; and the window is a fresh one afterwards."""
     asked, given = WAITS[wait]
     started = clis([[init(), text("may I?"), asked, until_answered(), *HUNG[1:]], ANSWERED])
-
-    async def main():
-        options = sdk.ClaudeAgentOptions(**given)
-        start = anyio.current_time()
-        async with claude.session(options, prompt="one") | idle_guard(60) as chat:
-            with pytest.raises(IdleTimeoutError) as caught:
-                await words(chat)
-        assert loop.took(anyio.current_time() - start, 560)
-        assert loop.took(caught.value.verdict.elapsed, 60)
-        assert options == sdk.ClaudeAgentOptions(**given)  # it is the user's
-
-    loop.run(main)
+    options = sdk.ClaudeAgentOptions(**given)
+    start = anyio.current_time()
+    async with claude.session(options, prompt="one") | idle_guard(60) as chat:
+        with pytest.raises(IdleTimeoutError) as caught:
+            await words(chat)
+    assert loop.took(anyio.current_time() - start, 560)
+    assert loop.took(caught.value.verdict.elapsed, 60)
+    assert options == sdk.ClaudeAgentOptions(**given)  # it is the user's
     assert len(started.started) == 1
 
 
-def test_a_tool_takes_its_time(loop, clis):
+async def test_a_tool_takes_its_time(loop, clis):
     """T5: nothing is interrupted while it runs."""
     started = clis([[init(), tool_use(), silence(5000), tool_result(), *ANSWERED[1:]]])
-
-    async def main():
-        async with claude.session(prompt="one") | idle_guard(60) as chat:
-            assert await words(chat) == ["done", "success"]
-
-    loop.run(main)
+    async with claude.session(prompt="one") | idle_guard(60) as chat:
+        assert await words(chat) == ["done", "success"]
     assert len(started.started) == 1
 
 
@@ -244,61 +208,45 @@ OTHERS = {"user_message_uuid": "another", "user_message_uuids": ["another"]}
 
 @pytest.mark.skipif(not IS_RECENT, reason="this SDK does not say whose a result is")
 @pytest.mark.parametrize("other", [INJECTED, OTHERS], ids=["nobody's", "another's"])
-def test_a_result_of_another_turn_does_not_end_this_one(loop, clis, other):
+async def test_a_result_of_another_turn_does_not_end_this_one(loop, clis, other):
     """Background work wakes the session by itself: that turn's end is no answer."""
     clis([[init(), text("woken"), result(**other), silence(30), *ANSWERED], ANSWERED])
-
-    async def main():
-        async with claude.session(prompt="one") | idle_guard(60) as chat:
-            assert await words(chat) == ["woken", "success", "done", "success"]
-            assert await words(chat.ask("two")) == ["done", "success"]
-
-    loop.run(main)
+    async with claude.session(prompt="one") | idle_guard(60) as chat:
+        assert await words(chat) == ["woken", "success", "done", "success"]
+        assert await words(chat.ask("two")) == ["done", "success"]
 
 
 @pytest.mark.skipif(not IS_RECENT, reason="this SDK does not say whose a result is")
-def test_a_hang_after_the_result_of_another_turn_is_found(loop, clis):
+async def test_a_hang_after_the_result_of_another_turn_is_found(loop, clis):
     """T14: what was asked is still owed, so the time between turns it is not."""
     clis([[init(), text("woken"), result(**INJECTED), hang()]])
-
-    async def main():
-        start = anyio.current_time()
-        async with claude.session(prompt="one") | idle_guard(60) as chat:
-            with pytest.raises(IdleTimeoutError):
-                await words(chat)
-        assert loop.took(anyio.current_time() - start, 60)
-
-    loop.run(main)
+    start = anyio.current_time()
+    async with claude.session(prompt="one") | idle_guard(60) as chat:
+        with pytest.raises(IdleTimeoutError):
+            await words(chat)
+    assert loop.took(anyio.current_time() - start, 60)
 
 
 @pytest.mark.parametrize("origin", [None, {"kind": "human"}])
-def test_older_clis_do_not_say_which_prompt_was_answered(loop, clis, origin):
+async def test_older_clis_do_not_say_which_prompt_was_answered(loop, clis, origin):
     """The first result is the answer then."""
     turn = [init(), text("done"), result(origin=origin), hang()]
     clis([turn, turn], names_prompts=False)
-
-    async def main():
-        async with claude.session(prompt="one") | idle_guard(60) as chat:
-            assert await words(chat) == ["done", "success"]
-            assert await words(chat.ask("two")) == ["done", "success"]
-
-    loop.run(main)
+    async with claude.session(prompt="one") | idle_guard(60) as chat:
+        assert await words(chat) == ["done", "success"]
+        assert await words(chat.ask("two")) == ["done", "success"]
 
 
 # -- written wrongly ------------------------------------------------------------------------------------
 
 
-def test_no_prompt_starts_no_cli(loop, clis):
+async def test_no_prompt_starts_no_cli(loop, clis):
     """R1"""
     started = clis([ANSWERED])
-
-    async def main():
-        async with claude.session() | idle_guard(60) as chat:
-            with pytest.raises(TypeError, match="no prompt to send"):
-                await words(chat)
-            assert await words(chat.ask("one")) == ["done", "success"]
-
-    loop.run(main)
+    async with claude.session() | idle_guard(60) as chat:
+        with pytest.raises(TypeError, match="no prompt to send"):
+            await words(chat)
+        assert await words(chat.ask("one")) == ["done", "success"]
     assert len(started.started) == 1
 
 

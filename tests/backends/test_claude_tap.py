@@ -60,33 +60,25 @@ def turn(monkeypatch):
 
 
 @pytest.mark.parametrize("is_tapped", [True, False])
-def test_heartbeats_show_that_the_cli_lives(loop, turn, is_tapped):
+async def test_heartbeats_show_that_the_cli_lives(loop, turn, is_tapped):
     """T5: when they stop in mid-tool, that is known long before the tool's own limit."""
     steps = [init(), tool_use(), repeat(silence(30), HEARTBEAT, times=3), hang()]
-
-    async def main():
-        taken = await turn(*steps, is_tapped=is_tapped, liveness=100, tools=1000)
-        assert loop.took(taken.elapsed, 190 if is_tapped else 1000)
-        assert isinstance(taken.error, LivenessTimeoutError) is is_tapped
-        assert [type(each).__name__ for each in taken.messages][:2] == [
-            "SystemMessage",
-            "AssistantMessage",
-        ]
-
-    loop.run(main)
+    taken = await turn(*steps, is_tapped=is_tapped, liveness=100, tools=1000)
+    assert loop.took(taken.elapsed, 190 if is_tapped else 1000)
+    assert isinstance(taken.error, LivenessTimeoutError) is is_tapped
+    assert [type(each).__name__ for each in taken.messages][:2] == [
+        "SystemMessage",
+        "AssistantMessage",
+    ]
 
 
-def test_heartbeats_are_no_work(loop, turn):
+async def test_heartbeats_are_no_work(loop, turn):
     """S0: a tool that only beats is as late as one that says nothing; and so is the model."""
-
-    async def main():
-        beating = repeat(silence(30), HEARTBEAT)
-        taken = await turn(init(), tool_use(), beating, tools=300)
-        assert loop.took(taken.elapsed, 300)
-        taken = await turn(init(), text(), repeat(silence(30), line("keep_alive")))
-        assert loop.took(taken.elapsed, 60)
-
-    loop.run(main)
+    beating = repeat(silence(30), HEARTBEAT)
+    taken = await turn(init(), tool_use(), beating, tools=300)
+    assert loop.took(taken.elapsed, 300)
+    taken = await turn(init(), text(), repeat(silence(30), line("keep_alive")))
+    assert loop.took(taken.elapsed, 60)
 
 
 WAITS = {
@@ -133,43 +125,31 @@ async def allowed(tool, given, context):
 
 
 @pytest.mark.parametrize("is_tapped", [True, False])
-def test_a_permission_that_is_asked_for(loop, turn, is_tapped):
+async def test_a_permission_that_is_asked_for(loop, turn, is_tapped):
     """T6: the callback is as the user wrote it; the window is a fresh one when it has answered."""
-
-    async def main():
-        options = sdk.ClaudeAgentOptions(can_use_tool=allowed)
-        steps = [init(), text(), permission(), until_answered(), hang()]
-        taken = await turn(*steps, is_tapped=is_tapped, options=options)
-        assert type(taken.error) is IdleTimeoutError
-        assert loop.took(taken.elapsed, 560 if is_tapped else 60)
-
-    loop.run(main)
+    options = sdk.ClaudeAgentOptions(can_use_tool=allowed)
+    steps = [init(), text(), permission(), until_answered(), hang()]
+    taken = await turn(*steps, is_tapped=is_tapped, options=options)
+    assert type(taken.error) is IdleTimeoutError
+    assert loop.took(taken.elapsed, 560 if is_tapped else 60)
 
 
-def test_a_permission_that_the_cli_takes_back(loop, turn):
+async def test_a_permission_that_the_cli_takes_back(loop, turn):
     """T6: nobody waits for it any more."""
-
-    async def main():
-        options = sdk.ClaudeAgentOptions(can_use_tool=allowed)
-        cancelled = message({"type": "control_cancel_request", "request_id": "r1"})
-        steps = [init(), text(), permission(), silence(100), cancelled, hang()]
-        taken = await turn(*steps, options=options)
-        assert loop.took(taken.elapsed, 160)
-
-    loop.run(main)
+    options = sdk.ClaudeAgentOptions(can_use_tool=allowed)
+    cancelled = message({"type": "control_cancel_request", "request_id": "r1"})
+    steps = [init(), text(), permission(), silence(100), cancelled, hang()]
+    taken = await turn(*steps, options=options)
+    assert loop.took(taken.elapsed, 160)
 
 
-def test_a_tool_of_ours_is_none_of_its_waits(loop, turn):
+async def test_a_tool_of_ours_is_none_of_its_waits(loop, turn):
     """S4: a call into an MCP server in this process is in flight, and held by nothing else."""
-
-    async def main():
-        asked = request("mcp_message", server_name="none", message={"id": 1})
-        taken = await turn(init(), tool_use(), asked, silence(500), tool_result(), hang())
-        assert loop.took(taken.elapsed, 560)
-        taken = await turn(init(), text(), asked, hang())
-        assert loop.took(taken.elapsed, 60)
-
-    loop.run(main)
+    asked = request("mcp_message", server_name="none", message={"id": 1})
+    taken = await turn(init(), tool_use(), asked, silence(500), tool_result(), hang())
+    assert loop.took(taken.elapsed, 560)
+    taken = await turn(init(), text(), asked, hang())
+    assert loop.took(taken.elapsed, 60)
 
 
 # -- what goes its way -------------------------------------------------------------------------------------
@@ -223,23 +203,19 @@ def test_what_was_never_answered_ends_with_the_lines():
 
 
 @pytest.mark.parametrize("ends", ["the lines", "the client"])
-def test_a_client_that_is_gone_waits_for_nothing(loop, monkeypatch, ends):
+async def test_a_client_that_is_gone_waits_for_nothing(loop, monkeypatch, ends):
     """T6"""
-
-    async def main():
-        activity = Activity()
-        rest = [hang()] if ends == "the client" else [lambda cli: call(cli._send.close)]
-        Clis([[init(), request("gremlins"), *rest]]).install(monkeypatch)
-        monkeypatch.setattr(sdk._internal.query.Query, "_spawn_control_request_handler", ignored)
-        client = sdk.ClaudeSDKClient(transport=claude.tap(None, activity))
-        await client.connect()
-        await client.query("go")
-        await anyio.sleep(1)
-        assert bool(activity._holds) is (ends == "the client")
-        await client.disconnect()
-        assert activity._holds == {}
-
-    loop.run(main)
+    activity = Activity()
+    rest = [hang()] if ends == "the client" else [lambda cli: call(cli._send.close)]
+    Clis([[init(), request("gremlins"), *rest]]).install(monkeypatch)
+    monkeypatch.setattr(sdk._internal.query.Query, "_spawn_control_request_handler", ignored)
+    client = sdk.ClaudeSDKClient(transport=claude.tap(None, activity))
+    await client.connect()
+    await client.query("go")
+    await anyio.sleep(1)
+    assert bool(activity._holds) is (ends == "the client")
+    await client.disconnect()
+    assert activity._holds == {}
 
 
 def ignored(*_):

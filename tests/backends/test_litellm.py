@@ -138,20 +138,16 @@ def test_an_end_that_was_made_up_is_a_cut_in_a_session_as_well(loop):
     assert got == [None]
 
 
-def test_after_a_pull_that_the_consumer_cancelled_the_made_up_end_is_none(loop):
+async def test_after_a_pull_that_the_consumer_cancelled_the_made_up_end_is_none(loop):
     """T8: it looked complete."""
-
-    async def main():
-        stream = CustomStreamWrapper(chunk(content="hi"))
-        stream.hangs = True
-        messages = aiter(stream | idle_guard(180))
+    stream = CustomStreamWrapper(chunk(content="hi"))
+    stream.hangs = True
+    messages = aiter(stream | idle_guard(180))
+    await anext(messages)
+    with anyio.move_on_after(5):
         await anext(messages)
-        with anyio.move_on_after(5):
-            await anext(messages)
-        with pytest.raises(StreamInterruptedError):
-            await anext(messages)
-
-    loop.run(main)
+    with pytest.raises(StreamInterruptedError):
+        await anext(messages)
 
 
 class OlderStream(CustomStreamWrapper):
@@ -192,25 +188,21 @@ class Requests(Inner):
 
 @pytest.mark.parametrize("leaves", [False, True])
 @pytest.mark.parametrize("inner", [Inner, OpenAIs, Requests, lambda: None])
-def test_a_stream_that_cannot_be_closed_is_closed_inside(loop, form, inner, leaves):
+async def test_a_stream_that_cannot_be_closed_is_closed_inside(loop, form, inner, leaves):
     """O3, O7: whichever of both has a way to be closed."""
-
-    async def main():
-        provider = inner()
-        stream = OlderStream(chunk(content="hi"), chunk("stop"), inner=provider)
-        guarded, got = stream | idle_guard(180), []
-        if leaves:
-            async with guarded as messages:
-                got.append(finish_of(await anext(messages)))
-        elif form == "bare":
-            await taken(guarded, got)
-        else:
-            async with guarded as messages:
-                await taken(messages, got)
-        assert got == ([None] if leaves else [None, "stop"])
-        assert provider is None or provider.closed == 1
-
-    loop.run(main)
+    provider = inner()
+    stream = OlderStream(chunk(content="hi"), chunk("stop"), inner=provider)
+    guarded, got = stream | idle_guard(180), []
+    if leaves:
+        async with guarded as messages:
+            got.append(finish_of(await anext(messages)))
+    elif form == "bare":
+        await taken(guarded, got)
+    else:
+        async with guarded as messages:
+            await taken(messages, got)
+    assert got == ([None] if leaves else [None, "stop"])
+    assert provider is None or provider.closed == 1
 
 
 def test_other_streams_and_other_versions_are_left_alone():

@@ -143,55 +143,44 @@ def new_run():
 
 
 @pytest.mark.parametrize("how", ["block", "aclose", "unasked"])
-def test_a_run_that_is_left_is_cancelled(loop, new_run, how):
+async def test_a_run_that_is_left_is_cancelled(loop, new_run, how):
     """Leaving early does not wait for the run, and the run is gone."""
-
-    async def main():
-        run, started = new_run(), anyio.current_time()
-        guarded = run.stream_events() | idle_guard(60)
-        if how == "block":
-            async with guarded as events:
-                assert await anext(events) == 0
-        else:
-            if how == "aclose":
-                assert await anext(aiter(guarded)) == 0
-            await guarded.aclose()
-        assert run.cancels == 1
-        assert loop.took(anyio.current_time() - started, 0)
-
-    loop.run(main)
+    run, started = new_run(), anyio.current_time()
+    guarded = run.stream_events() | idle_guard(60)
+    if how == "block":
+        async with guarded as events:
+            assert await anext(events) == 0
+    else:
+        if how == "aclose":
+            assert await anext(aiter(guarded)) == 0
+        await guarded.aclose()
+    assert run.cancels == 1
+    assert loop.took(anyio.current_time() - started, 0)
 
 
-def test_a_run_that_ends_by_itself_is_not_cancelled(loop, form, new_run):
+async def test_a_run_that_ends_by_itself_is_not_cancelled(loop, form, new_run):
     """What it still does at its end, such as saving its session, is waited for."""
+    run = new_run()
+    async with anyio.create_task_group() as tasks:
 
-    async def main():
-        run = new_run()
-        async with anyio.create_task_group() as tasks:
+        async def save():
+            await anyio.sleep(20)
+            run.over.set()
 
-            async def save():
-                await anyio.sleep(20)
-                run.over.set()
-
-            tasks.start_soon(save)
-            taken = await take(run.stream_events() | idle_guard(60), form)
-        assert taken.messages == [0, 1, 2]
-        assert run.cancels == 0
-        assert loop.took(taken.elapsed, 20)
-
-    loop.run(main)
+        tasks.start_soon(save)
+        taken = await take(run.stream_events() | idle_guard(60), form)
+    assert taken.messages == [0, 1, 2]
+    assert run.cancels == 0
+    assert loop.took(taken.elapsed, 20)
 
 
-def test_only_the_events_of_a_run_are_taken_for_them(loop, new_run):
+async def test_only_the_events_of_a_run_are_taken_for_them(loop, new_run):
     """`agents` is the name of many a package, and a user's generator is the user's."""
 
     async def stream_events():
         yield 1
 
-    async def main():
-        run = new_run()
-        del run.is_complete  # so it is somebody else's
-        for stream in (run.others(), run.stream_events(), stream_events()):
-            assert adapted(stream) is stream
-
-    loop.run(main)
+    run = new_run()
+    del run.is_complete  # so it is somebody else's
+    for stream in (run.others(), run.stream_events(), stream_events()):
+        assert adapted(stream) is stream

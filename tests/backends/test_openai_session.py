@@ -149,15 +149,11 @@ def test_the_first_prompt_may_have_a_response_before_it(loop):
     assert chained == ["resp_0", "resp_1"]
 
 
-def test_a_kept_point_is_listened_on_from(loop):
+async def test_a_kept_point_is_listened_on_from(loop):
     client = Client(["a", "b", "c"])
     point = ResumePoint(token="resp_7", cursor=2)
-
-    async def main():
-        async with openai.session(client, point=point, model="m") | idle_guard(180) as chat:
-            return await take(chat)
-
-    got = loop.run(main)
+    async with openai.session(client, point=point, model="m") | idle_guard(180) as chat:
+        got = await take(chat)
     assert (numbers(got), text(got)) == ([3, 4], "c")
     assert client.responses.asked[0]["id"] == "resp_7"
 

@@ -114,7 +114,7 @@ def test_json_rpc_names_its_errors(loop, form):
     assert read({"method": "log"}) is None
 
 
-def test_what_is_pushed_is_a_stream_that_ends_what_it_began(loop, form):
+async def test_what_is_pushed_is_a_stream_that_ends_what_it_began(loop, form):
     pushed = run_block("Callbacks and blocking calls")["pushed"]
     told = []
 
@@ -123,13 +123,10 @@ def test_what_is_pushed_is_a_stream_that_ends_what_it_began(loop, form):
         callback("two")
         return lambda: told.append("unsubscribed")
 
-    async def main():
-        got = await take(pushed(subscribe) | idle_guard(180), form)
-        assert got.messages == ["one", "two"]
-        assert type(got.error) is IdleTimeoutError
-        assert told == ["unsubscribed"]
-
-    loop.run(main)
+    got = await take(pushed(subscribe) | idle_guard(180), form)
+    assert got.messages == ["one", "two"]
+    assert type(got.error) is IdleTimeoutError
+    assert told == ["unsubscribed"]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

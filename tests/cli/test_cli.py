@@ -10,7 +10,7 @@ import pytest
 from streamguard._version import __version__
 from streamguard.cli import COMMANDS, main
 
-# Figures to hold (contract, section 12): the command's start pays for none of these.
+# The command's start pays for none of these.
 HEAVY = {"asyncio", "anyio", "trio", "argparse", "logging", "dataclasses"}
 
 

@@ -59,35 +59,27 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_has_a_line_that_changes(loop):
+async def test_a_terminal_has_a_line_that_changes(loop):
     """And it is gone before anything else is written."""
     out = Terminal()
-
-    async def main():
-        screen, activity = _Screen(out), Activity("demo")
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(screen.keep_status, activity)
-            script = Script(say("a"), silence(1), say("b"), done())
-            async for message in script | idle_guard(60, activity=activity):
-                if hasattr(message, "text"):
-                    screen.say(message.text)
-            tasks.cancel_scope.cancel()
-
-    loop.run(main)
+    screen, activity = _Screen(out), Activity("demo")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(screen.keep_status, activity)
+        script = Script(say("a"), silence(1), say("b"), done())
+        async for message in script | idle_guard(60, activity=activity):
+            if hasattr(message, "text"):
+                screen.say(message.text)
+        tasks.cancel_scope.cancel()
     text = out.getvalue()
     assert "silent for 0.9 s" in text
     assert re.search(r"\r\x1b\[K *[\d.]+ s  b\n", text)
     assert text.endswith("\r\x1b[K")
 
 
-def test_elsewhere_there_are_plain_lines_only(loop):
+async def test_elsewhere_there_are_plain_lines_only(loop):
     out = io.StringIO()
-
-    async def main():
-        await _Screen(out).keep_status(Activity("demo"))
-        _Screen(out).say("a")
-
-    loop.run(main)
+    await _Screen(out).keep_status(Activity("demo"))
+    _Screen(out).say("a")
     assert re.fullmatch(r" *[\d.]+ s  a\n", out.getvalue())
 
 

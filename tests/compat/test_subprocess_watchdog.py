@@ -1,7 +1,7 @@
 """`streamguard.compat`: what a program with a watchdog of its own would test, and what it gains.
 
 What such a program does test, word for word, is in `test_seed_001`; the clock, in virtual time, in
-`tests/core/test_watchdog_clock`.
+`test_watchdog_clock`.
 """
 
 from __future__ import annotations

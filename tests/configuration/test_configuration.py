@@ -115,15 +115,11 @@ def test_idle_guard_without_a_limit_takes_the_configuration(written):
     assert limits_of(idle_guard(60))["first"] is None  # who writes the limit, writes it all
 
 
-def test_a_configured_guard_guards(loop, written):
+async def test_a_configured_guard_guards(loop, written):
     written("[guard]\nidle = 60\n")
-
-    async def main():
-        activity = Activity("coder")
-        taken = await take(Script(hang()) | idle_guard(activity=activity), "bare")
-        assert taken.error.verdict.window == 60
-
-    loop.run(main)
+    activity = Activity("coder")
+    taken = await take(Script(hang()) | idle_guard(activity=activity), "bare")
+    assert taken.error.verdict.window == 60
 
 
 def test_the_environment_goes_before_a_file(written, monkeypatch):

@@ -1,4 +1,4 @@
-"""`from_env`: variables of one's own, read as ours are (K22)."""
+"""`from_env`: variables of one's own, read as ours are."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def limits_of(guard):
 
 @pytest.mark.parametrize("prefix", ["MYAPP", "MYAPP_", "MALA_WATCHDOG"])
 def test_every_limit_has_a_variable(variables, prefix):
-    """K22, S1-18: a prefix of one's own."""
+    """S1-18: a prefix of one's own."""
     variables(prefix.rstrip("_"), **ALL)
     guard = from_env(prefix).guard()
     assert limits_of(guard) == {
@@ -58,7 +58,7 @@ def test_every_limit_has_a_variable(variables, prefix):
 
 
 def test_ours_are_read_by_the_same_code(variables):
-    """K22: the default prefix; idle has its own, older spelling."""
+    """The default prefix; idle has its own, older spelling."""
     variables("STREAMGUARD", **ALL | {"IDLE": "300"})
     assert limits_of(from_env().guard()) == limits_of(from_config().guard())
     assert limits_of(from_config().guard())["total"] == 10800
@@ -75,14 +75,14 @@ def test_a_file_is_not_read_and_goes_behind_the_environment(variables, tmp_path)
 
 
 def test_the_code_goes_before_a_variable(variables):
-    """K22: the constructor first."""
+    """The constructor goes first."""
     variables(IDLE="120", FIRST="60")
     assert limits_of(from_env("MYAPP").guard(idle=30)) == {"idle": 30, "first": 60}
 
 
 @pytest.mark.parametrize("off", ["0", "off", "OFF", "no", "false", "none", "0.0"])
 def test_what_is_off_there_is_off_whatever_the_code_says(variables, off):
-    """K22: off from the environment always wins."""
+    """Off from the environment always wins."""
     variables(FIRST=off, IDLE="10")
     assert limits_of(from_env("MYAPP").guard(first=60, idle=30)) == {"idle": 30}
 
@@ -143,7 +143,7 @@ def test_a_preset_in_the_place_of_a_name_is_told_where_it_belongs(config, told):
     ],
 )
 def test_the_mode_is_the_weaker_of_both(variables, set_to, code, mode):
-    """S1-19, K22."""
+    """S1-19."""
     variables(MODE=set_to, IDLE="10")
     assert from_env("MYAPP").guard(mode=code).plan.mode == mode
     alone = from_env("MYAPP").guard().plan.mode

@@ -164,6 +164,13 @@ def test_the_table_invents_nothing():
     assert named <= {room.pattern for room in ROOMS}
 
 
+def test_every_path_that_the_page_names_is_there():
+    homes = PAGE.partition("## Where is ...?")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(_?[a-z]+(?:/[a-z_]+)?)`", homes))
+    assert len(named) > 10
+    assert [name for name in named if name not in MODULES and f"{name}/" not in MODULES] == []
+
+
 def test_what_is_imported_upwards_for_types_alone_is_listed():
     upwards = {
         (source, target)

@@ -46,27 +46,23 @@ from tests.evidence.support import check, ending, hanging, opener, said
 from tests.support import Disconnect, Events, take
 
 
-def test_a_verdict_leaves_a_line_a_receipt_and_the_transcript(loop, form, run):
+async def test_a_verdict_leaves_a_line_a_receipt_and_the_transcript(loop, form, run):
     """E1: before its error is raised."""
     seen = []
-
-    async def main():
-        recorder = run.recorder(agent="coder")
-        recorder.mark(phase="work", progress="3 of 7 files", checkpoint="step-2")
-        messages = [
-            SessionOpened("tok-1"),
-            Usage({"output_tokens": 7}),
-            WorkStarted("t1", "Bash"),
-            WorkFinished("t1"),
-        ]
-        guard = idle_guard(180, read=said, activity=Activity("issue-7"), disconnect=Disconnect())
-        with recorder:
-            taken = await take(hanging(*messages) | guard, form)
-            seen.append((run.timeouts(), run.receipt(), run.transcript()))
-        assert isinstance(taken.error, IdleTimeoutError)
-        assert loop.took(taken.elapsed, 180)
-
-    loop.run(main)
+    recorder = run.recorder(agent="coder")
+    recorder.mark(phase="work", progress="3 of 7 files", checkpoint="step-2")
+    messages = [
+        SessionOpened("tok-1"),
+        Usage({"output_tokens": 7}),
+        WorkStarted("t1", "Bash"),
+        WorkFinished("t1"),
+    ]
+    guard = idle_guard(180, read=said, activity=Activity("issue-7"), disconnect=Disconnect())
+    with recorder:
+        taken = await take(hanging(*messages) | guard, form)
+        seen.append((run.timeouts(), run.receipt(), run.transcript()))
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert loop.took(taken.elapsed, 180)
     [([line], receipt, transcript)] = seen
     assert line["run_id"] == "17"
     assert (line["flow_key"], line["step_id"], line["scope"]) == ("build", "step-3", "llm_call")
@@ -96,17 +92,13 @@ def test_a_verdict_leaves_a_line_a_receipt_and_the_transcript(loop, form, run):
     assert transcript[4]["cut"]["timeout_id"] == line["timeout_id"]
 
 
-def test_the_receipt_is_completed_when_more_is_known(loop, run):
+async def test_the_receipt_is_completed_when_more_is_known(loop, run):
     """E1: teardown, git and artifacts take their time, and the receipt does not wait."""
     (run.work / "partial.py").write_bytes(b"x" * 4523)
-
-    async def main():
-        recorder = run.recorder(artifacts=["partial.py", Artifact("done.py", complete=True)])
-        async with recorder:
-            await take(hanging(1) | idle_guard(180))
-        assert recorder.failures == {}
-
-    loop.run(main)
+    recorder = run.recorder(artifacts=["partial.py", Artifact("done.py", complete=True)])
+    async with recorder:
+        await take(hanging(1) | idle_guard(180))
+    assert recorder.failures == {}
     receipt = run.receipt()
     assert receipt["teardown"]["confirmed"] is True
     assert receipt["context_for_resume"]["backend_ended"] is True
@@ -128,78 +120,59 @@ def test_the_receipt_is_completed_when_more_is_known(loop, run):
         ({"total": 90}, [Progress()], DeadlineExceededError, ("total", "step")),
     ],
 )
-def test_each_limit_leaves_its_evidence(loop, run, limits, messages, error, named):  # noqa: PLR0917 - a table
+async def test_each_limit_leaves_its_evidence(loop, run, limits, messages, error, named):  # noqa: PLR0917 - a table
     """E1: and the policy's scope is the nearest word it has for it."""
-
-    async def main():
-        async with run.recorder():
-            taken = await take(hanging(*messages) | idle_guard(None, read=said, **limits))
-        assert isinstance(taken.error, error)
-
-    loop.run(main)
+    async with run.recorder():
+        taken = await take(hanging(*messages) | idle_guard(None, read=said, **limits))
+    assert isinstance(taken.error, error)
     [line] = run.timeouts()
     assert (line["limit"], line["scope"]) == named
     assert line["timeout_ms"] == next(iter(limits.values())) * 1000
     assert run.receipt()["timeout_event"]["reason"] == line["reason"]
 
 
-def test_a_stream_that_ends_too_early_leaves_evidence_without_a_window(loop, run):
+async def test_a_stream_that_ends_too_early_leaves_evidence_without_a_window(loop, run):
     """T10, E1: it is a verdict like the timeouts."""
-
-    async def main():
-        async with run.recorder():
-            init = {"type": "system", "subtype": "init", "session_id": "s1"}
-            taken = await take(ending(init) | idle_guard(180))
-        assert isinstance(taken.error, StreamTruncatedError)
-
-    loop.run(main)
+    async with run.recorder():
+        init = {"type": "system", "subtype": "init", "session_id": "s1"}
+        taken = await take(ending(init) | idle_guard(180))
+    assert isinstance(taken.error, StreamTruncatedError)
     [line] = run.timeouts()
     assert (line["limit"], line["timeout_ms"]) == ("truncated", None)
 
 
-def test_a_success_leaves_neither_line_nor_receipt(loop, form, run):
+async def test_a_success_leaves_neither_line_nor_receipt(loop, form, run):
     """E1: verdicts only. An `exit_grace` ends a stream whose turn was a success."""
-
-    async def main():
-        async with run.recorder():
-            guard = idle_guard(180, exit_grace=5, read=said)
-            taken = await take(hanging(Progress(), TurnEnded()) | guard, form)
-            assert taken.error is None
-            await take(ending(Progress(), TurnEnded()) | idle_guard(180, read=said), form)
-
-    loop.run(main)
+    async with run.recorder():
+        guard = idle_guard(180, exit_grace=5, read=said)
+        taken = await take(hanging(Progress(), TurnEnded()) | guard, form)
+        assert taken.error is None
+        await take(ending(Progress(), TurnEnded()) | idle_guard(180, read=said), form)
     assert run.files() == ["build/llm/step-3-partial.jsonl", "timeline.jsonl"]
     assert [line["ended"] for line in run.transcript() if "ended" in line] == ["normally"] * 2
 
 
-def test_warnings_leave_no_receipt(loop, run):
+async def test_warnings_leave_no_receipt(loop, run):
     """T11, E1: in mode `warn` nothing was cut, so there is nothing to resume."""
 
-    async def main():
-        async def late():
-            yield 1
-            await anyio.sleep(400)
-            yield 2
+    async def late():
+        yield 1
+        await anyio.sleep(400)
+        yield 2
 
-        async with run.recorder():
-            taken = await take(late() | idle_guard(180, mode="warn"))
-        assert taken.messages == [1, 2]
-
-    loop.run(main)
+    async with run.recorder():
+        taken = await take(late() | idle_guard(180, mode="warn"))
+    assert taken.messages == [1, 2]
     assert run.timeouts() == []
     assert any(line.get("of") == "TimedOut" for line in run.timeline())
 
 
-def test_a_scope_outside_of_any_stream_leaves_a_receipt_too(loop, run):
+async def test_a_scope_outside_of_any_stream_leaves_a_receipt_too(loop, run):
     """E0: a step that hangs in its own code."""
-
-    async def main():
-        async with run.recorder(flow=None, step=None):
-            with pytest.raises(DeadlineExceededError):
-                async with scope("flow", "deploy"), scope("step", "migrate", timeout=60):
-                    await anyio.sleep_forever()
-
-    loop.run(main)
+    async with run.recorder(flow=None, step=None):
+        with pytest.raises(DeadlineExceededError):
+            async with scope("flow", "deploy"), scope("step", "migrate", timeout=60):
+                await anyio.sleep_forever()
     [line] = run.timeouts("deploy")
     assert (line["step_id"], line["scope"], line["limit"]) == ("migrate", "step", "step")
     receipt = run.receipt("migrate", "deploy")
@@ -208,18 +181,14 @@ def test_a_scope_outside_of_any_stream_leaves_a_receipt_too(loop, run):
     assert receipt["context_for_resume"]["transcript_path"] is None
 
 
-def test_a_scope_around_a_stream_leaves_what_the_stream_stood_at(loop, run):
+async def test_a_scope_around_a_stream_leaves_what_the_stream_stood_at(loop, run):
     """E0, E1: the token with which to go on is the stream's."""
-
-    async def main():
-        async with run.recorder(step=None):
-            with pytest.raises(DeadlineExceededError):
-                async with scope("step", "review", timeout=60):
-                    stream = hanging(SessionOpened("tok-9"), WorkStarted("a", "Bash"))
-                    async for _ in stream | idle_guard(900, read=said):
-                        pass
-
-    loop.run(main)
+    async with run.recorder(step=None):
+        with pytest.raises(DeadlineExceededError):
+            async with scope("step", "review", timeout=60):
+                stream = hanging(SessionOpened("tok-9"), WorkStarted("a", "Bash"))
+                async for _ in stream | idle_guard(900, read=said):
+                    pass
     receipt = run.receipt("review")
     assert receipt["context_for_resume"]["session_token"] == "tok-9"
     assert receipt["context_for_resume"]["tools_run"] == 1
@@ -232,20 +201,16 @@ def test_a_scope_around_a_stream_leaves_what_the_stream_stood_at(loop, run):
     ]
 
 
-def test_every_verdict_of_a_session_has_one_line_with_what_followed(loop, run):
+async def test_every_verdict_of_a_session_has_one_line_with_what_followed(loop, run):
     """E1, S2-16: retry, retry, fail; the receipt is the latest one's."""
     opened = []
-
-    async def main():
-        activity = Activity("issue-7")
-        async with run.recorder(step=None):
-            pipe = idle_guard(180, activity=activity, read=said) | reconnecting_resume()
-            with pytest.raises(IdleTimeoutError):
-                async with session(opener(5, opened), prompt="Fix it") | pipe as chat:
-                    async for _ in chat:
-                        pass
-
-    loop.run(main)
+    activity = Activity("issue-7")
+    async with run.recorder(step=None):
+        pipe = idle_guard(180, activity=activity, read=said) | reconnecting_resume()
+        with pytest.raises(IdleTimeoutError):
+            async with session(opener(5, opened), prompt="Fix it") | pipe as chat:
+                async for _ in chat:
+                    pass
     lines = run.timeouts()
     assert [line["final_action"] for line in lines] == ["retry", "retry", "fail"]
     assert [line["retry_count"] for line in lines] == [0, 1, 2]
@@ -255,116 +220,88 @@ def test_every_verdict_of_a_session_has_one_line_with_what_followed(loop, run):
     assert [line["attempt"] for line in run.transcript("issue-7") if "cut" in line] == [1, 2, 3]
 
 
-def test_a_retry_that_comes_through_closes_the_receipt(loop, run):
+async def test_a_retry_that_comes_through_closes_the_receipt(loop, run):
     """E4: nobody shall be asked to resume what was resumed."""
     opened = []
-
-    async def main():
-        async with run.recorder():
-            pipe = idle_guard(180, read=said) | reconnecting_resume()
-            async with session(opener(1, opened), prompt="Fix it") | pipe as chat:
-                async for _ in chat:
-                    pass
-
-    loop.run(main)
+    async with run.recorder():
+        pipe = idle_guard(180, read=said) | reconnecting_resume()
+        async with session(opener(1, opened), prompt="Fix it") | pipe as chat:
+            async for _ in chat:
+                pass
     assert [line["final_action"] for line in run.timeouts()] == ["retry"]
     receipt = run.receipt()
     assert (receipt["final_action"], receipt["recovered"]) == ("retry", True)
 
 
-def test_what_needs_a_person_is_escalated(loop, run):
+async def test_what_needs_a_person_is_escalated(loop, run):
     """E1, P2: the word comes from the retry policy."""
-
-    async def main():
-        async with run.recorder():
-            policy = RetryPolicy(classifier=lambda _: ErrorClass.AUTH)
-            pipe = idle_guard(180, read=said) | reconnecting_resume(policy=policy)
-            with pytest.raises(IdleTimeoutError):
-                async with session(opener(1, []), prompt="Fix it") | pipe as chat:
-                    async for _ in chat:
-                        pass
-
-    loop.run(main)
+    async with run.recorder():
+        policy = RetryPolicy(classifier=lambda _: ErrorClass.AUTH)
+        pipe = idle_guard(180, read=said) | reconnecting_resume(policy=policy)
+        with pytest.raises(IdleTimeoutError):
+            async with session(opener(1, []), prompt="Fix it") | pipe as chat:
+                async for _ in chat:
+                    pass
     [line] = run.timeouts()
     assert line["final_action"] == "escalate"
 
 
-def test_a_session_that_nobody_decides_on_has_its_line_at_the_end(loop, run):
+async def test_a_session_that_nobody_decides_on_has_its_line_at_the_end(loop, run):
     """E1: whatever happens next, be it that the consumer is cancelled in the teardown."""
-
-    async def main():
-        async with run.recorder():
-            pipe = idle_guard(60, read=said, disconnect=Disconnect(20)) | reconnecting_resume()
-            with anyio.move_on_after(65):
-                async with session(opener(1, []), prompt="Fix it") | pipe as chat:
-                    async for _ in chat:
-                        pass
-
-    loop.run(main)
+    async with run.recorder():
+        pipe = idle_guard(60, read=said, disconnect=Disconnect(20)) | reconnecting_resume()
+        with anyio.move_on_after(65):
+            async with session(opener(1, []), prompt="Fix it") | pipe as chat:
+                async for _ in chat:
+                    pass
     assert [line["final_action"] for line in run.timeouts()] == ["fail"]
 
 
-def test_the_pipe_records_as_the_block_does_and_both_record_once(loop, run):
+async def test_the_pipe_records_as_the_block_does_and_both_record_once(loop, run):
     """E0: `record_with` and `with recorder:`."""
-
-    async def main():
-        recorder = run.recorder()
-        async with recorder:
-            await take(hanging(1, 2) | record_with(recorder) | idle_guard(180))
-
-    loop.run(main)
+    recorder = run.recorder()
+    async with recorder:
+        await take(hanging(1, 2) | record_with(recorder) | idle_guard(180))
     assert len(run.timeouts()) == 1
     assert run.messages() == [1, 2]
 
 
-def test_two_recorders_record_the_same_stream(loop, run):
+async def test_two_recorders_record_the_same_stream(loop, run):
     """E0: each in its own place."""
-
-    async def main():
-        async with run.recorder(), run.recorder(flow="audit", transcript=False):
-            await take(hanging(1) | idle_guard(180))
-
-    loop.run(main)
+    async with run.recorder(), run.recorder(flow="audit", transcript=False):
+        await take(hanging(1) | idle_guard(180))
     assert len(run.timeouts()) == len(run.timeouts("audit")) == 1
     assert run.transcript(flow="audit") == []
     assert run.receipt(flow="audit")["context_for_resume"]["transcript_path"] is None
 
 
-def test_what_is_outside_of_the_block_is_not_recorded(loop, run):
+async def test_what_is_outside_of_the_block_is_not_recorded(loop, run):
     """E0"""
-
-    async def main():
-        async with run.recorder():
-            pass
-        await take(hanging(1) | idle_guard(180))
-
-    loop.run(main)
+    async with run.recorder():
+        pass
+    await take(hanging(1) | idle_guard(180))
     assert run.files() == []
 
 
-def test_tasks_may_share_a_recorder_and_leave_it_in_any_order(loop, run):
+async def test_tasks_may_share_a_recorder_and_leave_it_in_any_order(loop, run):
     """E0: each is in force for what it began in it."""
+    recorder = run.recorder(step=None)
 
-    async def main():
-        recorder = run.recorder(step=None)
+    async def work(name, delay):
+        await anyio.sleep(delay)
+        with recorder:
+            await take(hanging(name) | idle_guard(60 + delay, activity=Activity(name)))
 
-        async def work(name, delay):
-            await anyio.sleep(delay)
-            with recorder:
-                await take(hanging(name) | idle_guard(60 + delay, activity=Activity(name)))
-
-        async with anyio.create_task_group() as group:
-            for name, delay in (("a", 3), ("b", 1), ("c", 2)):
-                group.start_soon(work, name, delay)
-        async with recorder:
-            pass
-
-    loop.run(main)
+    async with anyio.create_task_group() as group:
+        for name, delay in (("a", 3), ("b", 1), ("c", 2)):
+            group.start_soon(work, name, delay)
+    async with recorder:
+        pass
     assert [line["step_id"] for line in run.timeouts()] == ["b", "c", "a"]
     assert run.messages("a") == ["a"]
 
 
-def test_ten_thousand_messages_are_all_counted_and_none_is_read_twice(loop, run):
+async def test_ten_thousand_messages_are_all_counted_and_none_is_read_twice(loop, run):
     """E1: with and without a transcript the timeline has the same number."""
 
     async def many():
@@ -373,12 +310,9 @@ def test_ten_thousand_messages_are_all_counted_and_none_is_read_twice(loop, run)
             if number % 100 == 0:
                 await anyio.sleep(0.001)
 
-    async def main():
-        async with run.recorder(transcript=False):
-            taken = await take(many() | idle_guard(180))
-        assert taken.messages == list(range(10_000))
-
-    loop.run(main)
+    async with run.recorder(transcript=False):
+        taken = await take(many() | idle_guard(180))
+    assert taken.messages == list(range(10_000))
     counts = [
         count for line in run.timeline() if line["kind"] == "counts" for count in line["counts"]
     ]
@@ -386,7 +320,7 @@ def test_ten_thousand_messages_are_all_counted_and_none_is_read_twice(loop, run)
     assert sum(latest.values()) == 10_000
 
 
-def test_the_state_of_the_work_tree_is_in_the_receipt(loop, run):
+async def test_the_state_of_the_work_tree_is_in_the_receipt(loop, run):
     """S2-14, S2-15: what is uncommitted, the branch and the head."""
     git(run.work, "init", "-q", "-b", "topic")
     (run.work / "auth.py").write_text("1")
@@ -395,11 +329,8 @@ def test_the_state_of_the_work_tree_is_in_the_receipt(loop, run):
     (run.work / "auth.py").write_text("2")
     (run.work / "new file\n.py").write_text("")
 
-    async def main():
-        async with run.recorder():
-            await take(hanging(1) | idle_guard(180))
-
-    loop.run(main)
+    async with run.recorder():
+        await take(hanging(1) | idle_guard(180))
     receipt = run.receipt()
     changes = receipt["context_for_resume"]["uncommitted_changes"]
     assert changes == ["auth.py", "new file\n.py"]
@@ -468,7 +399,7 @@ def test_a_git_that_does_not_answer_is_not_waited_for(run, monkeypatch, tmp_path
     assert (state.state, state.why) == ("unknown", "git did not answer in 0.2 s")
 
 
-def test_the_loops_thread_writes_nothing(loop, run, monkeypatch):
+async def test_the_loops_thread_writes_nothing(loop, run, monkeypatch):
     """E3: a disk may take seconds, and git may, and the user's callback."""
     threads = set()
     here = threading.get_ident()
@@ -487,11 +418,8 @@ def test_the_loops_thread_writes_nothing(loop, run, monkeypatch):
 
     monkeypatch.setattr(files, "os", SimpleNamespace(**{**vars(files.os), "write": write}))
 
-    async def main():
-        async with run.recorder(artifacts=artifacts):
-            await take(hanging(1) | idle_guard(180))
-
-    loop.run(main)
+    async with run.recorder(artifacts=artifacts):
+        await take(hanging(1) | idle_guard(180))
     assert len(run.timeouts()) == 1
     assert here not in threads
     assert len(threads) >= 2
@@ -524,15 +452,11 @@ def test_what_a_program_has_buffered_is_flushed_first(loop, run):
     ("flush", "why"),
     [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: anyio.sleep(0), "TypeError")],
 )
-def test_a_flush_that_fails_is_told(loop, run, flush, why):
+async def test_a_flush_that_fails_is_told(loop, run, flush, why):
     """E3: and the rest of the evidence is there all the same."""
-
-    async def main():
-        async with run.recorder(artifacts=["a"], flush=flush) as recorder:
-            await take(hanging(1) | idle_guard(180))
-        assert recorder.failures == {f"flush: {why}": 1}
-
-    loop.run(main)
+    async with run.recorder(artifacts=["a"], flush=flush) as recorder:
+        await take(hanging(1) | idle_guard(180))
+    assert recorder.failures == {f"flush: {why}": 1}
     assert len(run.receipt()["partial_artifacts"]) == 1
 
 
@@ -547,15 +471,11 @@ def test_a_plain_block_around_a_program_is_written_when_it_is_left(run):
     assert run.receipt()["teardown"]["confirmed"] is True
 
 
-def test_an_observer_of_the_stream_sees_what_the_recorder_sees(loop, run):
+async def test_an_observer_of_the_stream_sees_what_the_recorder_sees(loop, run):
     """E6: and it is told of nothing twice."""
     events = Events()
-
-    async def main():
-        async with run.recorder():
-            await take(hanging(1) | idle_guard(180, observer=events))
-
-    loop.run(main)
+    async with run.recorder():
+        await take(hanging(1) | idle_guard(180, observer=events))
     kinds = [type(event).__name__ for event in events]
     assert kinds.count("TimedOut") == kinds.count("TornDown") == kinds.count("StreamEnded") == 1
 
@@ -622,33 +542,25 @@ def test_the_documents_examples_are_as_the_schemas_say():
     assert header["kind"] == "writer"
 
 
-def test_a_monitor_is_recorded_as_a_stream_is(loop, run):
+async def test_a_monitor_is_recorded_as_a_stream_is(loop, run):
     """E0, O10: for loops that cannot be wrapped."""
-
-    async def main():
-        async with run.recorder():
-            with pytest.raises(IdleTimeoutError):
-                async with idle_guard(180).monitor() as monitor:
-                    monitor.saw({"n": 1})
-                    await anyio.sleep_forever()
-
-    loop.run(main)
+    async with run.recorder():
+        with pytest.raises(IdleTimeoutError):
+            async with idle_guard(180).monitor() as monitor:
+                monitor.saw({"n": 1})
+                await anyio.sleep_forever()
     assert [line["limit"] for line in run.timeouts()] == ["idle"]
     assert run.messages() == [{"n": 1}]
 
 
-def test_a_session_is_recorded_by_its_pipe(loop, run):
+async def test_a_session_is_recorded_by_its_pipe(loop, run):
     """E0: `record_with` knows that retries are to be waited for."""
-
-    async def main():
-        recorder = run.recorder()
-        pipe = idle_guard(180, read=said) | reconnecting_resume() | record_with(recorder)
-        async with session(opener(1, []), prompt="Fix it") | pipe as chat:
-            assert len([message async for message in chat]) == 7
-        async with recorder:
-            pass
-
-    loop.run(main)
+    recorder = run.recorder()
+    pipe = idle_guard(180, read=said) | reconnecting_resume() | record_with(recorder)
+    async with session(opener(1, []), prompt="Fix it") | pipe as chat:
+        assert len([message async for message in chat]) == 7
+    async with recorder:
+        pass
     assert [line["final_action"] for line in run.timeouts()] == ["retry"]
     assert run.receipt()["recovered"] is True
 
@@ -688,37 +600,29 @@ def test_the_rest_of_a_program_goes_on_without_threads(run, monkeypatch, caplog)
     assert run.receipt()["final_action"] == "fail"
 
 
-def test_a_task_that_leaves_a_shared_recorder_decides_nothing_for_the_others(loop, run):
+async def test_a_task_that_leaves_a_shared_recorder_decides_nothing_for_the_others(loop, run):
     """E1: the other's verdict is yet to be followed by a retry."""
+    recorder = run.recorder()
 
-    async def main():
-        recorder = run.recorder()
+    async def leave_in_between():
+        with recorder:
+            await anyio.sleep(70)  # the verdict is at 60 s, the retry when it is torn down
 
-        async def leave_in_between():
-            with recorder:
-                await anyio.sleep(70)  # the verdict is at 60 s, the retry when it is torn down
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(leave_in_between)
-            async with recorder:
-                pipe = idle_guard(60, read=said, disconnect=Disconnect(20))
-                opened = session(opener(1, []), prompt="Fix it") | pipe | reconnecting_resume()
-                async with opened as chat:
-                    assert len([message async for message in chat]) == 7
-
-    loop.run(main)
+    async with anyio.create_task_group() as group:
+        group.start_soon(leave_in_between)
+        async with recorder:
+            pipe = idle_guard(60, read=said, disconnect=Disconnect(20))
+            opened = session(opener(1, []), prompt="Fix it") | pipe | reconnecting_resume()
+            async with opened as chat:
+                assert len([message async for message in chat]) == 7
     assert [line["final_action"] for line in run.timeouts()] == ["retry"]
 
 
-def test_without_a_transcript_tools_and_kinds_are_known_all_the_same(loop, run):
+async def test_without_a_transcript_tools_and_kinds_are_known_all_the_same(loop, run):
     """E1, E3: nothing of a message is written, and yet a retry knows what was done."""
-
-    async def main():
-        messages = [Progress(), WorkStarted("t1", "Bash"), WorkFinished("t1"), Progress()]
-        async with run.recorder(transcript=False):
-            await take(hanging(*messages) | idle_guard(180, read=said))
-
-    loop.run(main)
+    messages = [Progress(), WorkStarted("t1", "Bash"), WorkFinished("t1"), Progress()]
+    async with run.recorder(transcript=False):
+        await take(hanging(*messages) | idle_guard(180, read=said))
     context = run.receipt()["context_for_resume"]
     assert (context["tools_run"], context["delivered"]) == (1, 4)
     counts = [

@@ -50,82 +50,63 @@ async def guarded(source, **knobs):
         pass
 
 
-def test_a_scope_around_a_turn_of_a_session_that_is_retried(loop, run):
+async def test_a_scope_around_a_turn_of_a_session_that_is_retried(loop, run):
     """S2-16: it struck twice and then came through, so nothing is left to be resumed."""
-
-    async def main():
-        async with run.recorder(step=None), scope("step", "review"):
-            pipe = idle_guard(60, read=said)
-            async with session(opener(2, [])) | pipe as chat:
-                for _ in range(3):
-                    with suppress(DeadlineExceededError):
-                        async with scope("llm_call", timeout=30):
-                            async for _ in chat.ask("Fix it"):
-                                pass
-
-    loop.run(main)
+    async with run.recorder(step=None), scope("step", "review"):
+        pipe = idle_guard(60, read=said)
+        async with session(opener(2, [])) | pipe as chat:
+            for _ in range(3):
+                with suppress(DeadlineExceededError):
+                    async with scope("llm_call", timeout=30):
+                        async for _ in chat.ask("Fix it"):
+                            pass
     assert decided(run) == [(0, "retry"), (1, "retry")]
     assert recovered(run, "review") == ("retry", True)
     assert plan_resume(run.folder, "build") is None
 
 
-def test_a_loop_around_streams(loop, form, run):
+async def test_a_loop_around_streams(loop, form, run):
     """S2-16: a stream of the same step that begins again is a retry."""
-
-    async def main():
-        async with run.recorder():
-            for source in (hanging(1), hanging(1), ending(1)):
-                with suppress(IdleTimeoutError):
-                    await take(source | idle_guard(60), form)
-
-    loop.run(main)
+    async with run.recorder():
+        for source in (hanging(1), hanging(1), ending(1)):
+            with suppress(IdleTimeoutError):
+                await take(source | idle_guard(60), form)
     assert decided(run) == [(0, "retry"), (1, "retry")]
     assert recovered(run) == ("retry", True)
 
 
-def test_a_loop_that_gives_up(loop, run):
+async def test_a_loop_that_gives_up(loop, run):
     """S2-16: the last one has failed."""
-
-    async def main():
-        async with run.recorder():
-            for _ in range(3):
-                with suppress(IdleTimeoutError):
-                    await guarded(hanging(Progress()))
-
-    loop.run(main)
+    async with run.recorder():
+        for _ in range(3):
+            with suppress(IdleTimeoutError):
+                await guarded(hanging(Progress()))
     assert decided(run) == [(0, "retry"), (1, "retry"), (2, "fail")]
     assert recovered(run) == ("fail", False)
 
 
-def test_a_step_that_came_through_counts_its_retries_anew(loop, run):
-    async def main():
-        async with run.recorder():
-            for source in (hanging(1), ending(1), hanging(1), hanging(1)):
-                with suppress(IdleTimeoutError):
-                    await guarded(source)
-
-    loop.run(main)
+async def test_a_step_that_came_through_counts_its_retries_anew(loop, run):
+    async with run.recorder():
+        for source in (hanging(1), ending(1), hanging(1), hanging(1)):
+            with suppress(IdleTimeoutError):
+                await guarded(source)
     assert decided(run) == [(0, "retry"), (0, "retry"), (1, "fail")]
 
 
-def test_the_line_is_there_before_it_is_known_what_follows(loop, run):
+async def test_the_line_is_there_before_it_is_known_what_follows(loop, run):
     """E1: whatever happens next. It then says so in its place: there is one line for a verdict."""
     seen = []
-
-    async def main():
-        async with run.recorder() as recorder:
-            with suppress(IdleTimeoutError):
-                await guarded(hanging(Progress()))
-            seen.append((decided(run), run.receipt()["final_action"]))
-            await guarded(ending(Progress(), TurnEnded()))
-            recorder.flush()
-            seen.append((decided(run), run.receipt()["final_action"]))
-
-    loop.run(main)
+    async with run.recorder() as recorder:
+        with suppress(IdleTimeoutError):
+            await guarded(hanging(Progress()))
+        seen.append((decided(run), run.receipt()["final_action"]))
+        await guarded(ending(Progress(), TurnEnded()))
+        recorder.flush()
+        seen.append((decided(run), run.receipt()["final_action"]))
     assert seen == [([(0, "fail")], None), ([(0, "retry")], "retry")]
 
 
-def test_what_runs_side_by_side_is_no_loop(loop, run):
+async def test_what_runs_side_by_side_is_no_loop(loop, run):
     """Of ten calls at once one was cut: that another begins, and ends well, says nothing of it."""
 
     async def call(hangs):
@@ -133,118 +114,90 @@ def test_what_runs_side_by_side_is_no_loop(loop, run):
             async with scope("llm_call", "ask", timeout=30):
                 await anyio.sleep(600 if hangs else 25)
 
-    async def main():
-        async with run.recorder(), anyio.create_task_group() as group:
-            for number in range(10):
-                group.start_soon(call, number == 0)
-                await anyio.sleep(10)
-
-    loop.run(main)
+    async with run.recorder(), anyio.create_task_group() as group:
+        for number in range(10):
+            group.start_soon(call, number == 0)
+            await anyio.sleep(10)
     assert decided(run) == [(0, "fail")]
     assert recovered(run) == ("fail", False)
 
 
-def test_another_step_is_no_retry(loop, run):
-    async def main():
-        async with run.recorder(step=None):
-            with suppress(IdleTimeoutError):
-                await guarded(hanging(Progress()), activity=Activity("a"))
-            await guarded(ending(Progress()), activity=Activity("b"))
-
-    loop.run(main)
+async def test_another_step_is_no_retry(loop, run):
+    async with run.recorder(step=None):
+        with suppress(IdleTimeoutError):
+            await guarded(hanging(Progress()), activity=Activity("a"))
+        await guarded(ending(Progress()), activity=Activity("b"))
     assert decided(run) == [(0, "fail")]
     assert recovered(run, "a") == ("fail", False)
 
 
-def test_a_scope_without_a_stream(loop, run):
+async def test_a_scope_without_a_stream(loop, run):
     """E0: a step that hangs in its own code, and is done again."""
-
-    async def main():
-        async with run.recorder(flow=None, step=None), scope("flow", "deploy"):
-            for delay in (600, 600, 1):
-                with suppress(DeadlineExceededError):
-                    async with scope("step", "migrate", timeout=60):
-                        await anyio.sleep(delay)
-
-    loop.run(main)
+    async with run.recorder(flow=None, step=None), scope("flow", "deploy"):
+        for delay in (600, 600, 1):
+            with suppress(DeadlineExceededError):
+                async with scope("step", "migrate", timeout=60):
+                    await anyio.sleep(delay)
     assert decided(run, "deploy") == [(0, "retry"), (1, "retry")]
     assert recovered(run, "migrate", "deploy") == ("retry", True)
 
 
-def test_an_attempt_that_fails_otherwise_recovers_nothing(loop, run):
-    async def main():
-        async with run.recorder(step=None):
-            for delay in (600, 1):
-                with suppress(DeadlineExceededError, ValueError):
-                    async with scope("step", "migrate", timeout=60):
-                        await anyio.sleep(delay)
-                        raise ValueError
-
-    loop.run(main)
+async def test_an_attempt_that_fails_otherwise_recovers_nothing(loop, run):
+    async with run.recorder(step=None):
+        for delay in (600, 1):
+            with suppress(DeadlineExceededError, ValueError):
+                async with scope("step", "migrate", timeout=60):
+                    await anyio.sleep(delay)
+                    raise ValueError
     assert recovered(run, "migrate") == ("retry", False)
 
 
-def test_an_outer_scope_that_strikes_is_filed_as_itself(loop, run):
+async def test_an_outer_scope_that_strikes_is_filed_as_itself(loop, run):
     """Its own step, not the one that it was cut with."""
-
-    async def main():
-        async with run.recorder(flow=None, step=None):
-            with suppress(DeadlineExceededError):
-                async with scope("step", "build", timeout=60), scope("llm_call", "ask"):
-                    await anyio.sleep(600)
-
-    loop.run(main)
+    async with run.recorder(flow=None, step=None):
+        with suppress(DeadlineExceededError):
+            async with scope("step", "build", timeout=60), scope("llm_call", "ask"):
+                await anyio.sleep(600)
     [line] = run.timeouts("flow")
     assert (line["step_id"], line["scope"], line["final_action"]) == ("build", "step", "fail")
 
 
-def test_a_session_that_failed_and_is_begun_again_by_hand(loop, run):
+async def test_a_session_that_failed_and_is_begun_again_by_hand(loop, run):
     """The session has said what follows; that the step came through in the end is known, too."""
-
-    async def main():
-        async with run.recorder():
-            for hangs in (2, 0):
-                guard = idle_guard(60, read=said) | reconnecting_resume(retries=1, backoff=(0,))
-                with suppress(IdleTimeoutError):
-                    async with session(opener(hangs, []), prompt="Fix it") | guard as chat:
-                        async for _ in chat:
-                            pass
-
-    loop.run(main)
+    async with run.recorder():
+        for hangs in (2, 0):
+            guard = idle_guard(60, read=said) | reconnecting_resume(retries=1, backoff=(0,))
+            with suppress(IdleTimeoutError):
+                async with session(opener(hangs, []), prompt="Fix it") | guard as chat:
+                    async for _ in chat:
+                        pass
     assert decided(run) == [(0, "retry"), (1, "fail")]
     assert recovered(run) == ("fail", True)
 
 
-def test_a_session_that_was_left_before_it_decided(loop, run):
+async def test_a_session_that_was_left_before_it_decided(loop, run):
     """What it did not decide is open, as after a stream: begun again, it was a retry."""
-
-    async def main():
-        async with run.recorder():
-            for hangs in (1, 0):
-                policy = RetryPolicy()
-                guard = idle_guard(60, read=said, disconnect=lambda: anyio.sleep(20))
-                pipe = guard | reconnecting_resume(policy=policy)
-                with anyio.move_on_after(65):
-                    async with session(opener(hangs, []), prompt="Fix it") | pipe as chat:
-                        async for _ in chat:
-                            pass
-
-    loop.run(main)
+    async with run.recorder():
+        for hangs in (1, 0):
+            policy = RetryPolicy()
+            guard = idle_guard(60, read=said, disconnect=lambda: anyio.sleep(20))
+            pipe = guard | reconnecting_resume(policy=policy)
+            with anyio.move_on_after(65):
+                async with session(opener(hangs, []), prompt="Fix it") | pipe as chat:
+                    async for _ in chat:
+                        pass
     assert decided(run) == [(0, "retry")]
     assert recovered(run) == ("retry", True)
 
 
-def test_a_stream_that_has_ended_is_not_what_a_later_scope_cut(loop, run):
-    async def main():
-        async with run.recorder(step=None) as recorder:
-            agent = Activity("agent")
-            await guarded(ending(SessionOpened("t"), TurnEnded()), activity=agent)
-            with suppress(DeadlineExceededError):
-                async with scope("step", "deploy", timeout=30):
-                    await anyio.sleep(600)
-            recorder.flush()
-
-    loop.run(main)
+async def test_a_stream_that_has_ended_is_not_what_a_later_scope_cut(loop, run):
+    async with run.recorder(step=None) as recorder:
+        agent = Activity("agent")
+        await guarded(ending(SessionOpened("t"), TurnEnded()), activity=agent)
+        with suppress(DeadlineExceededError):
+            async with scope("step", "deploy", timeout=30):
+                await anyio.sleep(600)
+        recorder.flush()
     [line] = run.timeouts()
     assert (line["step_id"], line["stream"]) == ("deploy", None)
     assert run.receipt("deploy")["context_for_resume"]["session_token"] is None
@@ -283,7 +236,7 @@ def test_a_scope_that_cut_a_stream_with_a_process(loop_name, run, how):
 
 
 @pytest.mark.parametrize("what", ["append", "amend"])
-def test_a_line_that_could_not_be_written_is_written_with_the_next_news(
+async def test_a_line_that_could_not_be_written_is_written_with_the_next_news(
     loop, run, monkeypatch, what
 ):
     """E3: told, and made good: the log is right as soon as the disk is."""
@@ -296,15 +249,12 @@ def test_a_line_that_could_not_be_written_is_written_with_the_next_news(
 
     monkeypatch.setattr(Folder, what, fails_once)
 
-    async def main():
-        async with run.recorder() as recorder:
-            with suppress(IdleTimeoutError):
-                await guarded(hanging(Progress()))
-            await guarded(ending(Progress(), TurnEnded()))
-            recorder.flush()
-            assert recorder.failures == {"timeouts: No space left on device": 1}
-
-    loop.run(main)
+    async with run.recorder() as recorder:
+        with suppress(IdleTimeoutError):
+            await guarded(hanging(Progress()))
+        await guarded(ending(Progress(), TurnEnded()))
+        recorder.flush()
+        assert recorder.failures == {"timeouts: No space left on device": 1}
     assert decided(run) == [(0, "retry")]
 
 

@@ -21,7 +21,7 @@ from streamguard.sessions.points import ResumePoint
 from streamguard.top.published import read_all
 from tests.evidence.support import Run, hanging
 from tests.report.support import Tape
-from tests.run.commands import ENDLESS, OURS, ROOT
+from tests.runner.commands import ENDLESS, OURS, ROOT
 from tests.support import Events, take
 
 STRANGER = 65534

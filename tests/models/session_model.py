@@ -1,8 +1,8 @@
-"""What a session does, told naively from the contract (sections 4 to 8): an oracle.
+"""What a session does, told naively from the rules (T, D, R and P): an oracle.
 
 A session's pulls are driven by its consumer, so one straight walk through the consumer's acts is
 enough: each pull asks the backend's script what comes when, and compares that instant with every
-limit's. Where the contract leaves the outcome open, or where the details are beyond a naive model
+limit's. Where the rules leave the outcome open, or where the details are beyond a naive model
 (an upstream that swallows its cancellation, an outer scope at the very instant of a limit), the
 walk ends with `UnsureError`, and what is logged from that instant on is not compared.
 

@@ -23,8 +23,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from streamguard import Activity, errors, idle_guard, signals
-from streamguard.events import kinds as events
+from streamguard import Activity, errors, events, idle_guard, signals
 from streamguard.testing import block_loop
 from tests.models.explorer import Complaint, Schedule, Witness, passes
 from tests.models.streams_model import (
@@ -698,7 +697,7 @@ def judge_plain(run: Run) -> Any:
         expected.append(possible)
     kind = "outcome" if all(outcome.end != e.end for e in expected) else "when"
     shown = "; ".join(str(tuple(e)) for e in expected[:4])
-    yield Complaint(kind, f"{tuple(outcome)}, and the contract says: {shown}")
+    yield Complaint(kind, f"{tuple(outcome)}, and the rules say: {shown}")
 
 
 def judge_rough(run: Run, first: Struck | None) -> Any:

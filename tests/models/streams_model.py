@@ -1,10 +1,10 @@
-"""What the contract says of one guarded stream, the slow way: an oracle for `streams`.
+"""What the rules say of one guarded stream, the slow way: an oracle for `streams`.
 
 It walks through time in eighths of a second. At each instant it lets happen what happens, asks
 which limits are reached, and adds up the silence. It has no timers, no tasks and no deadlines, and
 nothing of the library. Times of a schedule are in units of `scale` seconds.
 
-Where the contract leaves open which of two things at one instant comes first, a `Ties` says how it
+Where the rules leave open which of two things at one instant comes first, a `Ties` says how it
 is to be here; `allowed` gives what any of them allows.
 """
 
@@ -578,7 +578,7 @@ def is_unclear(schedule: dict[str, Any], form: str, *, native: bool) -> bool:
 
 
 def allowed(schedule: dict[str, Any], form: str, *, native: bool) -> Iterator[Outcome]:
-    """Every outcome that the contract allows; the likeliest first."""
+    """Every outcome that the rules allow; the likeliest first."""
     seen: set[Outcome] = set()
     has_outer = schedule["outer"][0] != "none" or schedule["patience"][0] != "none"
     outer = ("after the stream", "first", "last") if has_outer else ("after the stream",)

@@ -1,7 +1,7 @@
 """Controls: with an old fault put back, the explorer finds it.
 
 Each control is a patch that takes one cure away, and what the explorer then complains of. It begins
-at the schedule that finds it, to save time; `STREAMGUARD_EXPLORE=minutes` begins at the first.
+at the schedule that finds it, to save time; in CI it begins at the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamguard.sessions import replay, turns
 from streamguard.sessions.owner import Owner
 from streamguard.testing import clocks
 from tests.models import explorer
-from tests.models.test_explorers import MORE
+from tests.sizes import size
 
 FORMS = explorer.subjects()
 
@@ -283,5 +283,5 @@ def found(control: Control, first: int, schedules: int) -> int | None:
 def test_control(control, monkeypatch):
     monkeypatch.setattr(clocks, "UNANNOUNCED_THREADS", 0.01)
     control.put_back(monkeypatch)
-    first = 0 if MORE else control.found_at
-    assert found(control, first, 20_000 if MORE else 1) is not None
+    first = size(dev=control.found_at, ci=0)
+    assert found(control, first, size(dev=1, ci=20_000)) is not None

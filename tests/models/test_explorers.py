@@ -1,22 +1,19 @@
 """Every form against its naive model, on random schedules.
 
-A few seconds here. `STREAMGUARD_EXPLORE=minutes` takes some minutes, and `python -m tests.models` as long,
-and with as many seeds, as one likes.
+`python -m tests.models` takes as long, and as many seeds, as one likes.
 """
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.models import explorer
+from tests.sizes import size
 
-MORE = os.environ.get("STREAMGUARD_EXPLORE") == "minutes"
-SCHEDULES = 1_000 if MORE else 300
-SEED = "ci" if MORE else "1"  # always the same: what a new seed finds must not fail a build
+SCHEDULES = size(dev=30, ci=1_000)
+SEED = size(dev="1", ci="ci")  # always the same: what a new seed finds must not fail a build
 
-pytestmark = pytest.mark.timeout(3600 if MORE else 300)
+pytestmark = pytest.mark.timeout(size(dev=300, ci=3600))
 
 
 @pytest.mark.parametrize("subject", explorer.subjects().values(), ids=lambda subject: subject.name)

@@ -8,10 +8,9 @@ import logging
 import anyio
 import pytest
 
-from streamguard import Activity, IdleTimeoutError, Teardown, idle_guard, scope
+from streamguard import Activity, IdleTimeoutError, Teardown, events, idle_guard, scope
 from streamguard.breaker import circuit_events as circuits
 from streamguard.errors import DeadlineExceededError, ScopeName, Verdict
-from streamguard.events import kinds as events
 from streamguard.events.flat import fields_of, name_of
 from streamguard.testing import Script, hang, say
 from tests.support import Events
@@ -143,14 +142,10 @@ def test_a_scopes_verdict_is_logged_with_its_fields(loop, caplog):
     assert line.streamguard["scope"] == "step 'build'"
 
 
-def test_observers_get_what_the_log_gets(loop):
+async def test_observers_get_what_the_log_gets(loop):
     """E6"""
     told = Events()
-
-    async def main():
-        with pytest.raises(IdleTimeoutError):
-            async for _ in Script(hang()) | idle_guard(60, observer=told):
-                pass
-
-    loop.run(main)
+    with pytest.raises(IdleTimeoutError):
+        async for _ in Script(hang()) | idle_guard(60, observer=told):
+            pass
     assert [name_of(event) for event in told][-3:] == ["timed_out", "torn_down", "stream_ended"]

@@ -37,7 +37,7 @@ from streamguard.testing import (
     tool_end,
     tool_start,
 )
-from tests.resume.backend import Backend
+from tests.sessions.backend import Backend
 from tests.support import Disconnect
 
 SECRET = "sk-not-for-logs"
@@ -70,16 +70,12 @@ def traces():
     return Traces()
 
 
-def test_a_stream_is_a_span_below_the_current_one(loop, traces):
+async def test_a_stream_is_a_span_below_the_current_one(loop, traces):
     """E6"""
-
-    async def main():
-        guard = idle_guard(60, activity=Activity("coder"), observer=traces.observer)
-        with traces.tracer.start_as_current_span("request"):
-            async for _ in Script(opened("s-1"), say("a"), done()) | guard:
-                pass
-
-    loop.run(main)
+    guard = idle_guard(60, activity=Activity("coder"), observer=traces.observer)
+    with traces.tracer.start_as_current_span("request"):
+        async for _ in Script(opened("s-1"), say("a"), done()) | guard:
+            pass
     assert traces.parent_of("invoke_agent coder") == "request"
     attributes = traces.spans["invoke_agent coder"].attributes
     assert attributes["gen_ai.operation.name"] == "invoke_agent"
@@ -88,15 +84,11 @@ def test_a_stream_is_a_span_below_the_current_one(loop, traces):
     assert traces.spans["invoke_agent coder"].status.status_code is StatusCode.UNSET
 
 
-def test_a_tool_is_a_span_below_its_stream(loop, traces):
+async def test_a_tool_is_a_span_below_its_stream(loop, traces):
     """E6: with the conventions' names."""
-
-    async def main():
-        script = Script(tool_start("t-1", "Bash"), silence(5), tool_end("t-1"), done())
-        async for _ in script | idle_guard(60, observer=traces.observer):
-            pass
-
-    loop.run(main)
+    script = Script(tool_start("t-1", "Bash"), silence(5), tool_end("t-1"), done())
+    async for _ in script | idle_guard(60, observer=traces.observer):
+        pass
     assert traces.parent_of("execute_tool Bash") == "invoke_agent"
     attributes = traces.spans["execute_tool Bash"].attributes
     assert attributes["gen_ai.operation.name"] == "execute_tool"
@@ -105,16 +97,12 @@ def test_a_tool_is_a_span_below_its_stream(loop, traces):
     assert attributes["streamguard.outcome"] == "finished"
 
 
-def test_a_verdict_is_an_event_of_a_span_that_failed(loop, traces):
+async def test_a_verdict_is_an_event_of_a_span_that_failed(loop, traces):
     """E6: and so is the teardown. What was in flight is closed."""
-
-    async def main():
-        guard = idle_guard(60, tools=600, observer=traces.observer, disconnect=lambda: None)
-        with pytest.raises(IdleTimeoutError):
-            async for _ in Script(say("a"), hang()) | guard:
-                pass
-
-    loop.run(main)
+    guard = idle_guard(60, tools=600, observer=traces.observer, disconnect=lambda: None)
+    with pytest.raises(IdleTimeoutError):
+        async for _ in Script(say("a"), hang()) | guard:
+            pass
     span = traces.spans["invoke_agent"]
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes["error.type"] == "IdleTimeoutError"
@@ -123,35 +111,28 @@ def test_a_verdict_is_an_event_of_a_span_that_failed(loop, traces):
     assert told["streamguard.torn_down"]["streamguard.teardown.confirmed"] is True
 
 
-def test_a_watchdogs_events_have_its_names_s1_28(loop, traces):
+async def test_a_watchdogs_events_have_its_names_s1_28(loop, traces):
     """S1-10, S1-28: and its verdict says whose it is."""
-
-    async def main():
-        config = WatchdogConfig(timeout_seconds=180)
-        observer = traces.observer
-        watchdog = SubprocessWatchdog(None, config, disconnect=Disconnect(), observer=observer)
-        with pytest.raises(SubprocessWatchdogTimeout):
-            await watchdog.monitor()
-
-    loop.run(main)
+    config = WatchdogConfig(timeout_seconds=180)
+    observer = traces.observer
+    watchdog = SubprocessWatchdog(None, config, disconnect=Disconnect(), observer=observer)
+    with pytest.raises(SubprocessWatchdogTimeout):
+        await watchdog.monitor()
     told = {event.name: event.attributes for event in traces.spans["invoke_agent backend"].events}
     assert told["streamguard.watchdog.started"]["streamguard.timeout_seconds"] == 180
     assert told["streamguard.watchdog.timeout"]["streamguard.idle_seconds"] >= 180
     assert told["streamguard.timed_out"]["streamguard.guard"] == "watchdog"
 
 
-def test_a_session_is_a_span_with_one_for_each_attempt(loop, traces):
+async def test_a_session_is_a_span_with_one_for_each_attempt(loop, traces):
     """E6"""
     scripts = [Script(opened("s-1"), tool_start("t", "Bash"), fail(ConnectionError(SECRET)))]
     backend = Backend([*scripts, Script(opened("s-1"), say("b"), done())])
     guard = idle_guard(60, activity=Activity("coder"), observer=traces.observer)
 
-    async def main():
-        async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
-            async for _ in chat:
-                pass
-
-    loop.run(main)
+    async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+        async for _ in chat:
+            pass
     assert traces.parent_of("attempt 1") == traces.parent_of("attempt 2") == "session coder"
     assert traces.parent_of("execute_tool Bash") == "attempt 1"
     assert traces.spans["attempt 1"].attributes["error.type"] == "ConnectionError"
@@ -161,18 +142,14 @@ def test_a_session_is_a_span_with_one_for_each_attempt(loop, traces):
     assert SECRET not in "".join(span.to_json() for span in traces.spans.values())
 
 
-def test_a_session_that_is_given_up_failed(loop, traces):
+async def test_a_session_that_is_given_up_failed(loop, traces):
     """E6"""
     backend = Backend([Script(opened("s-1"), say("a"), hang())])
     guard = idle_guard(60, observer=traces.observer)
-
-    async def main():
-        with pytest.raises(IdleTimeoutError):
-            async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
-                async for _ in chat:
-                    pass
-
-    loop.run(main)
+    with pytest.raises(IdleTimeoutError):
+        async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+            async for _ in chat:
+                pass
     assert traces.spans["session"].status.status_code is StatusCode.ERROR
     told = {event.name: event.attributes for event in traces.spans["session"].events}
     assert told["streamguard.gave_up"]["streamguard.reason"] == "retries"
@@ -200,16 +177,12 @@ def test_a_cancelled_consumer_leaves_no_span_open(loop, traces, hosted):
     assert traces.spans.keys() == names | {"execute_tool Bash"}
 
 
-def test_a_time_scope_is_an_event_of_the_current_span(loop, traces):
+async def test_a_time_scope_is_an_event_of_the_current_span(loop, traces):
     """E6, P4: it belongs to no stream."""
-
-    async def main():
-        with traces.tracer.start_as_current_span("request"), observing_scopes(traces.observer):
-            with pytest.raises(DeadlineExceededError):
-                async with scope("step", "build", timeout=60):
-                    await anyio.sleep(120)
-
-    loop.run(main)
+    with traces.tracer.start_as_current_span("request"), observing_scopes(traces.observer):
+        with pytest.raises(DeadlineExceededError):
+            async with scope("step", "build", timeout=60):
+                await anyio.sleep(120)
     (told,) = traces.spans["request"].events
     assert told.name == "streamguard.scope_timed_out"
     assert told.attributes["streamguard.scope"] == "step 'build'"

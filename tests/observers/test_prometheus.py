@@ -23,7 +23,7 @@ from streamguard import (
 from streamguard.events import ProcessKilled, ProcessSurvived, UnknownMessage
 from streamguard.observers import PrometheusObserver
 from streamguard.testing import Script, done, hang, opened, say, silence, tool_end, tool_start
-from tests.resume.backend import Backend
+from tests.sessions.backend import Backend
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def sample(registry):
     return value
 
 
-def test_a_verdict_and_its_teardown(loop, registry, sample):
+async def test_a_verdict_and_its_teardown(loop, registry, sample):
     """E6: by limit, with how late it was and whether the backend is gone."""
     guard = idle_guard(
         60,
@@ -48,12 +48,9 @@ def test_a_verdict_and_its_teardown(loop, registry, sample):
         observer=PrometheusObserver(registry, streams=["coder"]),
     )
 
-    async def main():
-        with pytest.raises(IdleTimeoutError):
-            async for _ in Script(say("a"), hang()) | guard:
-                assert sample("streams", stream="coder") == 1
-
-    loop.run(main)
+    with pytest.raises(IdleTimeoutError):
+        async for _ in Script(say("a"), hang()) | guard:
+            assert sample("streams", stream="coder") == 1
     assert sample("streams", stream="coder") == 0
     assert (
         sample("timeouts_total", stream="coder", limit="idle", enforced="yes", guard="idle_guard")
@@ -65,19 +62,13 @@ def test_a_verdict_and_its_teardown(loop, registry, sample):
     assert sample("teardown_seconds_count") == 1
 
 
-def test_who_was_not_named_is_other(loop, registry, sample):
+async def test_who_was_not_named_is_other(loop, registry, sample):
     """E6: labels are bounded by what was named beforehand."""
     observer = PrometheusObserver(registry, tools=["Bash"])
-
-    async def main():
-        for i in range(20):
-            script = Script(
-                tool_start("t", "Bash"), tool_start("u", f"tool-{i}"), silence(5), done()
-            )
-            async for _ in script | idle_guard(60, activity=Activity(str(i)), observer=observer):
-                pass
-
-    loop.run(main)
+    for i in range(20):
+        script = Script(tool_start("t", "Bash"), tool_start("u", f"tool-{i}"), silence(5), done())
+        async for _ in script | idle_guard(60, activity=Activity(str(i)), observer=observer):
+            pass
     assert sample("streams_ended_total", stream="other", outcome="completed") == 20
     assert sample("work_seconds_count", tool="Bash", outcome="dropped") == 20
     assert sample("work_seconds_count", tool="other", outcome="dropped") == 20
@@ -86,21 +77,16 @@ def test_who_was_not_named_is_other(loop, registry, sample):
     assert 'stream="1' not in text
 
 
-def test_work_and_holds_in_force(loop, registry, sample):
+async def test_work_and_holds_in_force(loop, registry, sample):
     """E6: gauges go up and down with them; a hold that is prolonged is still one."""
     activity = Activity("coder")
     observer = PrometheusObserver(registry, streams=["coder"], tools=["Bash"])
     seen = []
 
-    async def main():
-        script = Script(tool_start("t", "Bash"), silence(5), tool_end("t"), say("a"), done())
-        async for _ in script | idle_guard(60, activity=activity, observer=observer):
-            with activity.hold("human"):
-                seen.append(
-                    (sample("work_in_flight", tool="Bash"), sample("holds", reason="human"))
-                )
-
-    loop.run(main)
+    script = Script(tool_start("t", "Bash"), silence(5), tool_end("t"), say("a"), done())
+    async for _ in script | idle_guard(60, activity=activity, observer=observer):
+        with activity.hold("human"):
+            seen.append((sample("work_in_flight", tool="Bash"), sample("holds", reason="human")))
     assert seen[0] == (1, 1)
     assert seen[1][0] == 0
     assert sample("holds", reason="human") == 0
@@ -121,18 +107,14 @@ def test_a_stream_that_is_dropped_is_not_counted_for_ever(loop, registry, sample
     assert sample("streams", stream="other") == 0
 
 
-def test_a_session_that_reconnects_and_gives_up(loop, registry, sample):
+async def test_a_session_that_reconnects_and_gives_up(loop, registry, sample):
     """E6: attempts, retries by class, and the reason."""
     backend = Backend([Script(opened("s"), say("a"), hang())])
     guard = idle_guard(60, activity=Activity("coder"), observer=PrometheusObserver(registry))
-
-    async def main():
-        with pytest.raises(IdleTimeoutError):
-            async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
-                async for _ in chat:
-                    pass
-
-    loop.run(main)
+    with pytest.raises(IdleTimeoutError):
+        async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+            async for _ in chat:
+                pass
     assert sample("retries_total", stream="other", error_class="idle") == 2
     assert sample("attempts_total", stream="other", outcome="failed") == 3
     assert sample("reconnects_total", stream="other") == 2

@@ -23,16 +23,12 @@ def entries():
         yield entries
 
 
-def test_a_verdict_is_an_entry_with_its_fields(loop, entries):
+async def test_a_verdict_is_an_entry_with_its_fields(loop, entries):
     """E6: the name, the words, the numbers."""
-
-    async def main():
-        guard = idle_guard(60, activity=Activity("coder"), observer=StructlogObserver())
-        with pytest.raises(IdleTimeoutError):
-            async for _ in Script(say("a"), hang()) | guard:
-                pass
-
-    loop.run(main)
+    guard = idle_guard(60, activity=Activity("coder"), observer=StructlogObserver())
+    with pytest.raises(IdleTimeoutError):
+        async for _ in Script(say("a"), hang()) | guard:
+            pass
     by_name = {entry["event"]: entry for entry in entries}
     entry = by_name["timed_out"]
     assert entry["log_level"] == "warning"

@@ -36,11 +36,11 @@ class Ground:
         return f"{self.kind} on {self.backend}"
 
     def run(self, main: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """Run `main(ground, *args)` in real time, but not for ever."""
+        """Run `main(*args)` in real time, but not for ever."""
 
         async def bounded() -> Any:
             with anyio.fail_after(PATIENCE):
-                return await main(self, *args)
+                return await main(*args)
 
         uvloop = self.backend == "uvloop"
         options = {"use_uvloop": True} if uvloop else {}

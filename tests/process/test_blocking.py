@@ -117,7 +117,7 @@ def test_who_is_in_several_trees_is_asked_once(backends, monkeypatch):
 
 
 def test_it_needs_the_standard_library_alone():
-    """Section 12: a helper or a command line pays for no loop and no logging."""
+    """Cost: a helper or a command line pays for no loop and no logging."""
     code = (
         "import sys\n"
         f"sys.path.append({str(ROOT)!r})\n"

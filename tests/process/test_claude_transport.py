@@ -377,23 +377,19 @@ def test_an_exit_that_looks_like_success(loop, backends, connected):
 # -- the control ---------------------------------------------------------------------------------
 
 
-def test_a_cli_that_works_is_left_alone(loop, backends, connected):
+async def test_a_cli_that_works_is_left_alone(loop, backends, connected):
     """D1, T14: two turns, one client, no teardown; the CLI ends when its owner says so."""
     events = Events()
-
-    async def main():
-        async with connected() as client:
-            pid = await pid_of(client)
-            operator = idle_guard(LONG, disconnect=client.disconnect, process=pid, observer=events)
-            for _ in range(2):
-                await client.query("init text tool answer text result")
-                taken = await take(client.receive_response() | operator)
-                assert taken.error is None
-                assert len(taken.messages) == 6
-                assert taken.messages[-1].subtype == "success"
-            assert backends.living() == {pid}
-            await client.disconnect()
-            assert backends.living() == set()
-
-    loop.run(main)
+    async with connected() as client:
+        pid = await pid_of(client)
+        operator = idle_guard(LONG, disconnect=client.disconnect, process=pid, observer=events)
+        for _ in range(2):
+            await client.query("init text tool answer text result")
+            taken = await take(client.receive_response() | operator)
+            assert taken.error is None
+            assert len(taken.messages) == 6
+            assert taken.messages[-1].subtype == "success"
+        assert backends.living() == {pid}
+        await client.disconnect()
+        assert backends.living() == set()
     assert events.of(TornDown) == []

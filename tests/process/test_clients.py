@@ -205,15 +205,11 @@ def test_a_client_may_start_a_process_for_each_turn_s1_14(loop, backends):
     assert backends.living() == set()
 
 
-def test_a_client_without_a_process_works_as_ever_s1_14(loop):
+async def test_a_client_without_a_process_works_as_ever_s1_14(loop):
     """S1-14: nobody asked for one, so nobody is told that there is none."""
     client, events = Client(), Events()
-
-    async def main():
-        guard = idle_guard(IDLE, client=client, observer=events)
-        return await take(client.messages() | guard)
-
-    teardown = loop.run(main).teardown
+    guard = idle_guard(IDLE, client=client, observer=events)
+    teardown = (await take(client.messages() | guard)).teardown
     assert (teardown.confirmed, teardown.disconnect, teardown.tree) == (True, "returned", None)
     assert events.of(ProcessUnknown) == []
 
@@ -335,7 +331,7 @@ def test_a_client_whose_inside_raises_s1_14():
 
 @pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError])
 @pytest.mark.parametrize("when", ["at once", "later"])
-def test_what_a_clients_inside_raises_is_nobodys_error_s1_14(loop, error, when):
+async def test_what_a_clients_inside_raises_is_nobodys_error_s1_14(loop, error, when):
     """What looks like a cancellation is some future's result: nobody was cancelled."""
 
     class Odd(Client):
@@ -348,10 +344,9 @@ def test_what_a_clients_inside_raises_is_nobodys_error_s1_14(loop, error, when):
 
     client = Odd()
 
-    async def main():
-        return await take(client.messages() | idle_guard(IDLE, client=client))
-
-    assert loop.run(main).verdict.limit == "idle"
+    assert (
+        await take(client.messages() | idle_guard(IDLE, client=client))
+    ).verdict.limit == "idle"
     assert client.calls == ["disconnect"]
 
 
@@ -386,7 +381,7 @@ def test_a_client_may_replace_its_process_in_mid_stream_s1_14(loop, backends):
     assert backends.living() == set()
 
 
-def test_a_launcher_that_has_ended_is_no_failure_s1_14(loop, backends):
+async def test_a_launcher_that_has_ended_is_no_failure_s1_14(loop, backends):
     """A stream that came to its end came to its end."""
     client = Keeping(backends.start("ready", "hang"))
 
@@ -396,11 +391,8 @@ def test_a_launcher_that_has_ended_is_no_failure_s1_14(loop, backends):
         client._transport._process.wait()
         yield "two"
 
-    async def main():
-        guarded = messages() | idle_guard(IDLE, client=client)
-        return [message async for message in guarded]
-
-    assert loop.run(main) == ["one", "two"]
+    guarded = messages() | idle_guard(IDLE, client=client)
+    assert [message async for message in guarded] == ["one", "two"]
 
 
 def test_a_watchdog_ends_no_stranger_s1_14(backends):

@@ -156,7 +156,7 @@ def test_a_disconnect_that_hangs_is_left_and_the_process_reaped_by_pid(loop, bac
     assert backends.living() == set()
 
 
-def test_a_disconnect_that_hung_on_the_process_is_heard(loop, backends, monkeypatch):
+async def test_a_disconnect_that_hung_on_the_process_is_heard(loop, backends, monkeypatch):
     """D2: it was abandoned, but whoever closes the client next must not meet it in mid-close."""
     monkeypatch.setattr("streamguard._guard.teardown._LATE_RETURN", PATIENCE)
     backend = backends.start("ignore", "ready", "hang")
@@ -168,13 +168,10 @@ def test_a_disconnect_that_hung_on_the_process_is_heard(loop, backends, monkeypa
         await anyio.sleep(0.2)
         returned.append(True)
 
-    async def main():
-        operator = idle_guard(
-            IDLE, process=backend, kill_grace=0, disconnect=disconnect, disconnect_timeout=0.2
-        )
-        return await take(silence() | operator), list(returned)
-
-    (_, error), returned_in_time = loop.run(main)
+    operator = idle_guard(
+        IDLE, process=backend, kill_grace=0, disconnect=disconnect, disconnect_timeout=0.2
+    )
+    (_, error), returned_in_time = await take(silence() | operator), list(returned)
     assert error.teardown.confirmed
     assert returned_in_time
 
@@ -217,7 +214,7 @@ def test_a_process_that_is_only_known_later(loop, backends):
 
 
 @pytest.mark.parametrize("why", ["none", "raises"])
-def test_a_process_that_is_never_known(loop, why):
+async def test_a_process_that_is_never_known(loop, why):
     """Fallback B: the disconnect is all there is, and it is said once."""
     events = Events()
 
@@ -225,28 +222,21 @@ def test_a_process_that_is_never_known(loop, why):
         if why == "raises":
             raise AttributeError("_process")
 
-    async def main():
-        operator = idle_guard(IDLE, process=process, disconnect=lambda: None, observer=events)
-        return await take(says("a") | operator)
-
-    _, error = loop.run(main)
+    operator = idle_guard(IDLE, process=process, disconnect=lambda: None, observer=events)
+    _, error = await take(says("a") | operator)
     assert error.teardown.confirmed
     assert error.teardown.tree is None
     (event,) = events.of(ProcessUnknown)
     assert (event.error is None) == (why == "none")
 
 
-def test_what_must_not_be_ended_is_refused_at_the_first_pull(loop):
+async def test_what_must_not_be_ended_is_refused_at_the_first_pull(loop):
     """D4: a function may give what could not be checked where it was written."""
-
-    async def main():
-        return await take(silence() | idle_guard(IDLE, process=os.getpid))
-
-    _, error = loop.run(main)
+    _, error = await take(silence() | idle_guard(IDLE, process=os.getpid))
     assert "is this process, one that it descends from" in str(error)
 
 
-def test_a_process_that_would_have_to_be_awaited_is_refused(loop):
+async def test_a_process_that_would_have_to_be_awaited_is_refused(loop):
     """D4: where that cannot be seen before; and nothing is left that was never awaited."""
 
     async def pid():
@@ -255,10 +245,7 @@ def test_a_process_that_would_have_to_be_awaited_is_refused(loop):
     def process():
         return pid()
 
-    async def main():
-        return await take(silence() | idle_guard(IDLE, process=process))
-
-    _, error = loop.run(main)
+    _, error = await take(silence() | idle_guard(IDLE, process=process))
     assert type(error) is ConfigError
     assert "gave a coroutine, and nothing is awaited there" in str(error)
 
@@ -401,7 +388,7 @@ def test_a_death_ends_a_stream_that_a_grandchild_holds_open(loop, backends, form
     assert backends.living() == set()
 
 
-def test_what_the_dead_has_left_is_delivered_first(loop, backends):
+async def test_what_the_dead_has_left_is_delivered_first(loop, backends):
     """T3, T10: the pipe still holds messages; a slow consumer loses none of them."""
     backend = backends.start("ready", "hang")
 
@@ -412,18 +399,15 @@ def test_what_the_dead_has_left_is_delivered_first(loop, backends):
             yield number
         await anyio.sleep_forever()
 
-    async def main():
-        messages = []
-        with anyio.fail_after(PATIENCE), pytest.raises(ProcessExitedError):
-            async for message in stream() | idle_guard(60, process=backend):
-                messages.append(message)
-                await anyio.sleep(0.1)
-        return messages
-
-    assert loop.run(main) == list(range(5))
+    messages = []
+    with anyio.fail_after(PATIENCE), pytest.raises(ProcessExitedError):
+        async for message in stream() | idle_guard(60, process=backend):
+            messages.append(message)
+            await anyio.sleep(0.1)
+    assert messages == list(range(5))
 
 
-def test_a_death_after_the_turns_end_is_a_normal_end(loop, backends):
+async def test_a_death_after_the_turns_end_is_a_normal_end(loop, backends):
     """T3: completed wins."""
     backend = backends.start("ready", "hang")
     disconnects = []
@@ -433,34 +417,23 @@ def test_a_death_after_the_turns_end_is_a_normal_end(loop, backends):
         os.kill(backend.pid, signal.SIGKILL)
         await anyio.sleep_forever()
 
-    async def main():
-        operator = idle_guard(
-            60, process=backend, read=KNOWN, disconnect=lambda: disconnects.append(1)
-        )
-        return await take(stream() | operator)
-
-    assert loop.run(main) == ([RESULT], None)
+    operator = idle_guard(
+        60, process=backend, read=KNOWN, disconnect=lambda: disconnects.append(1)
+    )
+    assert await take(stream() | operator) == ([RESULT], None)
     assert disconnects == [1]  # the stream had to be ended
 
 
-def test_a_process_that_ends_with_0_under_an_unknown_backend(loop, backends):
+async def test_a_process_that_ends_with_0_under_an_unknown_backend(loop, backends):
     """T10: nobody knows whether its turn had ended; the status says that all was well."""
     backend = backends.popen(["true"])
-
-    async def main():
-        return await take(says("a") | idle_guard(60, process=backend))
-
-    assert loop.run(main) == (["a"], None)
+    assert await take(says("a") | idle_guard(60, process=backend)) == (["a"], None)
 
 
-def test_a_process_that_ends_with_0_before_its_turn_does(loop, backends):
+async def test_a_process_that_ends_with_0_before_its_turn_does(loop, backends):
     """T10: a known backend would have said so."""
     backend = backends.popen(["true"])
-
-    async def main():
-        return await take(says("a") | idle_guard(60, process=backend, read=KNOWN))
-
-    messages, error = loop.run(main)
+    messages, error = await take(says("a") | idle_guard(60, process=backend, read=KNOWN))
     assert messages == ["a"]
     assert isinstance(error, ProcessExitedError)
     assert error.verdict.exit == 0
@@ -469,7 +442,7 @@ def test_a_process_that_ends_with_0_before_its_turn_does(loop, backends):
 @pytest.mark.parametrize(
     ("status", "expected"), [(0, StreamTruncatedError), (3, ProcessExitedError)]
 )
-def test_an_end_without_a_turns_end(loop, backends, status, expected):
+async def test_an_end_without_a_turns_end(loop, backends, status, expected):
     """T10: the stream ends by itself; a failed process is the better reason."""
     backend = backends.popen(["sh", "-c", f"exit {status}"])
     assert comes_true(lambda: is_dead(backend.pid))
@@ -477,16 +450,13 @@ def test_an_end_without_a_turns_end(loop, backends, status, expected):
     async def stream():
         yield "a"
 
-    async def main():
-        return await take(stream() | idle_guard(60, process=backend, read=KNOWN))
-
-    messages, error = loop.run(main)
+    messages, error = await take(stream() | idle_guard(60, process=backend, read=KNOWN))
     assert messages == ["a"]
     assert type(error) is expected
     assert isinstance(error.__cause__, StopAsyncIteration)
 
 
-def test_an_unknown_backend_whose_process_failed(loop, backends):
+async def test_an_unknown_backend_whose_process_failed(loop, backends):
     """T10: only an end with 0 is a normal one."""
     backend = backends.popen(["sh", "-c", "exit 3"])
     assert comes_true(lambda: is_dead(backend.pid))
@@ -494,10 +464,7 @@ def test_an_unknown_backend_whose_process_failed(loop, backends):
     async def stream():
         yield "a"
 
-    async def main():
-        return await take(stream() | idle_guard(60, process=backend))
-
-    _, error = loop.run(main)
+    _, error = await take(stream() | idle_guard(60, process=backend))
     assert isinstance(error, ProcessExitedError)
     assert error.verdict.exit == 3
 
@@ -556,7 +523,7 @@ def test_a_source_that_goes_on_with_another_process(loop, backends):
     assert backends.living() == set()
 
 
-def test_a_death_under_an_interrupt_ends_the_waiting_for_it(loop, backends, monkeypatch):
+async def test_a_death_under_an_interrupt_ends_the_waiting_for_it(loop, backends, monkeypatch):
     """D1: who has died ends no turn, so the bound is not waited for."""
     monkeypatch.setattr("streamguard._guard.attempt.INTERRUPTING", 10 * PATIENCE)
     backend = backends.start("ready", "hang")
@@ -565,16 +532,15 @@ def test_a_death_under_an_interrupt_ends_the_waiting_for_it(loop, backends, monk
         backend.kill()
         await anyio.sleep_forever()
 
-    async def main():
-        return await take(says("a") | idle_guard(IDLE, process=backend, interrupt=interrupt))
-
-    messages, error = loop.run(main)
+    messages, error = await take(
+        says("a") | idle_guard(IDLE, process=backend, interrupt=interrupt)
+    )
     assert messages == ["a"]
     assert isinstance(error, IdleTimeoutError)
     assert error.teardown.confirmed
 
 
-def test_mode_warn_only_tells(loop, backends):
+async def test_mode_warn_only_tells(loop, backends):
     """T11: the verdict is an event, and the stream goes on as it would."""
     backend = backends.popen(["sh", "-c", "exit 3"])
     events = Events()
@@ -584,10 +550,9 @@ def test_mode_warn_only_tells(loop, backends):
         await anyio.sleep(1.5)
         yield "b"
 
-    async def main():
-        return await take(stream() | idle_guard(60, process=backend, mode="warn", observer=events))
-
-    assert loop.run(main) == (["a", "b"], None)
+    assert await take(
+        stream() | idle_guard(60, process=backend, mode="warn", observer=events)
+    ) == (["a", "b"], None)
     assert [(e.verdict.limit, e.enforced) for e in events.of(TimedOut)] == [("exited", False)]
 
 

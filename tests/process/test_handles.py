@@ -45,16 +45,12 @@ def test_one_that_goes_between_the_look_and_the_signal_is_dead(gone, monkeypatch
         assert handle.is_dead
 
 
-def test_one_that_goes_between_the_look_and_the_wait_is_dead(loop, gone, monkeypatch):
+async def test_one_that_goes_between_the_look_and_the_wait_is_dead(loop, gone, monkeypatch):
     """D4: a pid that is its no longer is not waited for, whoever has it now."""
     monkeypatch.setattr(PidfdHandle, "_has_ended", lambda _: False)
     monkeypatch.setattr(os, "pidfd_open", lambda _, own=os.pidfd_open: own(os.getpid()))
-
-    async def main():
-        with anyio.fail_after(PATIENCE):
-            await gone[0].wait_dead()
-
-    loop.run(main)
+    with anyio.fail_after(PATIENCE):
+        await gone[0].wait_dead()
     assert gone[0].is_dead
 
 
@@ -105,19 +101,15 @@ def test_the_last_resort_knows_who_is_not_ours_from_who_is_gone(gone, monkeypatc
     assert not SignalHandle.open(gone[2].pid).is_dead
 
 
-def test_a_wait_without_a_descriptor_looks_now_and_then(loop, backends, monkeypatch):
+async def test_a_wait_without_a_descriptor_looks_now_and_then(loop, backends, monkeypatch):
     """D4: EMFILE is no reason not to notice a death."""
     backend = backends.start("ready", "hang")
-
-    async def main():
-        with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
-            monkeypatch.setattr(os, "pidfd_open", raising(OSError(errno.EMFILE, "")))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(tree.wait_dead)
-                await anyio.wait_all_tasks_blocked()
-                backend.kill()
-
-    loop.run(main)
+    with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
+        monkeypatch.setattr(os, "pidfd_open", raising(OSError(errno.EMFILE, "")))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tree.wait_dead)
+            await anyio.wait_all_tasks_blocked()
+            backend.kill()
 
 
 def test_a_wait_that_has_nothing_left_to_look_with_says_so(loop, backends, monkeypatch):

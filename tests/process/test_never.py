@@ -123,7 +123,7 @@ def test_a_tool_is_ended_without_the_backend_that_started_it(loop, backends):
     assert backends.living() == {backend.pid}
 
 
-def test_a_mark_that_two_backends_share_is_not_used(loop, backends):
+async def test_a_mark_that_two_backends_share_is_not_used(loop, backends):
     """D4: nothing of anyone else's is hit; the warning names the way out."""
     env = marked_env()
     ours, theirs = (
@@ -131,15 +131,12 @@ def test_a_mark_that_two_backends_share_is_not_used(loop, backends):
         backends.start("ready", "hang", env=env),
     )
 
-    async def main():
-        with ProcessTree.adopt(ours) as tree:
-            with pytest.warns(RuntimeWarning, match="call marked_env"):
-                other = ProcessTree.adopt(theirs)
-            with other, warnings.catch_warnings():
-                await tree.terminate()
-        assert backends.living() == {theirs.pid}
-
-    loop.run(main)
+    with ProcessTree.adopt(ours) as tree:
+        with pytest.warns(RuntimeWarning, match="call marked_env"):
+            other = ProcessTree.adopt(theirs)
+        with other, warnings.catch_warnings():
+            await tree.terminate()
+    assert backends.living() == {theirs.pid}
 
 
 def test_a_tree_that_was_dropped_holds_nothing(backends):
@@ -156,18 +153,14 @@ def test_a_tree_that_was_dropped_holds_nothing(backends):
     assert settled_fds() == before
 
 
-def test_a_mark_may_be_used_again_once_its_first_bearer_is_let_go(loop, backends):
+async def test_a_mark_may_be_used_again_once_its_first_bearer_is_let_go(loop, backends):
     """D4: one set of options for one attempt after another."""
     env = marked_env()
-
-    async def main():
-        for _ in range(2):
-            words = ("child", "detach", "orphan", "ready", "hang", ";", "ready", "hang")
-            with ProcessTree.adopt(backends.start(*words, env=env)) as tree:
-                assert (await tree.terminate(grace=0.1)).confirmed
-            assert backends.living() == set()
-
-    loop.run(main)
+    for _ in range(2):
+        words = ("child", "detach", "orphan", "ready", "hang", ";", "ready", "hang")
+        with ProcessTree.adopt(backends.start(*words, env=env)) as tree:
+            assert (await tree.terminate(grace=0.1)).confirmed
+        assert backends.living() == set()
 
 
 def test_marked_env_keeps_what_it_is_given():
@@ -192,26 +185,22 @@ def reuse(pid, **options):
 
 @pytest.mark.skipif(not os.access(LAST_PID, os.W_OK), reason="pids cannot be forced here")
 @pytest.mark.parametrize("own_group", [True, False])
-def test_a_reused_pid_is_never_signalled(loop, backends, own_group):
+async def test_a_reused_pid_is_never_signalled(loop, backends, own_group):
     """D4: the pid is another's now, and the handle knows."""
     backend = backends.start("ready", "exit", "0", start_new_session=own_group)
-
-    async def main():
-        with ProcessTree.adopt(backend.pid) as tree:
-            backend.wait()
-            # With a group of its own, even that has the number of the first one's.
-            stranger = reuse(backend.pid, process_group=0 if own_group else None)
-            if stranger is None:
-                pytest.skip("the pid was not given out again")
-            try:
-                ended = await tree.terminate(grace=0.1)
-                assert (ended.cause, ended.signals) == ("exited", ())
-                assert not is_dead(stranger.pid)
-            finally:
-                stranger.kill()
-                stranger.wait()
-
-    loop.run(main)
+    with ProcessTree.adopt(backend.pid) as tree:
+        backend.wait()
+        # With a group of its own, even that has the number of the first one's.
+        stranger = reuse(backend.pid, process_group=0 if own_group else None)
+        if stranger is None:
+            pytest.skip("the pid was not given out again")
+        try:
+            ended = await tree.terminate(grace=0.1)
+            assert (ended.cause, ended.signals) == ("exited", ())
+            assert not is_dead(stranger.pid)
+        finally:
+            stranger.kill()
+            stranger.wait()
 
 
 def test_a_reused_pid_is_known_by_its_start(backends):

@@ -13,19 +13,16 @@ from streamguard.process import ProcessTree, hosted, marked_env, table
 from tests.process.backends import PATIENCE, comes_true, settled_fds
 
 
-def test_who_asks_in_one_pass_of_the_loop_shares_the_walk(loop, monkeypatch):
+async def test_who_asks_in_one_pass_of_the_loop_shares_the_walk(loop, monkeypatch):
     """D4: 200 teardowns at once cost as many walks through /proc as one."""
     walks = []
     read_table = table.read_table
     monkeypatch.setattr(table, "read_table", lambda: walks.append(1) or read_table())
 
-    async def main():
-        for _ in range(2):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(200):
-                    tasks.start_soon(hosted.fresh_table)
-
-    loop.run(main)
+    for _ in range(2):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(200):
+                tasks.start_soon(hosted.fresh_table)
     assert len(walks) == 2
 
 
@@ -53,13 +50,13 @@ def test_200_at_once(loop, backends):
     assert backends.living() == set()
 
 
-# A leak shows in the first few. For the 1,000 of section 12: set it to 1000, and allow some minutes.
+# A leak shows in the first few. For what is promised, 1,000 cycles: set it to 1000, and allow some minutes.
 CYCLES = int(os.environ.get("STREAMGUARD_TEST_CYCLES", "60"))
 
 
 @pytest.mark.timeout(max(60, CYCLES))
 def test_cycles_leave_nothing(loop, backends):
-    """Section 12: no descriptor, zombie, thread or task."""
+    """Cost: no descriptor, zombie, thread or task."""
     at_once = 10
 
     async def main():

@@ -193,41 +193,33 @@ def test_a_backend_may_start_what_it_needs_to_shut_down(loop, backends):
     assert backend.stdout.read() == b"helper 0"
 
 
-def test_whoever_calls_it_again_gets_the_same_end(loop, backends):
+async def test_whoever_calls_it_again_gets_the_same_end(loop, backends):
     """D4: one termination at a time; later ones find nothing to do."""
     backend = backends.start("ignore", "ready", "hang")
+    results = []
 
-    async def main():
-        results = []
+    async def call():
+        results.append(await tree.terminate(grace=0.1))
 
-        async def call():
-            results.append(await tree.terminate(grace=0.1))
-
-        with ProcessTree.adopt(backend) as tree:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(3):
-                    tasks.start_soon(call)
-            assert results[0] is results[1] is results[2] is tree.termination
-            again = await tree.terminate()
-        assert (again.cause, again.signals) == ("exited", ())
-
-    loop.run(main)
+    with ProcessTree.adopt(backend) as tree:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(call)
+        assert results[0] is results[1] is results[2] is tree.termination
+        again = await tree.terminate()
+    assert (again.cause, again.signals) == ("exited", ())
 
 
-def test_whoever_calls_it_again_may_shorten_the_grace(loop, backends):
+async def test_whoever_calls_it_again_may_shorten_the_grace(loop, backends):
     """D4: who has less time than the one before is not kept waiting; a longer grace changes nothing."""
     backend = backends.start("ignore", "ready", "hang")
-
-    async def main():
-        with ProcessTree.adopt(backend) as tree:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(tree.terminate, 600)
-                await anyio.sleep(0.1)
-                tasks.start_soon(tree.terminate, 900)
-                assert (await tree.terminate(grace=0.1)).cause == "killed"
-            assert tree.termination.elapsed < PATIENCE
-
-    loop.run(main)
+    with ProcessTree.adopt(backend) as tree:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tree.terminate, 600)
+            await anyio.sleep(0.1)
+            tasks.start_soon(tree.terminate, 900)
+            assert (await tree.terminate(grace=0.1)).cause == "killed"
+        assert tree.termination.elapsed < PATIENCE
 
 
 def test_a_closed_tree_says_so(loop, backends):
@@ -248,15 +240,11 @@ def test_a_closed_tree_says_so(loop, backends):
 
 
 @pytest.mark.parametrize("grace", [-1, float("nan"), float("inf"), True])
-def test_a_grace_that_is_none(loop, backends, grace):
+async def test_a_grace_that_is_none(loop, backends, grace):
     """T12: validated where it is written."""
     backend = backends.start("ready", "hang")
-
-    async def main():
-        with pytest.raises(ValueError, match="grace="):
-            await end(backend, grace=grace)
-
-    loop.run(main)
+    with pytest.raises(ValueError, match="grace="):
+        await end(backend, grace=grace)
 
 
 def test_a_grace_is_within_the_budget(loop, backends):

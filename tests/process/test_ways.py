@@ -78,17 +78,13 @@ def test_an_orphan_is_found_after_its_leader_was_reaped(loop, backends, way):
     assert backends.living() == set()
 
 
-def test_a_zombie_is_dead_and_keeps_its_status(loop, backends, way):
+async def test_a_zombie_is_dead_and_keeps_its_status(loop, backends, way):
     """D4: seen in /proc, or told by psutil."""
     backend = backends.start("ready", "exit", "4")
-
-    async def main():
-        with ProcessTree.adopt(backend.pid) as tree, anyio.fail_after(PATIENCE):
-            await tree.wait_dead()
-            ended = await tree.terminate()
-        assert (ended.cause, ended.exit) == ("exited", 4)
-
-    loop.run(main)
+    with ProcessTree.adopt(backend.pid) as tree, anyio.fail_after(PATIENCE):
+        await tree.wait_dead()
+        ended = await tree.terminate()
+    assert (ended.cause, ended.exit) == ("exited", 4)
 
 
 def test_a_process_without_its_first_thread_lives(backends, way):
@@ -123,35 +119,28 @@ def test_death_is_final(backends, way):
     handle.close()
 
 
-def test_the_last_resort_takes_a_zombie_for_alive(loop, backends, monkeypatch):
+async def test_the_last_resort_takes_a_zombie_for_alive(loop, backends, monkeypatch):
     """D4: a documented weakness; the owner's object, where there is one, knows better."""
     monkeypatch.setattr(identity, "WAYS", (SignalHandle,))
     backend = backends.start("ready", "exit", "0")
     assert comes_true(lambda: is_dead(backend.pid))
 
-    async def main():
-        with ProcessTree.adopt(backend.pid) as tree, anyio.fail_after(PATIENCE):
-            assert not tree.is_dead
-            backend.wait()
-            await tree.wait_dead()
-            assert tree.is_dead
-
-    loop.run(main)
+    with ProcessTree.adopt(backend.pid) as tree, anyio.fail_after(PATIENCE):
+        assert not tree.is_dead
+        backend.wait()
+        await tree.wait_dead()
+        assert tree.is_dead
 
 
-def test_the_last_resort_ends_a_process(loop, backends, monkeypatch):
+async def test_the_last_resort_ends_a_process(loop, backends, monkeypatch):
     """D4: kill(0) and kill; its owner reaps, as it would."""
     monkeypatch.setattr(identity, "WAYS", (SignalHandle,))
     backend = backends.start("ready", "hang")
-
-    async def main():
-        with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(anyio.to_thread.run_sync, backend.wait)
-                ended = await tree.terminate()
-        assert (ended.cause, ended.exit) == ("terminated", -signal.SIGTERM)
-
-    loop.run(main)
+    with ProcessTree.adopt(backend) as tree, anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, backend.wait)
+            ended = await tree.terminate()
+    assert (ended.cause, ended.exit) == ("terminated", -signal.SIGTERM)
 
 
 def test_ways_that_are_unavailable_are_passed_over(backends, monkeypatch):

@@ -131,174 +131,127 @@ def quiet():
 # -- guarded runs ----------------------------------------------------------------------------
 
 
-def test_a_normal_run_is_untouched(native, form):
-    async def main():
-        script = [call("look")], [text("it is sunny")]
-        alone = [_said(event.content.parts[0]) async for event in await World(*script).stream()]
-        noticed = Events()
-        taken = await World(*script).guarded(idle_guard(60, observer=noticed), form)
-        assert taken.error is None
-        assert [_said(event.content.parts[0]) for event in taken.messages] == alone
-        assert len(alone) == 3
-        assert not noticed.of(UnknownMessage)
-
-    native.run(main)
+async def test_a_normal_run_is_untouched(native, form):
+    script = [call("look")], [text("it is sunny")]
+    alone = [_said(event.content.parts[0]) async for event in await World(*script).stream()]
+    noticed = Events()
+    taken = await World(*script).guarded(idle_guard(60, observer=noticed), form)
+    assert taken.error is None
+    assert [_said(event.content.parts[0]) for event in taken.messages] == alone
+    assert len(alone) == 3
+    assert not noticed.of(UnknownMessage)
 
 
 @pytest.mark.parametrize("step", [[HANG], [text("half", partial=True), HANG]], ids=["no", "half"])
-def test_a_model_that_hangs(native, step):
-    async def main():
-        taken = await World([call("look")], step).guarded(idle_guard(60), **STREAMED)
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 60)
-        assert taken.error.teardown.confirmed
-        assert taken.error.verdict.token == taken.messages[0].invocation_id
-
-    native.run(main)
+async def test_a_model_that_hangs(native, step):
+    taken = await World([call("look")], step).guarded(idle_guard(60), **STREAMED)
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 60)
+    assert taken.error.teardown.confirmed
+    assert taken.error.verdict.token == taken.messages[0].invocation_id
 
 
-def test_a_tool_may_take_its_time_and_the_silence_after_it_may_not(native):
+async def test_a_tool_may_take_its_time_and_the_silence_after_it_may_not(native):
     """T5"""
-
-    async def main():
-        world = World([call("look", "build")], [HANG])
-        taken = await world.guarded(idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 600 + 60)
-        assert taken.error.verdict.in_flight == ()
-
-    native.run(main)
+    world = World([call("look", "build")], [HANG])
+    taken = await world.guarded(idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 600 + 60)
+    assert taken.error.verdict.in_flight == ()
 
 
-def test_a_call_that_is_told_twice_with_two_ids_does_not_disarm_the_gate(native):
+async def test_a_call_that_is_told_twice_with_two_ids_does_not_disarm_the_gate(native):
     """S4: partial first, then final, and each has an id of its own."""
-
-    async def main():
-        world = World([call("build", partial=True), call("build", partial=False)], [HANG])
-        taken = await world.guarded(idle_guard(60), **STREAMED)
-        partial, final = (event.content.parts[0].function_call.id for event in taken.messages[:2])
-        assert partial != final
-        assert native.took(taken.elapsed, 600 + 60)
-
-    native.run(main)
+    world = World([call("build", partial=True), call("build", partial=False)], [HANG])
+    taken = await world.guarded(idle_guard(60), **STREAMED)
+    partial, final = (event.content.parts[0].function_call.id for event in taken.messages[:2])
+    assert partial != final
+    assert native.took(taken.elapsed, 600 + 60)
 
 
-def test_a_tool_that_takes_too_long_is_cancelled(native):
+async def test_a_tool_that_takes_too_long_is_cancelled(native):
     """T5"""
-
-    async def main():
-        world = World([call("build")])
-        taken = await world.guarded(idle_guard(60, tools={"build": 100}))
-        assert type(taken.error) is ToolTimeoutError
-        assert taken.error.verdict.work == "build"
-        assert world.seen["build cancelled"] == 1
-
-    native.run(main)
+    world = World([call("build")])
+    taken = await world.guarded(idle_guard(60, tools={"build": 100}))
+    assert type(taken.error) is ToolTimeoutError
+    assert taken.error.verdict.work == "build"
+    assert world.seen["build cancelled"] == 1
 
 
-def test_a_long_running_tool_is_a_wait_until_it_has_said_so_much(native):
+async def test_a_long_running_tool_is_a_wait_until_it_has_said_so_much(native):
     """S4: nobody promises more of it in this run, and what the model does then is its own."""
-
-    async def main():
-        taken = await World([call("approve")], [HANG]).guarded(idle_guard(60))
-        assert any(isinstance(signal, Waiting) for signal in google_adk.read(taken.messages[0]))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 60)
-
-    native.run(main)
+    taken = await World([call("approve")], [HANG]).guarded(idle_guard(60))
+    assert any(isinstance(signal, Waiting) for signal in google_adk.read(taken.messages[0]))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 60)
 
 
-def test_a_call_that_wants_a_persons_word_ends_the_run(native, form):
-    async def main():
-        taken = await World([call("delete")]).guarded(idle_guard(60), form)
-        assert taken.error is None
-        said = [signal for event in taken.messages for signal in google_adk.read(event)]
-        assert [signal.reason for signal in said if isinstance(signal, Waiting)] == ["human"]
-
-    native.run(main)
+async def test_a_call_that_wants_a_persons_word_ends_the_run(native, form):
+    taken = await World([call("delete")]).guarded(idle_guard(60), form)
+    assert taken.error is None
+    said = [signal for event in taken.messages for signal in google_adk.read(event)]
+    assert [signal.reason for signal in said if isinstance(signal, Waiting)] == ["human"]
 
 
-def test_agents_beside_one_another(native):
+async def test_agents_beside_one_another(native):
     """One that has said its last word does not make the other's silence an end."""
-
-    async def main():
-        world, other = World([text("done")]), World([HANG])
-        world.agent.name, other.agent.name = "one", "other"
-        agents = [world.agent, other.agent]
-        world.runner = InMemoryRunner(
-            agent=ParallelAgent(name="both", sub_agents=agents), app_name="app"
-        )
-        taken = await world.guarded(idle_guard(60))
-        assert [event.author for event in taken.messages] == ["one"]
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 60)
-
-    native.run(main)
+    world, other = World([text("done")]), World([HANG])
+    world.agent.name, other.agent.name = "one", "other"
+    agents = [world.agent, other.agent]
+    world.runner = InMemoryRunner(
+        agent=ParallelAgent(name="both", sub_agents=agents), app_name="app"
+    )
+    taken = await world.guarded(idle_guard(60))
+    assert [event.author for event in taken.messages] == ["one"]
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 60)
 
 
-def test_what_the_user_said_is_no_answer(native):
+async def test_what_the_user_said_is_no_answer(native):
     """S0: `first` goes on until the agent has spoken."""
-
-    async def main():
-        guard = idle_guard(60, first=300)
-        taken = await World([HANG]).guarded(guard, yield_user_message=True)
-        assert len(taken.messages) == 1
-        assert native.took(taken.elapsed, 300)
-
-    native.run(main)
+    guard = idle_guard(60, first=300)
+    taken = await World([HANG]).guarded(guard, yield_user_message=True)
+    assert len(taken.messages) == 1
+    assert native.took(taken.elapsed, 300)
 
 
-def test_a_pull_that_the_consumer_gave_up_does_not_make_it_look_complete(native):
+async def test_a_pull_that_the_consumer_gave_up_does_not_make_it_look_complete(native):
     """T8: the cancel has ended the generator, and the run with it."""
-
-    async def main():
-        world = World([call("build")], [text("never said")])
-        guarded = aiter(await world.stream() | idle_guard(60))
-        await anext(guarded)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(10):
-                await anext(guarded)
-        with pytest.raises(StreamInterruptedError):
+    world = World([call("build")], [text("never said")])
+    guarded = aiter(await world.stream() | idle_guard(60))
+    await anext(guarded)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10):
             await anext(guarded)
-        assert world.seen["build cancelled"] == 1
+    with pytest.raises(StreamInterruptedError):
+        await anext(guarded)
+    assert world.seen["build cancelled"] == 1
 
-    native.run(main)
 
-
-def test_what_a_tool_raises_is_raised_as_itself(native):
+async def test_what_a_tool_raises_is_raised_as_itself(native):
     """T7: after an event that says so."""
-
-    async def main():
-        taken = await World([call("fall")]).guarded(idle_guard(60))
-        assert type(taken.error) is ZeroDivisionError
-        said = google_adk.read(taken.messages[-1])
-        assert Failed("unknown", detail="ZeroDivisionError") in said
-
-    native.run(main)
+    taken = await World([call("fall")]).guarded(idle_guard(60))
+    assert type(taken.error) is ZeroDivisionError
+    said = google_adk.read(taken.messages[-1])
+    assert Failed("unknown", detail="ZeroDivisionError") in said
 
 
-def test_an_answer_that_was_refused(native):
-    async def main():
-        refused = LlmResponse(error_code="SAFETY", finish_reason=types.FinishReason.SAFETY)
-        taken = await World([refused]).guarded(idle_guard(60))
-        assert Failed("validation", detail="SAFETY") in google_adk.read(taken.messages[-1])
-
-    native.run(main)
+async def test_an_answer_that_was_refused(native):
+    refused = LlmResponse(error_code="SAFETY", finish_reason=types.FinishReason.SAFETY)
+    taken = await World([refused]).guarded(idle_guard(60))
+    assert Failed("validation", detail="SAFETY") in google_adk.read(taken.messages[-1])
 
 
-def test_an_event_says_the_same_as_the_line_that_the_server_sends(native):
-    async def main():
-        script = [call("look", "approve")], [text("x", usage_metadata={"total_token_count": 5})]
-        async for event in await World(*script).stream():
-            line = event.model_dump(mode="json", by_alias=True, exclude_none=True)
-            assert find(event) == find(line)
-            said = [
-                str(signal).replace("totalTokenCount", "total_token_count")
-                for signal in google_adk.read(line)
-            ]
-            assert said == [str(signal) for signal in google_adk.read(event)]
-
-    native.run(main)
+async def test_an_event_says_the_same_as_the_line_that_the_server_sends(native):
+    script = [call("look", "approve")], [text("x", usage_metadata={"total_token_count": 5})]
+    async for event in await World(*script).stream():
+        line = event.model_dump(mode="json", by_alias=True, exclude_none=True)
+        assert find(event) == find(line)
+        said = [
+            str(signal).replace("totalTokenCount", "total_token_count")
+            for signal in google_adk.read(line)
+        ]
+        assert said == [str(signal) for signal in google_adk.read(event)]
 
 
 # -- sessions --------------------------------------------------------------------------------
@@ -312,42 +265,30 @@ async def chat_of(world, guard, *prompts, **options):
                 pass
 
 
-def test_a_session_goes_on_with_what_was_complete(native):
+async def test_a_session_goes_on_with_what_was_complete(native):
     """R1: what a tool gave is there, and it does not run again; partial text is lost."""
-
-    async def main():
-        half = [text("half", partial=True), HANG]
-        world = World([call("look")], half, [text("done")], [text("bye")])
-        await chat_of(world, idle_guard(60), "hi", "thanks", **STREAMED)
-        assert world.seen["look"] == 1
-        looked = ["hi", "call look", "response {'weather': 'sunny'}"]
-        assert world.model.asked[1:] == [
-            looked,
-            [*looked, "Continue."],
-            [*looked, "Continue.", "done", "thanks"],
-        ]
-
-    native.run(main)
+    half = [text("half", partial=True), HANG]
+    world = World([call("look")], half, [text("done")], [text("bye")])
+    await chat_of(world, idle_guard(60), "hi", "thanks", **STREAMED)
+    assert world.seen["look"] == 1
+    looked = ["hi", "call look", "response {'weather': 'sunny'}"]
+    assert world.model.asked[1:] == [
+        looked,
+        [*looked, "Continue."],
+        [*looked, "Continue.", "done", "thanks"],
+    ]
 
 
-def test_a_call_that_was_cut_is_left_out(native):
+async def test_a_call_that_was_cut_is_left_out(native):
     """ADK shows the model no call without a response."""
-
-    async def main():
-        world = World([call("build")], [text("done")])
-        await chat_of(world, idle_guard(60, tools={"build": 100}), "hi")
-        assert world.seen["build cancelled"] == 1
-        assert world.model.asked[1] == ["hi", "Continue."]
-
-    native.run(main)
+    world = World([call("build")], [text("done")])
+    await chat_of(world, idle_guard(60, tools={"build": 100}), "hi")
+    assert world.seen["build cancelled"] == 1
+    assert world.model.asked[1] == ["hi", "Continue."]
 
 
-def test_a_prompt_that_was_never_answered_is_sent_again(native):
+async def test_a_prompt_that_was_never_answered_is_sent_again(native):
     """ADK keeps it, so it stands in the session twice."""
-
-    async def main():
-        world = World([HANG], [text("hello")])
-        await chat_of(world, idle_guard(60), "hi")
-        assert world.model.asked == [["hi"], ["hi", "hi"]]
-
-    native.run(main)
+    world = World([HANG], [text("hello")])
+    await chat_of(world, idle_guard(60), "hi")
+    assert world.model.asked == [["hi"], ["hi", "hi"]]

@@ -159,202 +159,151 @@ def last_texts(messages):
 # -- guarded streams -------------------------------------------------------------------------
 
 
-def test_a_normal_run_is_untouched(native, form, mode):
-    async def main():
-        alone = [chunk async for chunk in World(["look"], "it is sunny").stream(mode)]
-        events = Events()
-        stream = World(["look"], "it is sunny").stream(mode)
-        taken = await take(stream | idle_guard(60, observer=events), form)
-        assert taken.error is None
-        assert len(taken.messages) == len(alone)
-        assert not events.of(UnknownMessage)
-
-    native.run(main)
+async def test_a_normal_run_is_untouched(native, form, mode):
+    alone = [chunk async for chunk in World(["look"], "it is sunny").stream(mode)]
+    events = Events()
+    stream = World(["look"], "it is sunny").stream(mode)
+    taken = await take(stream | idle_guard(60, observer=events), form)
+    assert taken.error is None
+    assert len(taken.messages) == len(alone)
+    assert not events.of(UnknownMessage)
 
 
-def test_a_model_that_hangs_within_its_node(native, mode):
+async def test_a_model_that_hangs_within_its_node(native, mode):
     """A node is no work in flight: the silence of the model in it is silence."""
-
-    async def main():
-        world = World(["look"], HANG)
-        taken = await take(world.stream(mode) | idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 60)
-        assert taken.error.verdict.in_flight == ()
-        assert taken.error.teardown.confirmed
-        assert world.seen["model cancelled"] == 1
-
-    native.run(main)
+    world = World(["look"], HANG)
+    taken = await take(world.stream(mode) | idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 60)
+    assert taken.error.verdict.in_flight == ()
+    assert taken.error.teardown.confirmed
+    assert world.seen["model cancelled"] == 1
 
 
 @pytest.mark.parametrize("options", [{}, {"subgraphs": True}, {"version": "v2"}], ids=str)
-def test_a_tool_may_take_its_time_and_the_silence_after_it_may_not(native, mode, options):
+async def test_a_tool_may_take_its_time_and_the_silence_after_it_may_not(native, mode, options):
     """T5"""
-
-    async def main():
-        world = World(["look", "build"], HANG)
-        taken = await take(world.stream(mode, **options) | idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 600 + 60)
-        assert world.seen == {"look": 1, "build": 1, "model cancelled": 1}
-
-    native.run(main)
+    world = World(["look", "build"], HANG)
+    taken = await take(world.stream(mode, **options) | idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 600 + 60)
+    assert world.seen == {"look": 1, "build": 1, "model cancelled": 1}
 
 
 @pytest.mark.filterwarnings("ignore:create_react_agent")  # it has moved, to another package
-def test_the_agent_that_comes_with_it(native, mode):
+async def test_the_agent_that_comes_with_it(native, mode):
     """Each of its tool calls is a task of its own."""
-
-    async def main():
-        world = World(["build", "look"], HANG, ready_made=True)
-        taken = await take(world.stream(mode) | idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        # Tokens alone do not tell how many answers are still to come: the first one counts as all.
-        assert native.took(taken.elapsed, (600 if mode != "messages" else 0) + 60)
-
-    native.run(main)
+    world = World(["build", "look"], HANG, ready_made=True)
+    taken = await take(world.stream(mode) | idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    # Tokens alone do not tell how many answers are still to come: the first one counts as all.
+    assert native.took(taken.elapsed, (600 if mode != "messages" else 0) + 60)
 
 
 @pytest.mark.parametrize("source", ["tools", "astream_events"])
-def test_tools_that_are_told_themselves(native, source):
-    async def main():
-        world = World(["build"], HANG)
-        if source == "tools":
-            stream = world.stream(["tools", "custom"])
-        else:
-            stream = world.graph.astream_events(HI, THREAD, version="v2")
-        taken = await take(stream | idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 600 + 60)
-
-    native.run(main)
+async def test_tools_that_are_told_themselves(native, source):
+    world = World(["build"], HANG)
+    if source == "tools":
+        stream = world.stream(["tools", "custom"])
+    else:
+        stream = world.graph.astream_events(HI, THREAD, version="v2")
+    taken = await take(stream | idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 600 + 60)
 
 
-def test_a_tool_that_takes_too_long_is_cancelled(native, mode):
+async def test_a_tool_that_takes_too_long_is_cancelled(native, mode):
     """T5: by its allowance, and by its name."""
-
-    async def main():
-        world = World(["build"])
-        taken = await take(world.stream(mode) | idle_guard(60, tools={"build": 100}))
-        assert type(taken.error) is ToolTimeoutError
-        assert taken.error.verdict.work == "build"
-        assert native.took(taken.elapsed, 100)
-        assert world.seen["build cancelled"] == 1
-
-    native.run(main)
+    world = World(["build"])
+    taken = await take(world.stream(mode) | idle_guard(60, tools={"build": 100}))
+    assert type(taken.error) is ToolTimeoutError
+    assert taken.error.verdict.work == "build"
+    assert native.took(taken.elapsed, 100)
+    assert world.seen["build cancelled"] == 1
 
 
-def test_an_interrupt_ends_the_stream_and_is_no_failure(native, form, mode):
-    async def main():
-        taken = await take(World(["ask"]).stream(mode) | idle_guard(60), form)
-        assert taken.error is None
-
-    native.run(main)
+async def test_an_interrupt_ends_the_stream_and_is_no_failure(native, form, mode):
+    taken = await take(World(["ask"]).stream(mode) | idle_guard(60), form)
+    assert taken.error is None
 
 
-def test_a_hang_beside_an_interrupt_is_found_when_the_wait_has_lapsed(native):
+async def test_a_hang_beside_an_interrupt_is_found_when_the_wait_has_lapsed(native):
     """T6: which of the two keeps the stream open is not told, so it is an hour later."""
 
-    async def main():
-        async def ask(_state):
-            interrupt("may I?")
+    async def ask(_state):
+        interrupt("may I?")
 
-        async def hang(_state):
-            await asyncio.sleep(1_000_000)
+    async def hang(_state):
+        await asyncio.sleep(1_000_000)
 
-        graph = StateGraph(MessagesState)
-        for node in (ask, hang):
-            graph.add_node(node.__name__, node)
-            graph.add_edge(START, node.__name__)
-        stream = graph.compile(checkpointer=InMemorySaver()).astream(HI, THREAD)
-        taken = await take(stream | idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 3600 + 60)
-
-    native.run(main)
+    graph = StateGraph(MessagesState)
+    for node in (ask, hang):
+        graph.add_node(node.__name__, node)
+        graph.add_edge(START, node.__name__)
+    stream = graph.compile(checkpointer=InMemorySaver()).astream(HI, THREAD)
+    taken = await take(stream | idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 3600 + 60)
 
 
-def test_tools_that_change_the_state(native, mode):
+async def test_tools_that_change_the_state(native, mode):
     """One node's update may then be several."""
-
-    async def main():
-        taken = await take(World(["note", "note"], HANG).stream(mode) | idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 60)
-        assert taken.error.verdict.in_flight == ()
-
-    native.run(main)
+    taken = await take(World(["note", "note"], HANG).stream(mode) | idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 60)
+    assert taken.error.verdict.in_flight == ()
 
 
-def test_a_pull_that_the_consumer_gave_up_does_not_make_it_look_complete(native):
+async def test_a_pull_that_the_consumer_gave_up_does_not_make_it_look_complete(native):
     """T8: the cancel has ended the generator, and the run with it."""
-
-    async def main():
-        world = World(["build"], "never said")
-        guarded = aiter(world.stream("updates") | idle_guard(60))
-        await anext(guarded)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(10):
-                await anext(guarded)
-        with pytest.raises(StreamInterruptedError):
+    world = World(["build"], "never said")
+    guarded = aiter(world.stream("updates") | idle_guard(60))
+    await anext(guarded)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10):
             await anext(guarded)
-        assert world.seen["build cancelled"] == 1
-
-    native.run(main)
-
-
-def test_a_node_that_is_named_as_work(native):
-    async def main():
-        async def build(_state):
-            await asyncio.sleep(600)
-            return {}
-
-        graph = StateGraph(MessagesState)
-        graph.add_node("build", build)
-        graph.add_edge(START, "build")
-
-        def stream():
-            return graph.compile().astream(HI, stream_mode=["updates", "tasks"])
-
-        taken = await take(stream() | idle_guard(60, read=langgraph.reader("build")))
-        assert taken.error is None
-        taken = await take(stream() | idle_guard(60))
-        assert native.took(taken.elapsed, 60)
-
-    native.run(main)
+    with pytest.raises(StreamInterruptedError):
+        await anext(guarded)
+    assert world.seen["build cancelled"] == 1
 
 
-def test_a_slow_first_token_has_the_time_of_first(native, mode):
+async def test_a_node_that_is_named_as_work(native):
+    async def build(_state):
+        await asyncio.sleep(600)
+        return {}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("build", build)
+    graph.add_edge(START, "build")
+
+    def stream():
+        return graph.compile().astream(HI, stream_mode=["updates", "tasks"])
+
+    taken = await take(stream() | idle_guard(60, read=langgraph.reader("build")))
+    assert taken.error is None
+    taken = await take(stream() | idle_guard(60))
+    assert native.took(taken.elapsed, 60)
+
+
+async def test_a_slow_first_token_has_the_time_of_first(native, mode):
     """S0: that a task began, or what the user said, is no answer."""
-
-    async def main():
-        taken = await take(World(HANG).stream(mode) | idle_guard(60, first=300))
-        assert native.took(taken.elapsed, 300)
-
-    native.run(main)
+    taken = await take(World(HANG).stream(mode) | idle_guard(60, first=300))
+    assert native.took(taken.elapsed, 300)
 
 
-def test_what_fails_in_a_node_is_raised_as_itself(native, mode):
+async def test_what_fails_in_a_node_is_raised_as_itself(native, mode):
     """T7"""
-
-    async def main():
-        taken = await take(World().stream(mode) | idle_guard(60))
-        assert type(taken.error) is IndexError
-
-    native.run(main)
+    taken = await take(World().stream(mode) | idle_guard(60))
+    assert type(taken.error) is IndexError
 
 
-def test_every_chunk_is_known_in_every_mode(native):
+async def test_every_chunk_is_known_in_every_mode(native):
     """S1: by its insides alone."""
-
-    async def main():
-        world = World(["look"], "it is sunny")
-        modes = ["updates", "values", "messages", "tasks", "checkpoints", "debug", "tools"]
-        for stream in (world.stream(modes), world.graph.astream_events(HI, THREAD, version="v2")):
-            world.model.script[:] = [["look"], "it is sunny"]
-            assert {find(chunk).name async for chunk in stream} == {"langgraph"}
-
-    native.run(main)
+    world = World(["look"], "it is sunny")
+    modes = ["updates", "values", "messages", "tasks", "checkpoints", "debug", "tools"]
+    for stream in (world.stream(modes), world.graph.astream_events(HI, THREAD, version="v2")):
+        world.model.script[:] = [["look"], "it is sunny"]
+        assert {find(chunk).name async for chunk in stream} == {"langgraph"}
 
 
 def test_a_server_s_parts_are_known_by_their_type():
@@ -377,76 +326,55 @@ async def chat_of(world, *prompts, **options):
     return chunks
 
 
-def test_a_session_goes_on_from_the_last_checkpoint(native):
+async def test_a_session_goes_on_from_the_last_checkpoint(native):
     """R1: nothing that had ended runs again, and the history is there."""
-
-    async def main():
-        world = World(["look"], HANG, "it is sunny", "bye")
-        await chat_of(world, "hi", "thanks")
-        assert world.seen["look"] == 1
-        asked = [last_texts(messages) for messages in world.model.asked]
-        first = [(HumanMessage, "hi"), (AIMessage, ""), (ToolMessage, "sunny")]
-        assert asked[1] == asked[2] == first
-        assert asked[3] == [*first, (AIMessage, "itissunny"), (HumanMessage, "thanks")]
-
-    native.run(main)
+    world = World(["look"], HANG, "it is sunny", "bye")
+    await chat_of(world, "hi", "thanks")
+    assert world.seen["look"] == 1
+    asked = [last_texts(messages) for messages in world.model.asked]
+    first = [(HumanMessage, "hi"), (AIMessage, ""), (ToolMessage, "sunny")]
+    assert asked[1] == asked[2] == first
+    assert asked[3] == [*first, (AIMessage, "itissunny"), (HumanMessage, "thanks")]
 
 
-def test_a_session_whose_first_answer_hangs_asks_once(native):
-    async def main():
-        world = World(HANG, "hello")
-        await chat_of(world, "hi")
-        assert [last_texts(messages) for messages in world.model.asked] == 2 * [
-            [(HumanMessage, "hi")]
-        ]
-
-    native.run(main)
+async def test_a_session_whose_first_answer_hangs_asks_once(native):
+    world = World(HANG, "hello")
+    await chat_of(world, "hi")
+    assert [last_texts(messages) for messages in world.model.asked] == 2 * [[(HumanMessage, "hi")]]
 
 
-def test_a_tool_that_was_under_way_begins_anew(native):
-    async def main():
-        world = World(["build"], "done")
-        session = langgraph.session(world.graph, THREAD, prompt="hi")
-        guard = idle_guard(60, tools={"build": 599}) | reconnecting_resume(retries=1, backoff=(0,))
-        with pytest.raises(ToolTimeoutError) as caught:
-            async with session | guard as chat:
-                async for _ in chat:
-                    pass
-        assert caught.value.gave_up == "retries"
-        assert world.seen["build"] == world.seen["build cancelled"] == 2
-
-    native.run(main)
-
-
-def test_what_is_asked_at_an_interrupt_is_the_answer_to_it(native):
-    async def main():
-        world = World(["ask"], "then I do")
-        await chat_of(world, "hi", "yes")
-        assert last_texts(world.model.asked[-1])[-1] == (ToolMessage, "yes")
-
-    native.run(main)
-
-
-def test_what_was_answered_is_not_asked_again_after_a_hang(native):
-    async def main():
-        world = World(["ask_and_build"], "done")
-        session = langgraph.session(world.graph, THREAD, prompt="hi")
-        guard = idle_guard(60, tools=100) | reconnecting_resume(backoff=(0,))
+async def test_a_tool_that_was_under_way_begins_anew(native):
+    world = World(["build"], "done")
+    session = langgraph.session(world.graph, THREAD, prompt="hi")
+    guard = idle_guard(60, tools={"build": 599}) | reconnecting_resume(retries=1, backoff=(0,))
+    with pytest.raises(ToolTimeoutError) as caught:
         async with session | guard as chat:
-            for turn in (chat, chat.ask("yes")):
-                async for _ in turn:
-                    pass
-        assert world.seen["told yes"] == 2
-        assert last_texts(world.model.asked[-1])[-1] == (ToolMessage, "built")
-
-    native.run(main)
+            async for _ in chat:
+                pass
+    assert caught.value.gave_up == "retries"
+    assert world.seen["build"] == world.seen["build cancelled"] == 2
 
 
-def test_a_prompt_may_be_any_input(native):
-    async def main():
-        world = World("hello")
-        given = {"inputs": lambda prompt: {"messages": [("system", prompt)]}}
-        chunks = await chat_of(world, "hi", stream_mode="values", **given)
-        assert chunks[0][0]["messages"][0].type == "system"
+async def test_what_is_asked_at_an_interrupt_is_the_answer_to_it(native):
+    world = World(["ask"], "then I do")
+    await chat_of(world, "hi", "yes")
+    assert last_texts(world.model.asked[-1])[-1] == (ToolMessage, "yes")
 
-    native.run(main)
+
+async def test_what_was_answered_is_not_asked_again_after_a_hang(native):
+    world = World(["ask_and_build"], "done")
+    session = langgraph.session(world.graph, THREAD, prompt="hi")
+    guard = idle_guard(60, tools=100) | reconnecting_resume(backoff=(0,))
+    async with session | guard as chat:
+        for turn in (chat, chat.ask("yes")):
+            async for _ in turn:
+                pass
+    assert world.seen["told yes"] == 2
+    assert last_texts(world.model.asked[-1])[-1] == (ToolMessage, "built")
+
+
+async def test_a_prompt_may_be_any_input(native):
+    world = World("hello")
+    given = {"inputs": lambda prompt: {"messages": [("system", prompt)]}}
+    chunks = await chat_of(world, "hi", stream_mode="values", **given)
+    assert chunks[0][0]["messages"][0].type == "system"

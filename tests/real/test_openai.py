@@ -13,12 +13,12 @@ from streamguard import (
     StreamInterruptedError,
     StreamTruncatedError,
     classify,
+    events,
     idle_guard,
     reconnecting_resume,
 )
 from streamguard.backends import find
 from streamguard.backends import openai as backend
-from streamguard.events import kinds as events
 from streamguard.retry import retry_after
 from streamguard.signals import (
     Failed,

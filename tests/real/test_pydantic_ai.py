@@ -90,165 +90,122 @@ def kinds(messages):
 # -- guarded streams -------------------------------------------------------------------------
 
 
-def test_a_normal_run_is_untouched(native, form):
-    async def main():
-        async with World(["call look"], ["it ", "is"]).agent.run_stream_events("hi") as events:
-            alone = kinds([event async for event in events])
-        noticed = Events()
-        world = World(["call look"], ["it ", "is"])
-        taken = await world.guarded(idle_guard(60, observer=noticed), form)
-        assert taken.error is None
-        assert kinds(taken.messages) == alone
-        assert taken.messages[-1].result.output == "it is"
-        assert not noticed.of(UnknownMessage)
-
-    native.run(main)
+async def test_a_normal_run_is_untouched(native, form):
+    async with World(["call look"], ["it ", "is"]).agent.run_stream_events("hi") as events:
+        alone = kinds([event async for event in events])
+    noticed = Events()
+    world = World(["call look"], ["it ", "is"])
+    taken = await world.guarded(idle_guard(60, observer=noticed), form)
+    assert taken.error is None
+    assert kinds(taken.messages) == alone
+    assert taken.messages[-1].result.output == "it is"
+    assert not noticed.of(UnknownMessage)
 
 
 @pytest.mark.parametrize("step", [[HANG], ["par", "tial", HANG]], ids=["no word", "half a word"])
-def test_a_model_that_hangs(native, step):
-    async def main():
-        world = World(["call look"], step)
-        taken = await world.guarded(idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 60)
-        assert taken.error.teardown.confirmed
-        assert world.seen["model cancelled"] == 1
-
-    native.run(main)
+async def test_a_model_that_hangs(native, step):
+    world = World(["call look"], step)
+    taken = await world.guarded(idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 60)
+    assert taken.error.teardown.confirmed
+    assert world.seen["model cancelled"] == 1
 
 
-def test_a_tool_may_take_its_time_and_the_silence_after_it_may_not(native):
+async def test_a_tool_may_take_its_time_and_the_silence_after_it_may_not(native):
     """T5"""
-
-    async def main():
-        world = World(["call build"], [HANG])
-        taken = await world.guarded(idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 600 + 60)
-        assert taken.error.verdict.in_flight == ()
-
-    native.run(main)
+    world = World(["call build"], [HANG])
+    taken = await world.guarded(idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 600 + 60)
+    assert taken.error.verdict.in_flight == ()
 
 
-def test_a_tool_that_takes_too_long_is_cancelled(native):
+async def test_a_tool_that_takes_too_long_is_cancelled(native):
     """T5, D1: closing the stream cancels the run, and with it the tool."""
-
-    async def main():
-        world = World(["call build"])
-        taken = await world.guarded(idle_guard(60, tools={"build": 100}))
-        assert type(taken.error) is ToolTimeoutError
-        assert taken.error.verdict.work == "build"
-        assert taken.error.teardown.confirmed
-        assert world.seen["build cancelled"] == 1
-
-    native.run(main)
+    world = World(["call build"])
+    taken = await world.guarded(idle_guard(60, tools={"build": 100}))
+    assert type(taken.error) is ToolTimeoutError
+    assert taken.error.verdict.work == "build"
+    assert taken.error.teardown.confirmed
+    assert world.seen["build cancelled"] == 1
 
 
-def test_a_tool_that_is_asked_to_retry_has_failed_and_ended(native):
-    async def main():
-        taken = await World(["call stumble"], ["oh"]).guarded(idle_guard(60))
-        [result] = [each for each in taken.messages if each.event_kind == "function_tool_result"]
-        assert pydantic_ai.read(result) == WorkFinished("id of stumble", error=True)
-
-    native.run(main)
+async def test_a_tool_that_is_asked_to_retry_has_failed_and_ended(native):
+    taken = await World(["call stumble"], ["oh"]).guarded(idle_guard(60))
+    [result] = [each for each in taken.messages if each.event_kind == "function_tool_result"]
+    assert pydantic_ai.read(result) == WorkFinished("id of stumble", error=True)
 
 
-def test_a_run_that_waits_for_a_person_is_paused(native):
+async def test_a_run_that_waits_for_a_person_is_paused(native):
     """S4: what was put off is not in flight."""
-
-    async def main():
-        world = World(["call delete"], output_type=[str, DeferredToolRequests])
-        taken = await world.guarded(idle_guard(60))
-        assert taken.error is None
-        said = pydantic_ai.read(taken.messages[-1])
-        assert said[-1] == TurnEnded("paused", "deferred_tool_requests")
-
-    native.run(main)
+    world = World(["call delete"], output_type=[str, DeferredToolRequests])
+    taken = await world.guarded(idle_guard(60))
+    assert taken.error is None
+    said = pydantic_ai.read(taken.messages[-1])
+    assert said[-1] == TurnEnded("paused", "deferred_tool_requests")
 
 
-def test_what_was_approved_may_take_its_time(native):
-    async def main():
-        world = World(["call delete"], [HANG], output_type=[str, DeferredToolRequests])
-        before = (await world.guarded(idle_guard(60))).messages[-1].result.all_messages()
-        given = {"deferred_tool_results": DeferredToolResults(approvals={"id of delete": True})}
-        async with world.agent.run_stream_events(message_history=before, **given) as events:
-            taken = await take(events | idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 600 + 60)
-
-    native.run(main)
+async def test_what_was_approved_may_take_its_time(native):
+    world = World(["call delete"], [HANG], output_type=[str, DeferredToolRequests])
+    before = (await world.guarded(idle_guard(60))).messages[-1].result.all_messages()
+    given = {"deferred_tool_results": DeferredToolResults(approvals={"id of delete": True})}
+    async with world.agent.run_stream_events(message_history=before, **given) as events:
+        taken = await take(events | idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 600 + 60)
 
 
-def test_a_person_who_is_asked_within_the_run(native):
+async def test_a_person_who_is_asked_within_the_run(native):
     """T6: is waited for; what is approved then may take its time, too."""
 
-    async def main():
-        async def decide(_context, requests):
-            await asyncio.sleep(1000)
-            return requests.build_results(approve_all=True)
+    async def decide(_context, requests):
+        await asyncio.sleep(1000)
+        return requests.build_results(approve_all=True)
 
-        world = World(["call delete"], [HANG], capabilities=[HandleDeferredToolCalls(decide)])
-        taken = await world.guarded(idle_guard(60))
-        assert type(taken.error) is IdleTimeoutError
-        assert native.took(taken.elapsed, 1000 + 600 + 60)
-
-    native.run(main)
+    world = World(["call delete"], [HANG], capabilities=[HandleDeferredToolCalls(decide)])
+    taken = await world.guarded(idle_guard(60))
+    assert type(taken.error) is IdleTimeoutError
+    assert native.took(taken.elapsed, 1000 + 600 + 60)
 
 
-def test_events_that_a_node_streams_end_without_a_result(native):
+async def test_events_that_a_node_streams_end_without_a_result(native):
     """T10: so an end is no cut here."""
-
-    async def main():
-        async with Agent(TestModel()).iter("hi") as run:
-            async for node in run:
-                if Agent.is_model_request_node(node):
-                    async with node.stream(run.ctx) as events:
-                        taken = await take(events | idle_guard(60))
-                        assert taken.error is None
-                        assert taken.messages
-
-    native.run(main)
+    async with Agent(TestModel()).iter("hi") as run:
+        async for node in run:
+            if Agent.is_model_request_node(node):
+                async with node.stream(run.ctx) as events:
+                    taken = await take(events | idle_guard(60))
+                    assert taken.error is None
+                    assert taken.messages
 
 
-def test_a_cancel_by_its_own_handle_goes_its_way(native):
+async def test_a_cancel_by_its_own_handle_goes_its_way(native):
     """T7"""
-
-    async def main():
-        async with World([HANG]).agent.run_stream_events("hi") as events:
-            asyncio.get_running_loop().call_later(10, events.cancel)
-            taken = await take(events | idle_guard(60))
-        assert type(taken.error) is RunCancelled
-
-    native.run(main)
+    async with World([HANG]).agent.run_stream_events("hi") as events:
+        asyncio.get_running_loop().call_later(10, events.cancel)
+        taken = await take(events | idle_guard(60))
+    assert type(taken.error) is RunCancelled
 
 
-def test_a_pull_that_the_consumer_gave_up_costs_nothing(native):
+async def test_a_pull_that_the_consumer_gave_up_costs_nothing(native):
     """T8: this iterator goes on after a cancelled pull, unlike a generator."""
-
-    async def main():
-        async with World(["call build"], ["built"]).agent.run_stream_events("hi") as events:
-            guarded = aiter(events | idle_guard(60))
-            first = [await anext(guarded) for _ in range(3)]
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(10):
-                    await anext(guarded)
-            rest = [event async for event in guarded]
-        assert kinds(first)[-1] == "function_tool_call"
-        assert kinds(rest)[0] == "function_tool_result"
-        assert kinds(rest)[-1] == "agent_run_result"
-
-    native.run(main)
+    async with World(["call build"], ["built"]).agent.run_stream_events("hi") as events:
+        guarded = aiter(events | idle_guard(60))
+        first = [await anext(guarded) for _ in range(3)]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await anext(guarded)
+        rest = [event async for event in guarded]
+    assert kinds(first)[-1] == "function_tool_call"
+    assert kinds(rest)[0] == "function_tool_result"
+    assert kinds(rest)[-1] == "agent_run_result"
 
 
-def test_every_event_is_known(native):
+async def test_every_event_is_known(native):
     """S1"""
-
-    async def main():
-        async with World(["call look"], ["x"]).agent.run_stream_events("hi") as events:
-            assert {find(event).name async for event in events} == {"pydantic_ai"}
-
-    native.run(main)
+    async with World(["call look"], ["x"]).agent.run_stream_events("hi") as events:
+        assert {find(event).name async for event in events} == {"pydantic_ai"}
 
 
 # -- providers -------------------------------------------------------------------------------
@@ -304,53 +261,40 @@ async def chat_of(world, *prompts, **options):
                 pass
 
 
-def test_a_session_goes_on_with_its_history(native):
+async def test_a_session_goes_on_with_its_history(native):
     """R1: what a tool gave is there, and it does not run again."""
-
-    async def main():
-        world = World(["call look"], ["par", "tial", HANG], ["done"], ["bye"])
-        await chat_of(world, "hi", "thanks")
-        assert world.seen["look"] == 1
-        looked = ["UserPromptPart", "ToolCallPart", "ToolReturnPart"]
-        assert world.asked[1] == looked
-        told = [*looked, "TextPart", "UserPromptPart"]
-        assert world.asked[2:] == [told, [*told, "TextPart", "UserPromptPart"]]
-
-    native.run(main)
+    world = World(["call look"], ["par", "tial", HANG], ["done"], ["bye"])
+    await chat_of(world, "hi", "thanks")
+    assert world.seen["look"] == 1
+    looked = ["UserPromptPart", "ToolCallPart", "ToolReturnPart"]
+    assert world.asked[1] == looked
+    told = [*looked, "TextPart", "UserPromptPart"]
+    assert world.asked[2:] == [told, [*told, "TextPart", "UserPromptPart"]]
 
 
-def test_a_tool_that_was_under_way_is_told_to_the_model_and_does_not_run_again(native):
-    async def main():
-        world = World(["call build"], ["done"])
-        session = pydantic_ai.session(world.agent, prompt="hi")
-        guard = idle_guard(60, tools={"build": 100}) | reconnecting_resume(backoff=(0,))
-        async with session | guard as chat:
-            events = [event async for event in chat]
-        assert events[-1].result.output == "done"
-        assert world.seen == {"build": 1, "build cancelled": 1}
-        assert world.asked[1] == [
-            *("UserPromptPart", "ToolCallPart"),
-            *("ToolReturnPart", "UserPromptPart"),
-        ]
-
-    native.run(main)
+async def test_a_tool_that_was_under_way_is_told_to_the_model_and_does_not_run_again(native):
+    world = World(["call build"], ["done"])
+    session = pydantic_ai.session(world.agent, prompt="hi")
+    guard = idle_guard(60, tools={"build": 100}) | reconnecting_resume(backoff=(0,))
+    async with session | guard as chat:
+        events = [event async for event in chat]
+    assert events[-1].result.output == "done"
+    assert world.seen == {"build": 1, "build cancelled": 1}
+    assert world.asked[1] == [
+        *("UserPromptPart", "ToolCallPart"),
+        *("ToolReturnPart", "UserPromptPart"),
+    ]
 
 
-def test_a_first_word_that_never_came_is_asked_for_once_more(native):
-    async def main():
-        world = World([HANG], ["hello"])
-        await chat_of(world, "hi")
-        assert world.asked == 2 * [["UserPromptPart"]]
-
-    native.run(main)
+async def test_a_first_word_that_never_came_is_asked_for_once_more(native):
+    world = World([HANG], ["hello"])
+    await chat_of(world, "hi")
+    assert world.asked == 2 * [["UserPromptPart"]]
 
 
-def test_a_conversation_may_have_a_history_and_a_name(native):
-    async def main():
-        world = World(["one"], ["two"])
-        async with world.agent.run_stream_events("hi") as events:
-            before = [event async for event in events][-1].result.all_messages()
-        await chat_of(world, "and", history=before, conversation_id="c1")
-        assert world.asked[1] == ["UserPromptPart", "TextPart", "UserPromptPart"]
-
-    native.run(main)
+async def test_a_conversation_may_have_a_history_and_a_name(native):
+    world = World(["one"], ["two"])
+    async with world.agent.run_stream_events("hi") as events:
+        before = [event async for event in events][-1].result.all_messages()
+    await chat_of(world, "and", history=before, conversation_id="c1")
+    assert world.asked[1] == ["UserPromptPart", "TextPart", "UserPromptPart"]

@@ -13,7 +13,7 @@ import pytest
 from tests.loopback.script import stall, text
 from tests.process.backends import PATIENCE
 from tests.real.clis import FOREVER
-from tests.run.commands import OURS, ROOT
+from tests.runner.commands import OURS, ROOT
 
 WINDOW = 4
 LONG = 6  # where a verdict would be a false one

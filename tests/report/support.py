@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from streamguard import Activity, Teardown
+from streamguard import Activity, Teardown, events
 from streamguard.errors import Verdict
-from streamguard.events import kinds as events
 from streamguard.evidence.report import read_run
 from streamguard.evidence.report.folder import Run
 from streamguard.evidence.stream_names import stream_of

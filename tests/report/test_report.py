@@ -14,9 +14,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from streamguard import Activity, ConfigError, Recorder, idle_guard
+from streamguard import Activity, ConfigError, Recorder, events, idle_guard
 from streamguard.cli import main
-from streamguard.events import kinds as events
 from streamguard.evidence.report import drawing, page, read_run
 from streamguard.evidence.report.drawing import LANES
 from streamguard.evidence.report.story import headline, is_alarm, stories

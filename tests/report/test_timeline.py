@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamguard import Activity, Teardown, idle_guard, reconnecting_resume, session
+from streamguard import Activity, Teardown, events, idle_guard, reconnecting_resume, session
 from streamguard.errors import ScopeName, Verdict
-from streamguard.events import kinds as events
 from streamguard.evidence.lanes import LONG_SPANS, MARKS, NAMES, OTHERS, PER_AGE, SHORTEST, SPANS
 from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.timeline import STREAMS, Timeline
 from streamguard.testing import Script, done, hang, opened, ping, say, silence, tool, tool_start
+from tests.sizes import size
 from tests.support import take
 
 
@@ -75,7 +75,7 @@ ALWAYS = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=200,
+    max_examples=size(dev=40, ci=200),
     suppress_health_check=[HealthCheck.too_slow],
 )
 STEPS = st.lists(

@@ -57,7 +57,7 @@ from tests.retry.shapes import (
 )
 
 
-def test_the_classes_are_those_of_the_contract_the_most_severe_first():
+def test_the_classes_are_these_the_most_severe_first():
     """P1: their order is their severity, and their values are the words of `Failed`."""
     assert [*ErrorClass] == [
         *("never", "auth", "permanent", "validation", "rate_limit", "server", "network"),
@@ -70,9 +70,9 @@ def test_the_classes_are_those_of_the_contract_the_most_severe_first():
     }
 
 
-# -- the rows of the facts, section 6.2 ----------------------------------------------------------
+# -- failures as they were met --------------------------------------------------------------------
 
-IN_THE_FACTS = {
+AS_THEY_WERE_MET = {
     "never": [
         *(asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt(), SystemExit(1)),
         named("Cancelled", BaseException),  # trio's
@@ -107,10 +107,10 @@ IN_THE_FACTS = {
 
 @pytest.mark.parametrize(
     ("error", "expected"),
-    [(error, found) for found, errors in IN_THE_FACTS.items() for error in errors],
+    [(error, found) for found, errors in AS_THEY_WERE_MET.items() for error in errors],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_each_row_of_the_facts(error, expected):
+def test_each_failure_as_it_was_met(error, expected):
     """P1, P2"""
     assert classify(error) is ErrorClass(expected)
 
@@ -241,7 +241,7 @@ def test_errors_of_other_libraries_by_their_shape(error, expected):
 
 
 def test_no_sdk_is_imported_to_know_its_errors():
-    """P1, section 2: optional packages are not imported for a question about their names."""
+    """P1: optional packages are not imported for a question about their names."""
     code = (
         "import sys; from streamguard import classify, CircuitBreaker, RetryPolicy; "
         "from streamguard.retry import retry_after; "
@@ -346,7 +346,7 @@ def test_the_servers_own_verdict_goes_first(status, said, expected):
     [("1500", "server"), ("0", "server"), ("-1", "validation"), ("soon", "validation")],
 )
 def test_a_grpc_pushback_that_is_no_number_of_milliseconds_forbids(pushback, expected):
-    """P1: gRPC A6."""
+    """P1: as gRPC's retry design says."""
     metadata = [("grpc-retry-pushback-ms", pushback)]
     assert classify(grpc("UNAVAILABLE", metadata)) is ErrorClass(expected)
     assert classify(grpc("UNAVAILABLE", shapes.GrpcMetadata(metadata))) is ErrorClass(expected)

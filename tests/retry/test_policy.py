@@ -1,4 +1,4 @@
-"""P2, R4, R5, R9: what may be spent, and the delays. The reset table of the facts, section 2.2."""
+"""P2, R4, R5, R9: what may be spent, and the delays. And what clears the counts."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_edges_that_can_be_used():
 
 
 def test_a_classifier_goes_first_and_may_leave_it_to_us():
-    """K3: per cause, by the user."""
+    """P2: per cause, by the user."""
 
     def mine(error):
         return ErrorClass.NETWORK if "flaky" in str(error) else None
@@ -260,7 +260,7 @@ def test_the_default_delays_never_shrink(error_class, first, second):
     assert delays == sorted(delays)
 
 
-# -- the reset table of the facts (2.2): who gives up on a hang, and who lets a long job live ------
+# -- what clears the counts: who gives up on a hang, and who lets a long job live ------
 
 DAY = 24 * 3600.0
 JOB = 8 * 3600.0
@@ -374,7 +374,7 @@ def test_the_lifetime_cap_holds_where_no_other_count_does():
 
 
 # The other rules of the table, each a function of the attempt that says whether counts are reset.
-# They are here to show that this simulation is the one of the facts.
+# They are here to show that this simulation can tell a good rule from a bad one.
 RESETS: dict[str, Callable[[Lived], bool]] = {
     "result only": lambda _: False,
     "first message": lambda lived: bool(lived.messages),
@@ -419,7 +419,7 @@ WHAT_THE_FACTS_SAY = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_other_rules_fail_as_the_facts_say(scenario):
+def test_the_other_rules_fail_each_in_its_way(scenario):
     """R5: first-message and uptime resets loop for ever on a hang; a result comes too late."""
     for rule, said in zip([*RESETS, "window 5/600 s"], WHAT_THE_FACTS_SAY[scenario], strict=True):
         fate = live_by(rule, SCENARIOS[scenario])

@@ -29,38 +29,31 @@ def cancelling() -> int:
 # -- timeouts inside -----------------------------------------------------------------------------
 
 
-def test_a_timeout_inside_is_somebody_elses(loop: Loop):
-    async def main():
-        with witnessed() as told, pytest.raises(TimeoutError) as raised:
-            async with scope("step", timeout=60):
-                with anyio.fail_after(30):
-                    await anyio.sleep(1000)
-        assert type(raised.value) is TimeoutError
-        assert told == []
-        assert cancelling() == 0
-
-    loop.run(main)
+async def test_a_timeout_inside_is_somebody_elses(loop: Loop):
+    with witnessed() as told, pytest.raises(TimeoutError) as raised:
+        async with scope("step", timeout=60):
+            with anyio.fail_after(30):
+                await anyio.sleep(1000)
+    assert type(raised.value) is TimeoutError
+    assert told == []
+    assert cancelling() == 0
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, StreamTruncatedError])
-def test_a_verdict_inside_stays_one_when_the_scope_is_over_too(loop: Loop, kind):
+async def test_a_verdict_inside_stays_one_when_the_scope_is_over_too(loop: Loop, kind):
     """T7: it was raised in time; that nobody looked until the scope's own was up renames nothing."""
-
-    async def main():
-        own = kind("the backend's")
-        with witnessed() as told, pytest.raises(kind) as raised:
-            async with scope("step", timeout=60):
-                with anyio.CancelScope() as cancelled:
-                    cancelled.cancel()
-                    try:
-                        await anyio.sleep(1)
-                    finally:
-                        block_loop(90)
-                        raise own  # with a cancellation as its context, as every timeout has
-        assert raised.value is own
-        assert told == []
-
-    loop.run(main)
+    own = kind("the backend's")
+    with witnessed() as told, pytest.raises(kind) as raised:
+        async with scope("step", timeout=60):
+            with anyio.CancelScope() as cancelled:
+                cancelled.cancel()
+                try:
+                    await anyio.sleep(1)
+                finally:
+                    block_loop(90)
+                    raise own  # with a cancellation as its context, as every timeout has
+    assert raised.value is own
+    assert told == []
 
 
 def test_trios_own_timeout_stays_one():
@@ -91,70 +84,56 @@ def test_asyncio_timeout_inside(backend):
     run_virtual(main, backend=backend)
 
 
-def test_of_a_foreign_timeout_at_the_same_instant_the_outer_wins(loop: Loop):
+async def test_of_a_foreign_timeout_at_the_same_instant_the_outer_wins(loop: Loop):
     """As among anyio's own scopes."""
-
-    async def main():
-        with pytest.raises(DeadlineExceededError):
-            async with scope("step", timeout=60):
-                with anyio.fail_after(60):
-                    await anyio.sleep(1000)
-        with pytest.raises(TimeoutError) as raised, anyio.fail_after(60):
-            async with scope("step", timeout=60):
+    with pytest.raises(DeadlineExceededError):
+        async with scope("step", timeout=60):
+            with anyio.fail_after(60):
                 await anyio.sleep(1000)
-        assert type(raised.value) is TimeoutError
-
-    loop.run(main)
+    with pytest.raises(TimeoutError) as raised, anyio.fail_after(60):
+        async with scope("step", timeout=60):
+            await anyio.sleep(1000)
+    assert type(raised.value) is TimeoutError
 
 
 # -- timeouts and cancels outside ----------------------------------------------------------------
 
 
-def test_a_timeout_outside_passes(loop: Loop):
-    async def main():
-        with witnessed() as told:
-            with pytest.raises(TimeoutError) as raised, anyio.fail_after(30):
-                async with scope("flow", timeout=60):
-                    async with scope("step", timeout=60):
-                        await anyio.sleep(1000)
-            assert type(raised.value) is TimeoutError
-            with anyio.move_on_after(30) as moved:
+async def test_a_timeout_outside_passes(loop: Loop):
+    with witnessed() as told:
+        with pytest.raises(TimeoutError) as raised, anyio.fail_after(30):
+            async with scope("flow", timeout=60):
                 async with scope("step", timeout=60):
                     await anyio.sleep(1000)
-        assert moved.cancelled_caught
-        assert told == []
-        assert cancelling() == 0
-
-    loop.run(main)
-
-
-def test_a_timeout_between_two_scopes_passes_the_outer(loop: Loop):
-    async def main():
-        async with scope("flow", timeout=600):
-            with anyio.move_on_after(30) as moved:
-                async with scope("step", timeout=300):
-                    await anyio.sleep(1000)
-            assert moved.cancelled_caught
-
-    loop.run(main)
-
-
-def test_an_outer_cancel_during_the_cleanup_outranks(loop: Loop):
-    """T9: the scope had fired, and is not heard of any more."""
-
-    async def main():
-        with witnessed() as told, anyio.move_on_after(65) as moved:
+        assert type(raised.value) is TimeoutError
+        with anyio.move_on_after(30) as moved:
             async with scope("step", timeout=60):
-                try:
-                    await anyio.sleep(1000)
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await anyio.sleep(10)
-        assert moved.cancelled_caught
-        assert told == []
-        assert cancelling() == 0
+                await anyio.sleep(1000)
+    assert moved.cancelled_caught
+    assert told == []
+    assert cancelling() == 0
 
-    loop.run(main)
+
+async def test_a_timeout_between_two_scopes_passes_the_outer(loop: Loop):
+    async with scope("flow", timeout=600):
+        with anyio.move_on_after(30) as moved:
+            async with scope("step", timeout=300):
+                await anyio.sleep(1000)
+        assert moved.cancelled_caught
+
+
+async def test_an_outer_cancel_during_the_cleanup_outranks(loop: Loop):
+    """T9: the scope had fired, and is not heard of any more."""
+    with witnessed() as told, anyio.move_on_after(65) as moved:
+        async with scope("step", timeout=60):
+            try:
+                await anyio.sleep(1000)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(10)
+    assert moved.cancelled_caught
+    assert told == []
+    assert cancelling() == 0
 
 
 @ASYNCIO
@@ -240,128 +219,104 @@ class SdkError(Exception):
     """What some SDKs make of a cancellation."""
 
 
-def test_what_came_of_the_cut_is_raised_as_the_verdict(loop: Loop):
+async def test_what_came_of_the_cut_is_raised_as_the_verdict(loop: Loop):
     """T7: whatever then unwinds is the cause, not the error."""
-
-    async def main():
-        with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("llm_call", timeout=60):
-                try:
-                    await anyio.sleep(1000)
-                except anyio.get_cancelled_exc_class():
-                    raise SdkError from None
-        assert isinstance(raised.value.__cause__, SdkError)
-        assert cancelling() == 0
-
-    loop.run(main)
-
-
-def test_an_error_of_the_bodys_own_stays_its_own(loop: Loop):
-    """In time, or too late without having been cut: nothing was done to it."""
-
-    async def main():
-        for late in (0, 90):
-            for error in (SdkError(), ExceptionGroup("both", [SdkError(), KeyError()])):
-                with pytest.raises(type(error)) as raised:
-                    async with scope("llm_call", timeout=60):
-                        block_loop(late)
-                        raise error
-                assert raised.value is error
-
-    loop.run(main)
-
-
-def test_a_body_that_swallows_the_cut_and_ends_is_done(loop: Loop):
-    """T3: an end is an end."""
-
-    async def main():
-        with witnessed() as told:
-            async with scope("llm_call", timeout=60):
-                try:
-                    await anyio.sleep(1000)
-                except anyio.get_cancelled_exc_class():
-                    partial = "what there is"
-            assert partial
-        assert told == []
-        await anyio.sleep(0)
-        assert cancelling() == 0
-
-    loop.run(main)
-
-
-def test_a_group_of_errors_from_tasks_that_were_cut(loop: Loop):
-    """T7: tasks whose cleanup fails do not hide why there was a cleanup."""
-
-    async def main():
-        async def fails_late():
+    with pytest.raises(DeadlineExceededError) as raised:
+        async with scope("llm_call", timeout=60):
             try:
                 await anyio.sleep(1000)
-            finally:
-                raise SdkError
-
-        with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("step", timeout=60):
-                async with anyio.create_task_group() as group:
-                    group.start_soon(fails_late)
-                    group.start_soon(anyio.sleep, 1000)
-        cause = raised.value.__cause__
-        assert isinstance(cause, BaseExceptionGroup)  # on trio with the cancellation in it
-        assert cause.split(SdkError)[0] is not None
-        assert cancelling() == 0
-
-    loop.run(main)
+            except anyio.get_cancelled_exc_class():
+                raise SdkError from None
+    assert isinstance(raised.value.__cause__, SdkError)
+    assert cancelling() == 0
 
 
-def test_a_group_of_errors_in_time_is_not_ours(loop: Loop):
-    async def main():
-        async def fails():
-            await anyio.sleep(10)
+async def test_an_error_of_the_bodys_own_stays_its_own(loop: Loop):
+    """In time, or too late without having been cut: nothing was done to it."""
+    for late in (0, 90):
+        for error in (SdkError(), ExceptionGroup("both", [SdkError(), KeyError()])):
+            with pytest.raises(type(error)) as raised:
+                async with scope("llm_call", timeout=60):
+                    block_loop(late)
+                    raise error
+            assert raised.value is error
+
+
+async def test_a_body_that_swallows_the_cut_and_ends_is_done(loop: Loop):
+    """T3: an end is an end."""
+    with witnessed() as told:
+        async with scope("llm_call", timeout=60):
+            try:
+                await anyio.sleep(1000)
+            except anyio.get_cancelled_exc_class():
+                partial = "what there is"
+        assert partial
+    assert told == []
+    await anyio.sleep(0)
+    assert cancelling() == 0
+
+
+async def test_a_group_of_errors_from_tasks_that_were_cut(loop: Loop):
+    """T7: tasks whose cleanup fails do not hide why there was a cleanup."""
+
+    async def fails_late():
+        try:
+            await anyio.sleep(1000)
+        finally:
             raise SdkError
 
-        with pytest.raises(ExceptionGroup) as raised:
-            async with scope("step", timeout=60):
-                async with anyio.create_task_group() as group:
-                    group.start_soon(fails)
-                    group.start_soon(anyio.sleep, 1000)
-        assert raised.group_contains(SdkError)
+    with pytest.raises(DeadlineExceededError) as raised:
+        async with scope("step", timeout=60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(fails_late)
+                group.start_soon(anyio.sleep, 1000)
+    cause = raised.value.__cause__
+    assert isinstance(cause, BaseExceptionGroup)  # on trio with the cancellation in it
+    assert cause.split(SdkError)[0] is not None
+    assert cancelling() == 0
 
-    loop.run(main)
+
+async def test_a_group_of_errors_in_time_is_not_ours(loop: Loop):
+    async def fails():
+        await anyio.sleep(10)
+        raise SdkError
+
+    with pytest.raises(ExceptionGroup) as raised:
+        async with scope("step", timeout=60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(fails)
+                group.start_soon(anyio.sleep, 1000)
+    assert raised.group_contains(SdkError)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_the_end_of_the_program_passes(loop: Loop, error):
-    async def main():
-        with pytest.raises(error):
-            async with scope("step", timeout=60):
-                try:
-                    await anyio.sleep(1000)
-                finally:
-                    raise error
-
-    loop.run(main)
+async def test_the_end_of_the_program_passes(loop: Loop, error):
+    with pytest.raises(error):
+        async with scope("step", timeout=60):
+            try:
+                await anyio.sleep(1000)
+            finally:
+                raise error
 
 
 class Exit(BaseException):
     """As KeyboardInterrupt is one, but one that a loop does not take for its own."""
 
 
-def test_the_end_of_the_program_in_a_group_passes(loop: Loop):
-    async def main():
-        async def fails():
-            try:
-                await anyio.sleep(1000)
-            finally:
-                raise Exit
+async def test_the_end_of_the_program_in_a_group_passes(loop: Loop):
+    async def fails():
+        try:
+            await anyio.sleep(1000)
+        finally:
+            raise Exit
 
-        with pytest.raises(BaseExceptionGroup) as raised:
-            async with scope("step", timeout=60):
-                async with anyio.create_task_group() as group:
-                    group.start_soon(fails)
-                    group.start_soon(anyio.sleep, 1000)
-        assert raised.value.split(Exit)[1] is None
-        assert cancelling() == 0
-
-    loop.run(main)
+    with pytest.raises(BaseExceptionGroup) as raised:
+        async with scope("step", timeout=60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(fails)
+                group.start_soon(anyio.sleep, 1000)
+    assert raised.value.split(Exit)[1] is None
+    assert cancelling() == 0
 
 
 # -- generators ----------------------------------------------------------------------------------
@@ -403,31 +358,28 @@ async def beside(loop, function):
             yield
 
 
-def test_a_scope_that_is_left_in_another_task(loop: Loop):
+async def test_a_scope_that_is_left_in_another_task(loop: Loop):
     """The likely cause is said, and whoever has gone on under it is not struck."""
 
-    async def main():
-        async def holds():
-            async with scope("step", "build", timeout=60):
-                yield 1
+    async def holds():
+        async with scope("step", "build", timeout=60):
+            yield 1
 
-        messages, opened, went_on = holds(), anyio.Event(), []
+    messages, opened, went_on = holds(), anyio.Event(), []
 
-        async def opens():
-            await anext(messages)
-            opened.set()
-            await anyio.sleep(100)
-            went_on.append(True)
+    async def opens():
+        await anext(messages)
+        opened.set()
+        await anyio.sleep(100)
+        went_on.append(True)
 
-        async with beside(loop, opens):
-            await opened.wait()
-            with pytest.raises(RuntimeError) as raised:
-                await messages.aclose()
-        assert "step 'build' is left in another task" in str(raised.value)
-        assert "aclosing" in str(raised.value)
-        assert went_on
-
-    loop.run(main)
+    async with beside(loop, opens):
+        await opened.wait()
+        with pytest.raises(RuntimeError) as raised:
+            await messages.aclose()
+    assert "step 'build' is left in another task" in str(raised.value)
+    assert "aclosing" in str(raised.value)
+    assert went_on
 
 
 def test_a_scope_that_is_left_by_a_task_of_its_own():
@@ -450,24 +402,21 @@ def test_a_scope_that_is_left_by_a_task_of_its_own():
     run_virtual(main)
 
 
-def test_scopes_of_generators_that_are_consumed_by_turns(loop: Loop):
+async def test_scopes_of_generators_that_are_consumed_by_turns(loop: Loop):
     """Left in the order in which they were entered: that is no nesting."""
 
-    async def main():
-        async def holds(name):
-            async with scope("step", name, timeout=60):
-                yield name
+    async def holds(name):
+        async with scope("step", name, timeout=60):
+            yield name
 
-        one, two, three = (holds(name) for name in ("one", "two", "three"))
-        for messages in (one, two, three):
-            await anext(messages)
-        with pytest.raises(RuntimeError, match="step 'one' is left before step 'two'"):
-            await one.aclose()
-        await three.aclose()
-        await two.aclose()
-        await anyio.sleep(100)  # none of them strikes here
-
-    loop.run(main)
+    one, two, three = (holds(name) for name in ("one", "two", "three"))
+    for messages in (one, two, three):
+        await anext(messages)
+    with pytest.raises(RuntimeError, match="step 'one' is left before step 'two'"):
+        await one.aclose()
+    await three.aclose()
+    await two.aclose()
+    await anyio.sleep(100)  # none of them strikes here
 
 
 def test_a_scope_that_is_left_when_its_loop_is_gone():
@@ -480,24 +429,21 @@ def test_a_scope_that_is_left_when_its_loop_is_gone():
         step.__aexit__(None, None, None).send(None)
 
 
-def test_names_in_a_timeout_that_surfaces_in_a_group(loop: Loop):
+async def test_names_in_a_timeout_that_surfaces_in_a_group(loop: Loop):
     """A task's own scope: the group is the user's, the verdict inside of it the scope's."""
 
-    async def main():
-        async def calls():
-            async with scope("llm_call", "ask", timeout=30):
-                await anyio.sleep(1000)
+    async def calls():
+        async with scope("llm_call", "ask", timeout=30):
+            await anyio.sleep(1000)
 
-        with pytest.raises(ExceptionGroup) as raised:
-            async with scope("step", "build", timeout=600):
-                async with anyio.create_task_group() as group:
-                    group.start_soon(calls)
-                    group.start_soon(anyio.sleep, 1000)
-        (error,) = raised.value.exceptions
-        assert names(error) == (
-            "llm_call 'ask'",
-            "llm_call 'ask'",
-            "step 'build' > llm_call 'ask'",
-        )
-
-    loop.run(main)
+    with pytest.raises(ExceptionGroup) as raised:
+        async with scope("step", "build", timeout=600):
+            async with anyio.create_task_group() as group:
+                group.start_soon(calls)
+                group.start_soon(anyio.sleep, 1000)
+    (error,) = raised.value.exceptions
+    assert names(error) == (
+        "llm_call 'ask'",
+        "llm_call 'ask'",
+        "step 'build' > llm_call 'ask'",
+    )

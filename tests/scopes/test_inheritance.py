@@ -26,101 +26,87 @@ def labels() -> list[str]:
 # -- tasks of a group ----------------------------------------------------------------------------
 
 
-def test_a_task_of_a_group_lies_in_the_scope_around_it(loop: Loop):
-    async def main():
-        seen = []
+async def test_a_task_of_a_group_lies_in_the_scope_around_it(loop: Loop):
+    seen = []
 
-        async def child(name):
-            async with scope("llm_call", name, timeout=60):
-                seen.append(labels())
+    async def child(name):
+        async with scope("llm_call", name, timeout=60):
+            seen.append(labels())
 
-        async with scope("flow", "deploy", timeout=600):
-            async with anyio.create_task_group() as group:
-                group.start_soon(child, "a")
-                group.start_soon(child, "b")
-        assert sorted(seen) == [
-            ["flow 'deploy'", "llm_call 'a'"],
-            ["flow 'deploy'", "llm_call 'b'"],
-        ]
-
-    loop.run(main)
+    async with scope("flow", "deploy", timeout=600):
+        async with anyio.create_task_group() as group:
+            group.start_soon(child, "a")
+            group.start_soon(child, "b")
+    assert sorted(seen) == [
+        ["flow 'deploy'", "llm_call 'a'"],
+        ["flow 'deploy'", "llm_call 'b'"],
+    ]
 
 
-def test_when_the_flow_is_over_all_active_steps_terminate(loop: Loop):
+async def test_when_the_flow_is_over_all_active_steps_terminate(loop: Loop):
     """S2-03: and one verdict says so, not one for each."""
+    ended = []
 
-    async def main():
-        ended = []
+    async def step(name):
+        try:
+            async with scope("step", name, timeout=300):
+                await anyio.sleep(1000)
+        finally:
+            ended.append(name)
 
-        async def step(name):
-            try:
-                async with scope("step", name, timeout=300):
-                    await anyio.sleep(1000)
-            finally:
-                ended.append(name)
-
-        with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=60):
-                async with anyio.create_task_group() as group:
-                    group.start_soon(step, "a")
-                    group.start_soon(step, "b")
-        assert sorted(ended) == ["a", "b"]
-        assert str(verdict_of(raised.value).effective) == "flow"
-        assert str(verdict_of(raised.value).fired) in ("step 'a'", "step 'b'")
-        assert [event.verdict for event in told] == [raised.value.verdict]
-
-    loop.run(main)
+    with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
+        async with scope("flow", timeout=60):
+            async with anyio.create_task_group() as group:
+                group.start_soon(step, "a")
+                group.start_soon(step, "b")
+    assert sorted(ended) == ["a", "b"]
+    assert str(verdict_of(raised.value).effective) == "flow"
+    assert str(verdict_of(raised.value).fired) in ("step 'a'", "step 'b'")
+    assert [event.verdict for event in told] == [raised.value.verdict]
 
 
 @pytest.mark.parametrize(
     ("early_cleans_up_for", "late_cleans_up_for"), [(40, 0), (40, 30)], ids=["last", "first"]
 )
-def test_the_first_to_expire_is_named_whoever_is_the_last_to_end(
+async def test_the_first_to_expire_is_named_whoever_is_the_last_to_end(
     loop: Loop, early_cleans_up_for, late_cleans_up_for
 ):
     """6.3: one task's call is over early and cleans up for long; then the flow ends all."""
 
-    async def main():
-        async def calls(name, timeout, cleans_up_for):
-            async with scope("llm_call", name, timeout=timeout):
-                try:
-                    await anyio.sleep(1000)
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await anyio.sleep(cleans_up_for)
+    async def calls(name, timeout, cleans_up_for):
+        async with scope("llm_call", name, timeout=timeout):
+            try:
+                await anyio.sleep(1000)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(cleans_up_for)
 
-        with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=60):
-                async with anyio.create_task_group() as group:
-                    group.start_soon(calls, "early", 30, early_cleans_up_for)
-                    group.start_soon(calls, "late", 100, late_cleans_up_for)
-        assert names(raised.value) == ("llm_call 'early'", "flow", "flow > llm_call 'early'")
-
-    loop.run(main)
-
-
-def test_a_task_that_outlives_the_scope_in_which_it_was_begun(loop: Loop):
-    """Begun in a step, by a group around it: when the step is over, it is the flow's."""
-
-    async def main():
-        seen = []
-
-        async def child():
-            seen.append(labels())
-            await step_is_over.wait()
-            seen.append(labels())
-            assert loop.took(600 - remaining(), 0, slack=1000)
-
-        step_is_over = anyio.Event()
-        async with scope("flow", timeout=600):
+    with pytest.raises(DeadlineExceededError) as raised:
+        async with scope("flow", timeout=60):
             async with anyio.create_task_group() as group:
-                async with scope("step", timeout=60):
-                    group.start_soon(child)
-                    await anyio.sleep(1)
-                step_is_over.set()
-        assert seen == [["flow", "step"], ["flow"]]
+                group.start_soon(calls, "early", 30, early_cleans_up_for)
+                group.start_soon(calls, "late", 100, late_cleans_up_for)
+    assert names(raised.value) == ("llm_call 'early'", "flow", "flow > llm_call 'early'")
 
-    loop.run(main)
+
+async def test_a_task_that_outlives_the_scope_in_which_it_was_begun(loop: Loop):
+    """Begun in a step, by a group around it: when the step is over, it is the flow's."""
+    seen = []
+
+    async def child():
+        seen.append(labels())
+        await step_is_over.wait()
+        seen.append(labels())
+        assert loop.took(600 - remaining(), 0, slack=1000)
+
+    step_is_over = anyio.Event()
+    async with scope("flow", timeout=600):
+        async with anyio.create_task_group() as group:
+            async with scope("step", timeout=60):
+                group.start_soon(child)
+                await anyio.sleep(1)
+            step_is_over.set()
+    assert seen == [["flow", "step"], ["flow"]]
 
 
 # -- bare asyncio tasks --------------------------------------------------------------------------
@@ -223,24 +209,20 @@ def test_a_system_task_of_trios_is_free():
 # -- shields -------------------------------------------------------------------------------------
 
 
-def test_a_shield_does_not_lift_the_cap(loop: Loop):
+async def test_a_shield_does_not_lift_the_cap(loop: Loop):
     """The deadline was fixed on entry; anyio's own effective deadline knows nothing in a shield."""
-
-    async def main():
-        inside = []
-        with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=60):
-                with anyio.CancelScope(shield=True):
-                    try:
-                        async with scope("step", timeout=300):
-                            await anyio.sleep(1000)
-                    except DeadlineExceededError as error:
-                        inside.append(error)
-                await anyio.sleep(1000)
-        assert names(inside[0]) == names(raised.value) == ("step", "flow", "flow > step")
-        assert [event.verdict for event in told] == [raised.value.verdict]
-
-    loop.run(main)
+    inside = []
+    with witnessed() as told, pytest.raises(DeadlineExceededError) as raised:
+        async with scope("flow", timeout=60):
+            with anyio.CancelScope(shield=True):
+                try:
+                    async with scope("step", timeout=300):
+                        await anyio.sleep(1000)
+                except DeadlineExceededError as error:
+                    inside.append(error)
+            await anyio.sleep(1000)
+    assert names(inside[0]) == names(raised.value) == ("step", "flow", "flow > step")
+    assert [event.verdict for event in told] == [raised.value.verdict]
 
 
 # -- threads and other loops ---------------------------------------------------------------------
@@ -257,6 +239,7 @@ def test_a_thread_may_ask_what_is_left(backend):
     anyio.run(main, backend=backend)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(("outer", "inner"), [("asyncio", "trio"), ("trio", "asyncio")])
 def test_a_loop_in_a_thread_of_another_keeps_to_its_time(outer, inner, monkeypatch):
     """Two clocks that have nothing in common: what is left counts."""

@@ -91,54 +91,40 @@ def limits(made):
     return made.timeout, made.hard
 
 
-def test_the_most_specific_wins(spec, loop: Loop):
+async def test_the_most_specific_wins(spec, loop: Loop):
     """What the code says, else the step's own, else the flow's, else the table."""
-
-    async def main():
-        async with spec.scope(name="build") as flow:
-            assert (flow.kind, flow.name) == ("flow", "build")
-            assert limits(flow) == (1800, 2700)
-            assert limits(scope("step")) == (900, 1800)
-            assert limits(scope("step", "plan")) == (900, 1800)
-            assert limits(scope("step", "heavy-analysis")) == (1200, 1800)
-            assert limits(scope("step", "endless")) == (2400, 3000)
-            assert limits(scope("step", "endless", timeout=60, hard=90)) == (60, 90)
-            assert limits(scope("llm_call", "heavy-analysis")) == (180, 180)
-            assert limits(scope("tool")) == (300, 600)
-        assert limits(scope("step", "heavy-analysis")) == (600, 900)
-
-    loop.run(main)
+    async with spec.scope(name="build") as flow:
+        assert (flow.kind, flow.name) == ("flow", "build")
+        assert limits(flow) == (1800, 2700)
+        assert limits(scope("step")) == (900, 1800)
+        assert limits(scope("step", "plan")) == (900, 1800)
+        assert limits(scope("step", "heavy-analysis")) == (1200, 1800)
+        assert limits(scope("step", "endless")) == (2400, 3000)
+        assert limits(scope("step", "endless", timeout=60, hard=90)) == (60, 90)
+        assert limits(scope("llm_call", "heavy-analysis")) == (180, 180)
+        assert limits(scope("tool")) == (300, 600)
+    assert limits(scope("step", "heavy-analysis")) == (600, 900)
 
 
-def test_a_spec_reaches_what_lies_deep_inside(spec, loop: Loop):
+async def test_a_spec_reaches_what_lies_deep_inside(spec, loop: Loop):
     """Through scopes and cleanups, and without a flow where a step is all there is."""
-
-    async def main():
-        async with spec.scope("step", "heavy-analysis", timeout=30) as step:
-            assert limits(step) == (30, 1800)
-            async with scope("tool"), step.cleanup():
-                assert limits(scope("llm_call")) == (180, 180)
-
-    loop.run(main)
+    async with spec.scope("step", "heavy-analysis", timeout=30) as step:
+        assert limits(step) == (30, 1800)
+        async with scope("tool"), step.cleanup():
+            assert limits(scope("llm_call")) == (180, 180)
 
 
-def test_an_inner_flow_may_have_a_spec_of_its_own(spec, loop: Loop):
-    async def main():
-        async with spec.scope():
-            async with FlowSpec.of({"timeouts": {"step": 60_000}}).scope(name="inner"):
-                assert limits(scope("step")) == (60, 900)
-            assert limits(scope("step")) == (900, 1800)
-
-    loop.run(main)
+async def test_an_inner_flow_may_have_a_spec_of_its_own(spec, loop: Loop):
+    async with spec.scope():
+        async with FlowSpec.of({"timeouts": {"step": 60_000}}).scope(name="inner"):
+            assert limits(scope("step")) == (60, 900)
+        assert limits(scope("step")) == (900, 1800)
 
 
-def test_past_the_hard_limit_in_code_under_a_spec(spec, loop: Loop):
-    async def main():
-        async with spec.scope():
-            with pytest.raises(ConfigError, match="timeout=1801 is past the hard limit of 1800 s"):
-                scope("step", timeout=1801)
-
-    loop.run(main)
+async def test_past_the_hard_limit_in_code_under_a_spec(spec, loop: Loop):
+    async with spec.scope():
+        with pytest.raises(ConfigError, match="timeout=1801 is past the hard limit of 1800 s"):
+            scope("step", timeout=1801)
 
 
 def test_other_peoples_keys_are_left_alone():

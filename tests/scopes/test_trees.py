@@ -12,6 +12,7 @@ from streamguard.testing import run_virtual
 from streamguard.testing.clocks import START
 from tests.scopes.naive import CLEANUP, Ambiguous, Block, Cut, Foreign, Model, TimedOut, Wait
 from tests.scopes.support import verdict_of
+from tests.sizes import size
 
 # Binary fractions add up exactly. Few different values, so that deadlines fall together; what is
 # the loop's to choose, a foreign deadline or the end of a wait at that instant, is kept apart.
@@ -118,7 +119,7 @@ def deep(*timeouts, cleanup=0.0):
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "uvloop", "trio"])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=size(dev=40, ci=400), deadline=None)
 @given(tree=TREES)
 @example(deep(5.0, 5.0, 5.0))
 @example(deep(20.0, 10.0, 5.0, cleanup=3.0))

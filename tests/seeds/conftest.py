@@ -1,5 +1,5 @@
-"""Commands under `streamguard run` are those of `tests/run`."""
+"""Commands under `streamguard run` are those of `tests/runner`."""
 
-from tests.run.conftest import commands
+from tests.runner.conftest import commands
 
 __all__ = ["commands"]

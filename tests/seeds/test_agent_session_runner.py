@@ -205,7 +205,7 @@ def test_idle_timeout_first_turn_with_tool_calls_fails_fast(native: Any) -> None
 
 
 def test_tool_calls_without_results_are_in_flight_and_end_by_their_own_limit(native: Any) -> None:
-    """S0-31.5, K2: mala counted that as idle. Here a tool that runs is no silence, for two hours."""
+    """S0-31, T5: mala counted that as idle. Here a tool that runs is no silence, for two hours."""
     hanging = HangingSDKClient(tool_call("t-1"))
     runner = runner_of(hanging, FakeSDKClient(), timeout_seconds=3 * 3600)
     with pytest.raises(ToolTimeoutError) as raised:
@@ -262,7 +262,7 @@ def test_a_client_that_is_slow_but_within_the_timeout_is_left_alone(native: Any)
 
 
 def test_a_disconnect_that_takes_longer_than_its_bound_ends_the_session(native: Any) -> None:
-    """S0-33: mala went on at once, beside a client that may be alive. This does not (K6)."""
+    """S0-33: mala went on at once, beside a client that may be alive. This does not (D5)."""
     hanging = HangingSDKClient(init("sess-1"))
     hanging.disconnect_delay = 100.0
     runner = runner_of(hanging, FakeSDKClient(result("sess-1")))

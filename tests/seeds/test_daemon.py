@@ -127,16 +127,12 @@ def test_execute_and_drain_idle_watchdog_fires_when_no_message_ever_arrives(loop
     assert loop.took(elapsed, 50 * MS)
 
 
-def test_execute_and_drain_idle_watchdog_disabled_when_zero(loop: Any) -> None:
+async def test_execute_and_drain_idle_watchdog_disabled_when_zero(loop: Any) -> None:
     """S4-01: the parent's cancel ends it after 80 ms, and it is called `cancelled` (S4-11)."""
     daemon = of_window(0)
-
-    async def main() -> None:
-        with anyio.move_on_after(80 * MS) as parent:
-            await daemon.execute_and_drain(IdleWatchdogBackend(), "p", "t-idle-off")
-        assert parent.cancelled_caught
-
-    loop.run(main)
+    with anyio.move_on_after(80 * MS) as parent:
+        await daemon.execute_and_drain(IdleWatchdogBackend(), "p", "t-idle-off")
+    assert parent.cancelled_caught
     assert daemon.statuses == ["cancelled"]
 
 

@@ -47,8 +47,8 @@ from streamguard.testing import (
     tool_start,
     usage,
 )
-from tests.resume.backend import Backend
-from tests.run.commands import ENDLESS, INIT, says, sh
+from tests.runner.commands import ENDLESS, INIT, says, sh
+from tests.sessions.backend import Backend
 from tests.support import take
 
 HANGS = Script(opened("sess-12345"), hang())
@@ -244,15 +244,14 @@ def test_s1_06_s1_24_a_zombie_is_dead_and_costs_no_grace():
         process.wait()
 
 
-def test_s1_21_s4_20_a_guard_alone_never_tries_again(loop, form):
+async def test_s1_21_s4_20_a_guard_alone_never_tries_again(loop, form):
     """Retrying is said in words: `reconnecting_resume`."""
     client = FakeClient(HANGS, WELL)
-
-    async def main():
-        await client.connect("x")
-        return await take(client.receive_response() | idle_guard(180, client=client), form)
-
-    assert type(loop.run(main).error) is IdleTimeoutError
+    await client.connect("x")
+    assert (
+        type((await take(client.receive_response() | idle_guard(180, client=client), form)).error)
+        is IdleTimeoutError
+    )
     assert client.calls.count("query") == 0
     assert client.prompts == ["x"]
 
@@ -387,16 +386,12 @@ def test_s3_11_wrong_usage_is_125_for_a_command_and_2_for_a_program(commands):
 # -- S4: the idle watchdog -----------------------------------------------------------------------
 
 
-def test_s4_13_s4_14_the_error_is_the_reason_and_the_disposition(loop, form):
+async def test_s4_13_s4_14_the_error_is_the_reason_and_the_disposition(loop, form):
     """One text in one place, and with it what a task's record wants to know."""
-
-    async def main():
-        activity = Activity("task-7", issue="MUL-1")
-        worked = (tool_start("t"), tool_end("t"), usage(output_tokens=12))
-        source = Script(opened("sess-1"), *worked, say("a"), hang())
-        return (await take(source | idle_guard(300, activity=activity), form)).error
-
-    error = loop.run(main)
+    activity = Activity("task-7", issue="MUL-1")
+    worked = (tool_start("t"), tool_end("t"), usage(output_tokens=12))
+    source = Script(opened("sess-1"), *worked, say("a"), hang())
+    error = (await take(source | idle_guard(300, activity=activity), form)).error
     assert str(error).startswith(
         "stream 'task-7' idle for 300 s (limit idle=300); 5 messages seen, the last (Progress) "
     )

@@ -16,9 +16,9 @@ import pytest
 from streamguard import IdleTimeoutError
 from streamguard.events import StreamEnded
 from streamguard.testing import ClientFactory, FakeClient, Script, done, hang, opened, say
-from tests.resume.backend import Backend
 from tests.seeds import daemon
 from tests.seeds.test_rows import ENDS
+from tests.sessions.backend import Backend
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "from-the-seeds.md"
@@ -146,15 +146,11 @@ def test_malas_session_on_the_page_survives_a_hang(loop):
     assert asked == ["Fix it.", "Continue on issue issue-7.", "The gate says no."]
 
 
-def test_the_watchdogs_session_on_the_page_ends_a_hang(loop):
+async def test_the_watchdogs_session_on_the_page_ends_a_hang(loop):
     client, handled = FakeClient(Script(say("a"), hang())), []
-
-    async def main():
-        await client.connect("x")
-        with pytest.raises(IdleTimeoutError):
-            await run_block("talk")["talk"](client, handled.append)
-
-    loop.run(main)
+    await client.connect("x")
+    with pytest.raises(IdleTimeoutError):
+        await run_block("talk")["talk"](client, handled.append)
     assert (len(handled), client.disconnected) == (1, True)
 
 

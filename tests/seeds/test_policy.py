@@ -58,67 +58,55 @@ def test_s2_03_timeouts_cascade_inward(backend, kinds, timeouts, ends_at, effect
     run_virtual(main, backend=backend)
 
 
-def test_s2_03_the_example_of_the_cap(loop: Loop):
+async def test_s2_03_the_example_of_the_cap(loop: Loop):
     """ "Remaining flow time: 5 minutes. Step timeout: 10 minutes. Effective: 5 minutes (capped)"."""
-
-    async def main():
-        async with scope("flow"):
-            await anyio.sleep(25 * MINUTE)
-            async with scope("step") as step:
-                assert step.timeout == 10 * MINUTE
-                assert step.remaining() == 5 * MINUTE
-
-    loop.run(main)
+    async with scope("flow"):
+        await anyio.sleep(25 * MINUTE)
+        async with scope("step") as step:
+            assert step.timeout == 10 * MINUTE
+            assert step.remaining() == 5 * MINUTE
 
 
-def test_s2_04_a_call_that_timed_out_may_be_retried_and_a_flow_that_did_may_not(loop: Loop):
+async def test_s2_04_a_call_that_timed_out_may_be_retried_and_a_flow_that_did_may_not(loop: Loop):
     """ "Request cancelled, retry or fail": the effective scope says which."""
-
-    async def main():
-        attempts = []
-        with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", timeout=5 * MINUTE):
-                while True:
-                    try:
-                        async with scope("llm_call"):
-                            attempts.append(anyio.current_time() - 1000)
-                            await anyio.sleep(1000 * MINUTE)
-                    except DeadlineExceededError as error:
-                        if verdict_of(error).limit != "llm_call":
-                            raise
-        assert attempts == [0, 120, 240]
-        assert str(verdict_of(raised.value).effective) == "flow"
-
-    loop.run(main)
+    attempts = []
+    with pytest.raises(DeadlineExceededError) as raised:
+        async with scope("flow", timeout=5 * MINUTE):
+            while True:
+                try:
+                    async with scope("llm_call"):
+                        attempts.append(anyio.current_time() - 1000)
+                        await anyio.sleep(1000 * MINUTE)
+                except DeadlineExceededError as error:
+                    if verdict_of(error).limit != "llm_call":
+                        raise
+    assert attempts == [0, 120, 240]
+    assert str(verdict_of(raised.value).effective) == "flow"
 
 
-def test_s2_11_the_timeout_event_can_be_written_from_the_verdict(loop: Loop):
+async def test_s2_11_the_timeout_event_can_be_written_from_the_verdict(loop: Loop):
     """{timestamp ISO8601, scope, timeout_ms, elapsed_ms}, and what the log wants beside it."""
-
-    async def main():
-        with pytest.raises(DeadlineExceededError) as raised:
-            async with scope("flow", "build"), scope("step", "step-3"), scope("llm_call"):
-                await anyio.sleep(1000 * MINUTE)
-        verdict = verdict_of(raised.value)
-        event = {
-            "timestamp": verdict.when.isoformat(),
-            "scope": verdict.limit,
-            "timeout_ms": round(verdict.window * 1000),
-            "elapsed_ms": round(verdict.elapsed * 1000),
-        }
-        assert (event["scope"], event["timeout_ms"], event["elapsed_ms"]) == (
-            "llm_call",
-            120_000,
-            120_000,
-        )
-        assert {each.kind: each.name for each in verdict.scope} == {
-            "flow": "build",
-            "step": "step-3",
-            "llm_call": "",
-        }
-        assert json.loads(json.dumps(event)) == event
-
-    loop.run(main)
+    with pytest.raises(DeadlineExceededError) as raised:
+        async with scope("flow", "build"), scope("step", "step-3"), scope("llm_call"):
+            await anyio.sleep(1000 * MINUTE)
+    verdict = verdict_of(raised.value)
+    event = {
+        "timestamp": verdict.when.isoformat(),
+        "scope": verdict.limit,
+        "timeout_ms": round(verdict.window * 1000),
+        "elapsed_ms": round(verdict.elapsed * 1000),
+    }
+    assert (event["scope"], event["timeout_ms"], event["elapsed_ms"]) == (
+        "llm_call",
+        120_000,
+        120_000,
+    )
+    assert {each.kind: each.name for each in verdict.scope} == {
+        "flow": "build",
+        "step": "step-3",
+        "llm_call": "",
+    }
+    assert json.loads(json.dumps(event)) == event
 
 
 PER_FLOW = """\
@@ -160,16 +148,13 @@ def test_s2_19_k17_the_per_step_example_is_an_error_unless_the_hard_limit_is_rai
         assert spec.scope("step", "another").timeout == 10 * MINUTE
 
 
-def test_s2_20_a_timeout_is_told_whatever_happens_next(loop: Loop):
+async def test_s2_20_a_timeout_is_told_whatever_happens_next(loop: Loop):
     """ "Always capture state on timeout": whoever retries still leaves a trace."""
     from tests.scopes.support import witnessed
 
-    async def main():
-        with witnessed() as told:
-            async with scope("step"):
-                with pytest.raises(DeadlineExceededError):
-                    async with scope("llm_call"):
-                        await anyio.sleep(1000 * MINUTE)
-        assert [event.verdict.limit for event in told] == ["llm_call"]
-
-    loop.run(main)
+    with witnessed() as told:
+        async with scope("step"):
+            with pytest.raises(DeadlineExceededError):
+                async with scope("llm_call"):
+                    await anyio.sleep(1000 * MINUTE)
+    assert [event.verdict.limit for event in told] == ["llm_call"]

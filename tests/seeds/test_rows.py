@@ -21,7 +21,7 @@ from streamguard.backends import Backend as Reader
 from streamguard.events import AttemptEnded, StreamEnded
 from streamguard.observers import PrometheusObserver
 from streamguard.testing import Script, done, fail, hang, say
-from tests.resume.backend import Backend
+from tests.sessions.backend import Backend
 from tests.support import Events
 
 # -- P3: the circuit breaker ---------------------------------------------------------------------
@@ -63,33 +63,29 @@ def test_p3_s2_09_the_seeds_own_numbers_are_there_for_who_writes_them():
     assert fail_as_fast_as_it_lets(breaker, clock) == [0, 0, 0, 30, 60]
 
 
-def test_p3_five_sessions_whose_probes_fail_fast_survive_two_minutes_of_outage(loop):
+async def test_p3_five_sessions_whose_probes_fail_fast_survive_two_minutes_of_outage(loop):
     """A backend that refuses at once, and is back after two minutes: nobody needs a person."""
+    began = anyio.current_time()
+    breaker = CircuitBreaker("api", clock=anyio.current_time)
+    ends = []
 
-    async def main():
-        began = anyio.current_time()
-        breaker = CircuitBreaker("api", clock=anyio.current_time)
-        ends = []
+    class Down(Backend):
+        def _connection(self, client, point):
+            if anyio.current_time() - began < 120:
+                raise ConnectionRefusedError("down")
+            return super()._connection(client, point)
 
-        class Down(Backend):
-            def _connection(self, client, point):
-                if anyio.current_time() - began < 120:
-                    raise ConnectionRefusedError("down")
-                return super()._connection(client, point)
+    async def one():
+        backend = Down([Script(say("a"), done())])
+        resume = reconnecting_resume(breaker=breaker)
+        async with session(backend.open, prompt="x") | idle_guard(60) | resume as chat:
+            ends.append(len([message async for message in chat]))
 
-        async def one():
-            backend = Down([Script(say("a"), done())])
-            resume = reconnecting_resume(breaker=breaker)
-            async with session(backend.open, prompt="x") | idle_guard(60) | resume as chat:
-                ends.append(len([message async for message in chat]))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(5):
-                tasks.start_soon(one)
-        assert ends == [2] * 5
-        assert breaker.status == "closed"
-
-    loop.run(main)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(one)
+    assert ends == [2] * 5
+    assert breaker.status == "closed"
 
 
 # -- S4-15: completed, aborted, cancelled, timeout, idle_watchdog -----------------------------------

@@ -24,8 +24,8 @@ from streamguard import (
 )
 from streamguard.retry import retry_after
 from streamguard.testing import FakeClient, Script, done, fail, hang, opened, say, silence
-from tests.resume.backend import Backend
-from tests.run.commands import ENDLESS, INIT, says, sh
+from tests.runner.commands import ENDLESS, INIT, says, sh
+from tests.sessions.backend import Backend
 from tests.support import take
 
 LONG, SHORT = "600", "0.3"
@@ -54,16 +54,12 @@ def test_s0_05_a_normal_end_is_a_normal_end(loop, form):
     assert taken.error is None
 
 
-def test_s0_15_the_resume_prompt_names_the_issue(loop):
+async def test_s0_15_the_resume_prompt_names_the_issue(loop):
     backend = Backend([Script(opened("s-1"), hang()), Script(done())])
-
-    async def main():
-        guard = idle_guard(180, activity=Activity("mala", issue_id="mala-7"))
-        resume = reconnecting_resume(prompt="Continue on issue {issue_id}.")
-        async with session(backend.open, prompt="Fix it.") | guard | resume as chat:
-            assert [message async for message in chat]
-
-    loop.run(main)
+    guard = idle_guard(180, activity=Activity("mala", issue_id="mala-7"))
+    resume = reconnecting_resume(prompt="Continue on issue {issue_id}.")
+    async with session(backend.open, prompt="Fix it.") | guard | resume as chat:
+        assert [message async for message in chat]
     assert backend.prompts == ["Fix it.", "Continue on issue mala-7."]
 
 
@@ -75,7 +71,7 @@ def test_s0_20_the_session_id_is_known_from_the_first_message_that_has_it(loop, 
     assert activity.token == "s-1"
 
 
-def test_s0_25_s0_26_each_attempt_has_a_client_of_its_own_entered_and_left(loop):
+async def test_s0_25_s0_26_each_attempt_has_a_client_of_its_own_entered_and_left(loop):
     walk = []
 
     @asynccontextmanager
@@ -86,12 +82,9 @@ def test_s0_25_s0_26_each_attempt_has_a_client_of_its_own_entered_and_left(loop)
         finally:
             walk.append(f"leave {point.attempt}")
 
-    async def main():
-        pipe = idle_guard(180) | reconnecting_resume()
-        async with session(open_client, prompt="x") | pipe as chat:
-            assert [message async for message in chat]
-
-    loop.run(main)
+    pipe = idle_guard(180) | reconnecting_resume()
+    async with session(open_client, prompt="x") | pipe as chat:
+        assert [message async for message in chat]
     assert walk == ["enter 1", "leave 1", "enter 2", "leave 2"]
 
 
@@ -108,27 +101,19 @@ def test_s1_12_one_error_comes_out_of_the_block_as_itself(loop):
     assert type(taken.error) is IdleTimeoutError
 
 
-def test_s1_13_a_result_at_the_last_instant_is_no_timeout(loop, form):
+async def test_s1_13_a_result_at_the_last_instant_is_no_timeout(loop, form):
     client = FakeClient(Script(say("a"), silence(180), done()))
-
-    async def main():
-        await client.connect("x")
-        taken = await take(client.receive_response() | idle_guard(180, client=client), form)
-        assert not client.disconnect_called
-        await client.disconnect()
-        return taken
-
-    assert loop.run(main).error is None
+    await client.connect("x")
+    taken = await take(client.receive_response() | idle_guard(180, client=client), form)
+    assert not client.disconnect_called
+    await client.disconnect()
+    assert taken.error is None
 
 
-def test_s1_15_without_a_pid_the_client_is_disconnected_for_real(loop, form):
+async def test_s1_15_without_a_pid_the_client_is_disconnected_for_real(loop, form):
     client = FakeClient(Script(say("a"), hang()))
-
-    async def main():
-        await client.connect("x")
-        return await take(client.receive_response() | idle_guard(180, client=client), form)
-
-    taken = loop.run(main)
+    await client.connect("x")
+    taken = await take(client.receive_response() | idle_guard(180, client=client), form)
     assert client.disconnected
     assert taken.error.teardown.disconnect == "returned"
 
@@ -162,7 +147,7 @@ class RateLimitedError(Exception):
 
 
 @pytest.mark.parametrize(("headers", "waited"), [({}, 60), ({"retry_after": "7"}, 7)])
-def test_s2_06_a_rate_limit_waits_as_long_as_the_server_says(loop, headers, waited):
+async def test_s2_06_a_rate_limit_waits_as_long_as_the_server_says(loop, headers, waited):
     """60 s if it says nothing; and the same prompt again."""
     times = []
 
@@ -173,12 +158,9 @@ def test_s2_06_a_rate_limit_waits_as_long_as_the_server_says(loop, headers, wait
         [Script(opened("s-1"), fail(RateLimitedError(**headers))), Script(done())], opening=opening
     )
 
-    async def main():
-        pipe = idle_guard(180) | reconnecting_resume()
-        async with session(backend.open, prompt="x") | pipe as chat:
-            assert [message async for message in chat]
-
-    loop.run(main)
+    pipe = idle_guard(180) | reconnecting_resume()
+    async with session(backend.open, prompt="x") | pipe as chat:
+        assert [message async for message in chat]
     assert waited <= times[1] - times[0] <= 1.1 * waited + 0.01  # never earlier
 
 
@@ -280,28 +262,22 @@ def test_s4_02_drain_and_teardown_have_bounds_of_their_own(loop, form):
     assert 7200 + 30 <= taken.elapsed <= 7200 + 60
 
 
-def test_s4_03_one_verdict_ends_the_stream_and_the_backend(loop, form):
+async def test_s4_03_one_verdict_ends_the_stream_and_the_backend(loop, form):
     client = FakeClient(Script(say("a"), hang()))
-
-    async def main():
-        await client.connect("x")
-        return await take(client.receive_response() | idle_guard(300, client=client), form)
-
-    taken = loop.run(main)
+    await client.connect("x")
+    taken = await take(client.receive_response() | idle_guard(300, client=client), form)
     assert client.disconnected
     assert taken.error.teardown.confirmed
 
 
-def test_s4_04_a_message_counts_from_its_arrival_not_from_the_end_of_its_processing(loop, form):
+async def test_s4_04_a_message_counts_from_its_arrival_not_from_the_end_of_its_processing(
+    loop, form
+):
     """A slow step downstream is not the backend's silence, nor is it forgiven twice."""
     source = Script(say("a"), silence(100), say("b"), hang())
     activity = Activity()
-
-    async def main():
-        guard = idle_guard(300, activity=activity)
-        return await take(source | guard, form, lambda _message: anyio.sleep(250))
-
-    taken = loop.run(main)
+    guard = idle_guard(300, activity=activity)
+    taken = await take(source | guard, form, lambda _message: anyio.sleep(250))
     assert type(taken.error) is IdleTimeoutError
     assert len(taken.messages) == 2
 
@@ -327,14 +303,10 @@ def test_s4_17_long_texts_are_cut_in_the_transcript(loop, tmp_path):
     assert "[cut: " in written
 
 
-def test_s4_18_the_session_id_is_told_as_soon_as_it_is_shown(loop):
+async def test_s4_18_the_session_id_is_told_as_soon_as_it_is_shown(loop):
     """Each message is there for who wants to save it, and the activity has the token by then."""
     seen, activity = [], Activity()
-
-    async def main():
-        guard = idle_guard(300, activity=activity)
-        async for _ in Script(opened("s-1"), say("a"), done()) | guard:
-            seen.append(activity.token)
-
-    loop.run(main)
+    guard = idle_guard(300, activity=activity)
+    async for _ in Script(opened("s-1"), say("a"), done()) | guard:
+        seen.append(activity.token)
     assert seen == ["s-1"] * 3

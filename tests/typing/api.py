@@ -1,4 +1,4 @@
-"""The public API as users write it (contract, section 5). Checked, never run.
+"""The public API as users write it. Checked, never run.
 
 Lines marked with two ignores must be errors, for mypy and for pyright each.
 """

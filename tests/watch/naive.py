@@ -1,4 +1,4 @@
-"""The rules of time, read off the contract the slow way: an oracle for the watch.
+"""The rules of time, told the slow way: an oracle for the watch.
 
 It keeps every fact with its instant and, for each question, lives the whole attempt again from
 the first fact on, cutting time wherever anything changes. Nothing is carried from one question to

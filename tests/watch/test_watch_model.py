@@ -26,10 +26,11 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
+from tests.sizes import size
 from tests.watch.driver import TICK, Trio, waiting_until
 
-STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS", "20000"))
-SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED", "1"))
+STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=6_000, ci=20_000))
+SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED") or 1)
 STEPS_PER_ATTEMPT = 60
 
 LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "exited"}
@@ -170,7 +171,7 @@ class Attempt(RuleBasedStateMachine):
 
 TestAttempt = Attempt.TestCase
 TestAttempt.settings = settings(
-    max_examples=60,
+    max_examples=size(dev=10, ci=60),
     stateful_step_count=50,
     deadline=None,
     derandomize=True,

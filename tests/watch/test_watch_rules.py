@@ -189,7 +189,7 @@ def test_without_limits_there_is_nothing_to_wait_for():
 
 
 def test_first_stands_in_for_idle_until_the_first_progress():
-    """Section 4: a first token may take longer than a next one."""
+    """T1: a first token may take longer than a next one."""
     watch = waiting(idle=10.0, first=30.0)
     assert watch.judge(15.0) == Half("first", 30.0)
     assert watch.due(29.0) is None
@@ -199,7 +199,7 @@ def test_first_stands_in_for_idle_until_the_first_progress():
 
 
 def test_each_turn_has_its_own_first():
-    """Section 4"""
+    """T1"""
     watch = waiting(idle=10.0, first=30.0)
     end_turn(watch, 1.0)
     watch.mark_prompt(2.0)
@@ -209,7 +209,7 @@ def test_each_turn_has_its_own_first():
 
 
 def test_first_alone_leaves_later_silence_alone():
-    """Section 4: each knob is optional."""
+    """T12: each knob is optional."""
     watch = waiting(first=30.0)
     answer(watch, PROGRESS, 1.0)
     assert watch.deadline() == math.inf
@@ -413,7 +413,7 @@ def test_a_failure_between_turns_opens_none():
 
 
 def test_the_latest_token_wins():
-    """Section 3"""
+    """S0: a session may be given another one."""
     watch = waiting()
     watch.see([SessionOpened("one")], 1.0)
     watch.see([SessionOpened("two")], 2.0)
@@ -421,7 +421,7 @@ def test_the_latest_token_wins():
 
 
 def test_counts_are_carried():
-    """Section 3: later counts replace earlier ones of the same name."""
+    """S0: later counts replace earlier ones of the same name."""
     watch = waiting()
     watch.see([Usage({"input": 1.0, "output": 2.0})], 1.0)
     watch.see([Usage({"output": 5.0})], 2.0)
@@ -432,7 +432,7 @@ def test_counts_are_carried():
 
 
 def test_liveness_is_armed_by_the_first_ping():
-    """Section 4: many backends send none."""
+    """T1: many backends send none."""
     watch = waiting(liveness=5.0)
     assert watch.deadline() == math.inf
     answer(watch, PROGRESS, 1.0)
@@ -444,7 +444,7 @@ def test_liveness_is_armed_by_the_first_ping():
 
 @pytest.mark.parametrize("signals", [PROGRESS, PING, [Usage({})], []])
 def test_any_message_resets_liveness(signals):
-    """Section 4"""
+    """T1"""
     watch = waiting(liveness=5.0)
     answer(watch, PING, 2.0)
     answer(watch, signals, 6.0)
@@ -473,7 +473,7 @@ def test_what_is_heard_beside_the_stream_is_as_good_as_a_message():
 
 
 def test_liveness_runs_during_tools_and_holds():
-    """Section 4: also through a hold that lapses on the way."""
+    """T1: also through a hold that lapses on the way."""
     watch = waiting(liveness=20.0, gate=True)
     answer(watch, [Liveness(), WorkStarted("a")], 1.0)
     watch.hold("key", 8.0, 2.0)
@@ -482,7 +482,7 @@ def test_liveness_runs_during_tools_and_holds():
 
 
 def test_liveness_runs_only_while_a_pull_is_outstanding():
-    """Section 4"""
+    """T1"""
     watch = waiting(liveness=5.0)
     answer(watch, PING, 1.0)
     watch.answered(3.0)
@@ -979,7 +979,7 @@ def test_progress_and_work_open_the_next_turn(signal):
 
 
 def test_turn_runs_from_the_first_pull_or_the_prompt():
-    """Section 4: progress does not reset it, a prompt does."""
+    """T1: progress does not reset it, a prompt does."""
     watch = waiting(turn=10.0)
     answer(watch, PROGRESS, 9.0)
     assert watch.due(10.0) == Due("turn", 10.0, 10.0, 0.0)
@@ -1022,7 +1022,7 @@ def test_between_turns_only_exit_grace_and_total_run():
 
 
 def test_exit_grace_runs_from_the_turns_end():
-    """Section 4: not from the beginning, and not from a stray result."""
+    """T14: not from the beginning, and not from a stray result."""
     watch = waiting(exit_grace=5.0)
     assert watch.deadline() == math.inf
     end_turn(watch, 10.0)
@@ -1220,11 +1220,11 @@ def test_a_verdict_is_never_early():
     assert watch.verdict(Due("idle", 100.0, 0.0, 0.0), 100.0).lateness == 0.0
 
 
-# -- section 12: the shortcut ------------------------------------------------------------------
+# -- the shortcut ------------------------------------------------------------------------------
 
 
 def test_plain_progress_is_steady_and_everything_else_is_not():
-    """Section 12: steady means that all sums are zero before and after plain progress."""
+    """Cost: steady means that all sums are zero before and after plain progress."""
     watch = begun(idle=10.0, gate=True)
     assert not watch.steady
     watch.see(PROGRESS, 1.0)
@@ -1250,7 +1250,7 @@ def test_plain_progress_is_steady_and_everything_else_is_not():
 
 
 def test_a_hold_keeps_the_watch_from_being_steady():
-    """Section 12: its end would have to be noticed."""
+    """Cost: its end would have to be noticed."""
     watch = begun(idle=10.0)
     watch.hold("key", 100.0, 1.0)
     watch.see(PROGRESS, 2.0)
@@ -1259,7 +1259,7 @@ def test_a_hold_keeps_the_watch_from_being_steady():
 
 @pytest.mark.parametrize(("now", "kind"), [(6.0, Half), (11.5, Stalled)])
 def test_a_silence_of_which_something_was_told_is_not_steady(now, kind):
-    """Section 12: the message that ends it must end what was told, too."""
+    """Cost: the message that ends it must end what was told, too."""
     watch = begun(idle=10.0)
     watch.see(PROGRESS, 1.0)
     watch.waiting_since = watch.mark = 1.0  # the shortcut
@@ -1269,7 +1269,7 @@ def test_a_silence_of_which_something_was_told_is_not_steady(now, kind):
 
 
 def test_a_stray_release_does_not_spoil_the_shortcut():
-    """Section 12: what was waited up to it is in the sum, which the shortcut does not zero."""
+    """Cost: what was waited up to it is in the sum, which the shortcut does not zero."""
     watch = begun(idle=10.0)
     watch.see(PROGRESS, 1.0)
     watch.waiting_since = watch.mark = 2.0  # the shortcut

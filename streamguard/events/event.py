@@ -1,0 +1,59 @@
+"""What every event is. Log lines hold no payloads: of an error they name the type, and where it was raised (E3)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from traceback import walk_tb
+from typing import TYPE_CHECKING
+
+from streamguard.errors import NotASignalError
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+    from streamguard.errors import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events: which guarded stream it is about, and the loop's time of it.
+
+    `level`: as `logging` has it. `names_itself`: its text says what it is about.
+    """
+
+    level = logging.DEBUG
+    names_itself = False
+
+    activity: Activity
+    at: float
+
+    def text(self) -> str:
+        """The words for a person."""
+        return type(self).__name__
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScopeEvent:
+    """Base of what happens to time scopes (`limits`).
+
+    `activity`: the stream that was pulled in it last, if any.
+    """
+
+    verdict: Verdict
+    activity: Activity | None = None
+
+
+def where_raised(error: BaseException, *, first: int | None = None) -> str:
+    """An error's type, and where it was raised: its text may quote a message (E3).
+
+    `first`: also where in that frame, counted from the one that caught it.
+    """
+    name = type(error).__name__
+    if isinstance(error, NotASignalError):
+        return f"{name}: {error}"  # our own words
+    places = [f"{frame.f_code.co_filename}:{line}" for frame, line in walk_tb(error.__traceback__)]
+    if not places:
+        return name
+    if first is not None and first < len(places) - 1:
+        return f"{name} ({places[first]}, in {places[-1]})"
+    return f"{name} ({places[-1]})"

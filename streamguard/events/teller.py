@@ -1,0 +1,127 @@
+"""Who tells the log and the observers what happens.
+
+An observer is any callable that takes one event. Observers never disturb the stream: one
+that raises is logged and the rest are still called (E6). Lines are quoted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from streamguard._base import quoting
+from streamguard._base.quoting import quoted
+from streamguard.errors import ENDS_THE_PROGRAM
+from streamguard.events.event import Event, ScopeEvent
+from streamguard.events.kinds import ReaderFailed, UnknownMessage
+
+if TYPE_CHECKING:
+    from streamguard.activity import Activity
+
+logger = logging.getLogger("streamguard")
+
+
+Observer: TypeAlias = Callable[[Event], None]
+ScopeObserver: TypeAlias = Callable[[ScopeEvent], None]
+_E = TypeVar("_E")
+scope_observers: ContextVar[tuple[ScopeObserver, ...]] = ContextVar(
+    "streamguardscope_observers", default=()
+)
+
+
+class Teller:
+    """Tells the log and the observers what happens to one stream, or to one session.
+
+    It can be held where the stream must not be, and holds none itself.
+    """
+
+    __slots__ = ("__weakref__", "activity", "clock", "observers")
+
+    def __init__(
+        self,
+        activity: Activity,
+        observers: tuple[Observer, ...],
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.activity = activity
+        self.observers = observers
+        self.clock = clock
+
+    def tell(self, kind: Callable[..., Event], **facts: Any) -> None:
+        """An event of that kind has happened: now, if the facts do not say when (`at`)."""
+        if "at" not in facts:
+            facts["at"] = self.clock()
+        event = kind(activity=self.activity, **facts)
+        if logger.isEnabledFor(event.level):
+            tell((log, *self.observers), event)
+        elif self.observers:
+            tell(self.observers, event)
+
+    # What a reading notices.
+    def unknown_message(self, kind: type) -> None:
+        self.tell(UnknownMessage, type_name=f"{kind.__module__}.{kind.__qualname__}")
+
+    def reader_failed(self, kind: type, error: BaseException) -> None:
+        self.tell(ReaderFailed, type_name=kind.__qualname__, error=error)
+
+
+def tell(observers: Iterable[Callable[[_E], None]], event: _E) -> None:
+    """Give `event` to every observer; one that raises is logged, never propagated."""
+    for observer in observers:
+        try:
+            observer(event)
+        except ENDS_THE_PROGRAM:
+            raise
+        except BaseException:  # nothing is awaited here, so a cancellation is nobody's
+            logger.exception("observer %r raised on %r", observer, type(event).__name__)
+
+
+def log(event: Event) -> None:
+    """The default observer: the events a person on call needs, as log lines.
+
+    A line's record carries the same facts as `record.streamguard`, a flat dict, for handlers
+    that write JSON.
+    """
+    level = event.level
+    if not logger.isEnabledFor(level):
+        return
+    from streamguard.events.flat import fields_of
+
+    text, told = quoted(event.text()), {"streamguard": fields_of(event)}
+    if event.names_itself:
+        logger.log(level, "%s", text, extra=told)
+    else:
+        logger.log(
+            level, "%s: %s", quoting.name(event.activity.name or "stream"), text, extra=told
+        )
+
+
+def described(event: Event) -> tuple[int, str]:
+    """An event's level, as `logging` has it, and the words for a person: one line."""
+    return event.level, quoted(event.text())
+
+
+@contextmanager
+def observing_scopes(observer: ScopeObserver) -> Generator[None, None, None]:
+    """Within the block, and the tasks begun in it, `observer` is told of every time scope."""
+    token = scope_observers.set((*scope_observers.get(), observer))
+    try:
+        yield
+    finally:
+        scope_observers.reset(token)
+
+
+def tell_of_scope(event: ScopeEvent) -> None:
+    """Log `event` and give it to every observer of scopes in force."""
+    tell((_log_scope, *scope_observers.get()), event)
+
+
+def _log_scope(event: ScopeEvent) -> None:
+    if logger.isEnabledFor(logging.WARNING):
+        from streamguard.events.flat import fields_of
+
+        told = {"streamguard": fields_of(event)}
+        logger.warning("%s", event.verdict.reason, extra=told)

@@ -1,8 +1,0 @@
-"""`python -m tests.run.fuzz`: random runs, for as long as one likes."""
-
-import sys
-
-from tests.run.fuzz.explore import main
-
-if __name__ == "__main__":
-    sys.exit(main())

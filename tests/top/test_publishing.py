@@ -1,0 +1,123 @@
+"""The library's opt-in to `streamguard top`."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from streamguard import (
+    Activity,
+    ConfigError,
+    idle_guard,
+    publishing,
+    reconnecting_resume,
+    session,
+)
+from streamguard.testing import Script, done, hang, opened, say, silence, tool_start
+from streamguard.top.published import read_all
+from streamguard.top.publisher import _Board
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "streamguard"
+
+
+async def test_a_stream_is_shown_while_it_is_live(loop):
+    board, seen = _Board(), []
+    script = Script(opened("s-1"), say("a"), tool_start("t", "Bash"), silence(30), done())
+    activity = Activity("coder")
+    async with anyio.create_task_group() as tasks:
+
+        async def look():
+            await anyio.sleep(10)
+            board.look()
+            seen.extend(read_all())
+
+        tasks.start_soon(look)
+        async for _ in script | idle_guard(60, activity=activity):
+            pass
+    board.look()
+    assert read_all() == []
+    (told,) = seen
+    assert told["kind"] == "stream"
+    assert told["name"] == "coder"
+    assert told["state"] == "working"
+    assert told["in_flight"] == ["Bash"]
+    assert told["messages"] == 3
+    assert told["session_id"] == "s-1"
+    assert told["limits"] == {"idle": 60, "tools": 7200}
+    assert loop.took(told["age"], 10)
+    assert loop.took(told["last_message_age"], 10)
+
+
+async def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder):
+    board = _Board()
+
+    async def one():
+        async for _ in Script(say("a"), silence(30), done()) | idle_guard(60):
+            pass
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one)
+        tasks.start_soon(one)
+        await anyio.sleep(10)
+        board.look()
+        assert [told["name"] for told in read_all()] == ["stream", "stream"]
+
+
+async def test_the_attempt_of_a_session_is_shown(loop):
+    board, seen = _Board(), []
+
+    @asynccontextmanager
+    async def open_it(point):
+        board.look()  # as it is between two attempts
+        yield Script(opened("s-1"), hang() if point.attempt < 3 else done())
+
+    activity = Activity("coder")
+    guard = idle_guard(60, activity=activity) | reconnecting_resume(backoff=(0,))
+    async with session(open_it, prompt="go") | guard as chat:
+        async for _ in chat:
+            board.look()
+            seen.extend(told["attempt"] for told in read_all())
+    assert activity.attempt == 3
+    assert seen == [1, 2, 3, 3]  # the last attempt has a message more: its end
+
+
+def test_a_block_publishes_and_leaves_nothing(folder):
+    """The thread looks at once, and takes its files and itself away."""
+    written = threading.Event()
+
+    async def main():
+        activity = Activity("coder")
+
+        async def source():
+            yield 1
+            await anyio.to_thread.run_sync(written.wait)
+
+        async for _ in source() | idle_guard(60, activity=activity):
+            with publishing(0.01):
+                while not read_all():
+                    await anyio.sleep(0.01)
+            assert read_all() == []
+            written.set()
+
+    anyio.run(main)
+    assert list(folder.iterdir()) == []
+    assert "streamguard-publishing" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_once_is_enough():
+    with publishing(), pytest.raises(ConfigError, match="in force already"), publishing():
+        pass
+    with publishing():
+        pass
+
+
+def test_no_interval_is_an_error():
+    with pytest.raises(ConfigError, match="every=0"), publishing(0):
+        pass
