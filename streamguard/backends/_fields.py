@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from streamguard.retry import classes
-from streamguard.signals import Liveness, Progress, Signal, Usage
+from streamguard.signals import Liveness, Progress, SessionOpened, Signal, Usage
 
 Fields: TypeAlias = Mapping[str, Any]
 # What a message says; None is Progress.
@@ -91,6 +91,18 @@ def usage_in(counts: object) -> tuple[Usage, ...]:
     """The counts of a usage object, if it has any; details that are objects are left out."""
     numbers = numbers_in(counts)
     return (Usage(numbers),) if numbers else ()
+
+
+@lru_cache(maxsize=256)  # it comes with many messages of its session
+def opened(token: str) -> SessionOpened:
+    """A session that can be resumed."""
+    return SessionOpened(token)
+
+
+@lru_cache(maxsize=256)
+def opened_and_progress(token: str) -> tuple[Signal, ...]:
+    """The same, of a message that does something, too."""
+    return (SessionOpened(token), PROGRESS)
 
 
 def always(said: Said) -> Callable[[Fields], Said]:

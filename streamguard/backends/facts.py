@@ -16,19 +16,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from streamguard.backends._fields import fields_of, number_in
 
-__all__ = [
-    "FACTS",
-    "Collision",
-    "Facts",
-    "Installed",
-    "Watchdog",
-    "codex_config",
-    "collisions",
-    "installed",
-    "news_of_collisions",
-    "watchdogs",
-]
-
 Environ: TypeAlias = Mapping[str, str]
 Windows: TypeAlias = Mapping[str, float | None]
 

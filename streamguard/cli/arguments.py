@@ -28,7 +28,10 @@ class ConfiguredWrongError(UsageError):
 
 
 class Option:
-    """One option: where its value goes, and what makes a value of its text (None: a flag)."""
+    """One option: where its value goes, and what makes a value of its text (None: a flag).
+
+    Its ValueError says what is wrong with a value.
+    """
 
     def __init__(self, attribute: str, convert: Callable[[str], Any] | None = None) -> None:
         self.attribute = attribute
@@ -117,9 +120,4 @@ def _convert(option: str, convert: Callable[[str], Any], value: str) -> Any:
     try:
         return convert(value)
     except ValueError as error:
-        why = str(error) if isinstance(error, WrongValueError) else "it cannot be used"
-        raise UsageError(f"option '{option}': {value!r}: {why}") from None
-
-
-class WrongValueError(ValueError):
-    """A value that cannot be used, with the reason."""
+        raise UsageError(f"option '{option}': {value!r}: {error}") from None

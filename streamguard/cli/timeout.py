@@ -9,7 +9,7 @@ its process group are sent signals, and its output is not touched.
 from __future__ import annotations
 
 from streamguard._base.durations import parsed
-from streamguard.cli.arguments import Option, UsageError, WrongValueError, parse
+from streamguard.cli.arguments import Option, UsageError, parse
 from streamguard.cli.run import signal_number
 from streamguard.runner.options import Settings
 from streamguard.runner.result import OUR_FAILURE
@@ -45,7 +45,7 @@ def _duration(text: str) -> float | None:
     try:
         return parsed(text) or None
     except ValueError:
-        raise WrongValueError("invalid time interval") from None
+        raise ValueError("invalid time interval") from None
 
 
 OPTIONS = {
@@ -96,7 +96,7 @@ def _settings_of(said: dict[str, object], left: Sequence[str]) -> Settings:
         setattr(settings, name, value)
     try:
         settings.total = _duration(left[0])
-    except WrongValueError:
+    except ValueError:
         raise UsageError(f"invalid time interval {left[0]!r}") from None
     settings.command = tuple(left[1:])
     return settings

@@ -321,7 +321,7 @@ class TornDown(Event):
     teardown: Teardown
 
     @property
-    def level(self) -> int:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+    def level(self) -> int:  # type: ignore[override]
         return logging.INFO if self.teardown.confirmed else logging.ERROR
 
     def text(self) -> str:

@@ -225,7 +225,7 @@ class WatchdogKilled(WatchdogEvent):
     elapsed: float
 
     @property
-    def level(self) -> int:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+    def level(self) -> int:  # type: ignore[override]
         return logging.WARNING if "KILL" in self.signals else logging.INFO
 
     def text(self) -> str:

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
+from streamguard._base.defaults import LONGEST_LINE
 from streamguard._base.trusted import UntrustedError, distrust_of, odd_kind
 
 _LONGEST_NAME: Final = 100
@@ -35,7 +36,6 @@ _FILE: Final = _NO_LINK | os.O_NONBLOCK
 _STALE: Final = 60.0
 _A_WRITE: Final = 0.005
 # Far more than is ever written, but for the whole of a file, which is four times its cap.
-_LONGEST_LINE: Final = 16 << 20
 _LARGEST_DOCUMENT: Final = 16 << 20
 _LOOKED_AT: Final = 256 << 10
 _MOST_OF_LINES: Final = 256 << 20
@@ -302,7 +302,7 @@ def open_to_read(path: Path, *, is_anybodys: bool = False) -> BinaryIO:
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file, as far as it is of any use; of a line that is too long, its beginning."""
     is_rest = False
-    while file.tell() < _MOST_OF_LINES and (line := file.readline(_LONGEST_LINE)):
+    while file.tell() < _MOST_OF_LINES and (line := file.readline(LONGEST_LINE)):
         if not is_rest:
             yield line
         is_rest = not line.endswith(b"\n")

@@ -14,7 +14,8 @@ from streamguard._base.done import NOTHING_DONE, Done
 
 if TYPE_CHECKING:
     from streamguard.errors import Limit, Teardown, Verdict
-    from streamguard.evidence.surroundings import ArtifactsFound, Git
+    from streamguard.evidence.surroundings import ArtifactsFound
+    from streamguard.evidence.worktree import Git
 
 VERSION: Final = 1
 _LONGEST: Final = 2000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from streamguard._base.trusted import UntrustedError
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.evidence.files import name_of, read_document, read_lines
-from streamguard.evidence.surroundings import Git, git_state
+from streamguard.evidence.worktree import Git, git_state
 from streamguard.sessions.points import ResumePoint
 
 if TYPE_CHECKING:

@@ -20,9 +20,10 @@ from streamguard import events
 from streamguard.activity import Activity
 from streamguard.evidence.files import Folder, as_line, name_of, read_document, rotated
 from streamguard.evidence.receipts import Names, Place, Timeout, short
-from streamguard.evidence.surroundings import called, find_artifacts, git_state
+from streamguard.evidence.surroundings import called, find_artifacts
 from streamguard.evidence.timeline import Timeline
 from streamguard.evidence.worker import Executor, Worker
+from streamguard.evidence.worktree import git_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable

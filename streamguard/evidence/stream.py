@@ -11,74 +11,59 @@ import time
 import weakref
 from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamguard import events
+from streamguard._watch.watch import Limits, Watch
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
+from streamguard.events.teller import Teller
 from streamguard.evidence.receipts import timestamp
+from streamguard.evidence.rendering import Shortened
 from streamguard.evidence.stream_names import stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamguard._watch.watch import Watch
+    from streamguard._base.done import Deeds
+    from streamguard._guard.attempt import Attempt
     from streamguard.events.event import Event
-    from streamguard.events.teller import Teller
     from streamguard.evidence.receipts import Place, Timeout
     from streamguard.evidence.scribe import Scribe
     from streamguard.signals import Signal
+
+    # An attempt, as far as a recorder looks at it.
+    Recorded: TypeAlias = "Attempt | Life"
 
 QUEUE: Final = 4096
 _SHORTEST_REST: Final = 0.25
 _LONGEST_REST: Final = 2.0
 
 
-class RecorderLoop(Protocol):
-    """The part of a loop that a recorder needs."""
+class Life:
+    """An attempt that is only told of, with all that a stream looks at in one: see `Recorded`."""
 
-    @property
-    def clock(self) -> Callable[[], float]:
-        """What time it is there."""
-        ...
+    def __init__(
+        self, activity: Activity, deeds: Deeds, tell: Callable[[events.Event], None]
+    ) -> None:
+        self.reading = None
+        self.is_over = False
+        self.activity = activity
+        self.teller = Teller(activity, (tell,))
+        self.watch = Watch(Limits(gate=True), deeds=deeds)
+        self.loop: Any = self
+        self.now = 0.0
 
-    def submit(self, job: Callable[[], object], /) -> object:
-        """Have `job` done there. From any thread."""
-        ...
+    def clock(self) -> float:
+        """The instant that is being told of."""
+        return self.now
 
+    def submit(self, job: Callable[[], object]) -> None:
+        """There is only one thread."""
+        job()
 
-class Recorded(Protocol):
-    """One attempt, as far as a recorder looks at it."""
-
-    @property
-    def activity(self) -> Activity:
-        """What shows it to others."""
-        ...
-
-    @property
-    def watch(self) -> Watch:
-        """What counts its messages."""
-        ...
-
-    @property
-    def loop(self) -> RecorderLoop | None:
-        """Whose time it is told in."""
-        ...
-
-    @property
-    def reading(self) -> object:
-        """May have a `cursor`."""
-        ...
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody observes it any more."""
-        ...
-
-    @property
-    def teller(self) -> Teller:
-        """Who tells of it."""
-        ...
+    def heard(self) -> None:
+        """Nobody but us says anything to the watch."""
 
 
 class Stream:
@@ -245,7 +230,8 @@ class Stream:
             "attempt": self._written_attempt,
             "number": self._number,
             "signals": [type(signal).__name__ for signal in signals],
-            "type": type(message).__qualname__,
+            # The word of the file's format, whatever we call it here.
+            "type": "Cut" if isinstance(message, Shortened) else type(message).__qualname__,
             "message": self._scribe.render(message),
         }
 

@@ -14,18 +14,6 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from streamguard.evidence.worktree import Git, git_state
-
-__all__ = [
-    "Artifact",
-    "Artifacts",
-    "ArtifactsFound",
-    "Git",
-    "StrPath",
-    "find_artifacts",
-    "git_state",
-]
-
 CALLBACK_LIMIT: Final = 5.0
 _MOST_PATHS: Final = 1000
 

@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from streamguard.process.table import Table, read_table
 from streamguard.process.termination import Termination
 
 if TYPE_CHECKING:
     from streamguard.errors import Cause
+    from streamguard.process.blocking import Blocked
+    from streamguard.process.hosted import OnLoop
     from streamguard.process.identity import Handle
     from streamguard.process.members import Members
+    from streamguard.process.polled import Polled
     from streamguard.process.sentinel.forest import Forest
 
+    # Where an ending waits: each keeps a deadline on a clock of its own.
+    Ground: TypeAlias = OnLoop | Blocked | Polled
     # Whom an ending ends: the members of one tree, or of several at once.
     Tree: TypeAlias = Members | Forest
 
@@ -34,26 +39,6 @@ _PROOFS: Final = 2
 _FREEZES: Final = 10
 # How long a table that cannot be read is waited for before the first signal, at most.
 _SURVEY: Final = 2.5
-
-
-class Ground(Protocol):
-    """Where an ending waits. A deadline on its clock is kept by its `pause` and `outwait`."""
-
-    def now(self) -> float:
-        """Seconds on its clock."""
-        ...
-
-    async def pause(self, bound: float) -> None:
-        """Wait that long."""
-        ...
-
-    async def outwait(self, handles: Iterable[Handle], bound: float) -> None:
-        """Wait until all are dead, or `bound` seconds are over."""
-        ...
-
-    async def table(self) -> Table:
-        """The processes at an instant after this call; OSError if they cannot be read."""
-        ...
 
 
 class Ending:

@@ -2,22 +2,22 @@
 
 | module | responsible for |
 |---|---|
-| `settings` | what was asked for |
+| `options` | what was asked for |
 | `run` | what all attempts share |
-| `attempt` | the poll loop of the front: bytes, limits, signals |
-| `link` | the front's end of its keeper |
-| `keeper`, `tree` | the keeper: the command started, ended with all that it started, and proven gone |
+| `poll_loop` | the poll loop of the front: bytes, limits, signals |
+| `keeper_link` | the front's end of its keeper |
+| `keeper`, `offspring` | the keeper: the command started, ended with all that it started, and proven gone |
 | `child`, `kernel` | starting the command |
 | `aside` | processes of ours beside the command |
-| `wakeups`, `_signal` | signals, as something that can be polled |
-| `output`, `stdin`, `terminal` | bytes out, bytes in, and where they are typed |
-| `judge`, `lines` | limits: what the output means to the library's `watch` |
+| `wakeups`, `_signal`, `outbox` | signals and pipes, as something that can be polled |
+| `conduit`, `stdin`, `terminal` | bytes out, bytes in, and where they are typed |
+| `judge`, `json_lines`, `transcript` | limits: what the output means to the library's `watch` |
 | `again` | whether there is another attempt |
-| `outcome`, `words`, `status` | exit codes, what is said, the status file |
-| `evidence`, `clerk` | `--record`: the front's end, and the process that writes |
+| `result`, `words`, `status` | exit codes, what is said, the status file |
+| `record`, `clerk` | `--record`: the front's end, and the process that writes |
 | `kept` | modules that may be needed later, read before the command starts |
 
 Nothing that can block is done by the front: it is done by a process of ours that nobody waits for
-without a bound. Standard library only, no event loop; `judge` and `tree` are imported once the
+without a bound. Standard library only, no event loop; `judge` and `offspring` are imported once the
 command runs, because with them come the library's own modules. Nothing but `cli` imports it.
 """

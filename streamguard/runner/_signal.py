@@ -26,7 +26,11 @@ def names() -> dict[str, int]:
 
 
 def name_of(number: int) -> str:
-    """`TERM` for 15; as GNU has it, `EXIT` for 0; the number where there is no name."""
+    """`TERM` for 15; as GNU has it, `EXIT` for 0; the number where there is no name.
+
+    `process.ending.signal_name` says the same of what it has sent: by `signal`'s enumerations, which this
+    module is there to do without.
+    """
     if number == 0:
         return "EXIT"
     known = (name for name, value in names().items() if value == number)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamguard import events, signals
 from streamguard._base.done import Deeds
-from streamguard._watch.watch import Limits, Watch
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
@@ -32,6 +31,7 @@ from streamguard.evidence.receipts import Names
 from streamguard.evidence.rendering import HEAD, Rendering, Shortened
 from streamguard.evidence.scribe import MEGABYTE, Scribe
 from streamguard.evidence.secrets import Redaction
+from streamguard.evidence.stream import Life
 from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.worker import AtOnce
 from streamguard.runner.json_lines import object_in
@@ -108,32 +108,6 @@ class Answers:
             os.write(self._fd, f"{line}\n".encode(errors="replace"))
         except OSError:
             pass  # nobody listens, or not soon: the next number says more
-
-
-class Life:
-    """One attempt, as an account of streams looks at it."""
-
-    def __init__(
-        self, activity: Activity, deeds: Deeds, tell: Callable[[events.Event], None]
-    ) -> None:
-        self.reading = None
-        self.is_over = False
-        self.activity = activity
-        self.teller = Teller(activity, (tell,))
-        self.watch = Watch(Limits(gate=True), deeds=deeds)
-        self.loop: Any = self
-        self.now = 0.0
-
-    def clock(self) -> float:
-        """The instant that is being told of."""
-        return self.now
-
-    def submit(self, job: Callable[[], object]) -> None:
-        """There is only one thread."""
-        job()
-
-    def heard(self) -> None:
-        """Nobody but us says anything to the watch."""
 
 
 class Clerk:

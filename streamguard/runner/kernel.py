@@ -15,7 +15,6 @@ _DUMPABLE = 4
 _NAME = 15
 _CHILD_SUBREAPER = 36
 _SIGSET = 128  # bytes
-_CLOSE_ON_EXEC = os.O_CLOEXEC
 
 
 def die_with_parent(number: int) -> bool:
@@ -57,7 +56,7 @@ def hear_of_blocked(number: int) -> int | None:
         return None
     mask = (1 << number - 1).to_bytes(_SIGSET, sys.byteorder)
     try:
-        fd = _call("signalfd", -1, mask, _CLOSE_ON_EXEC)
+        fd = _call("signalfd", -1, mask, os.O_CLOEXEC)
     except (ImportError, OSError):
         return None
     return fd if fd >= 0 else None

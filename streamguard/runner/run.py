@@ -270,7 +270,8 @@ class CommandRun:
         if isinstance(again, str):
             self._not_again = again
             return None
-        trying = _trying(self.attempt, settings.retries, again.delay)
+        when = f"in {again.delay:g} s" if again.delay else "now"
+        trying = f"trying again {when} ({self.attempt} of {settings.retries})"
         self.words.say(f"{explain(outcome, settings)}; {trying}")
         if self.evidence is not None:
             self.evidence.again(outcome, again.delay, time.monotonic())
@@ -403,11 +404,6 @@ def _adopt_orphans() -> bool:
     except ChildProcessError:
         return kernel.adopt_orphans()
     return False  # who executed us left children, whose orphans are none of the command's
-
-
-def _trying(attempt: int, retries: int, delay: float) -> str:
-    when = f"in {delay:g} s" if delay else "now"
-    return f"trying again {when} ({attempt} of {retries})"
 
 
 def _limits_in_force(settings: Settings) -> dict[str, float]:

@@ -45,18 +45,16 @@ def write(path: str, told: dict[str, Any], bound: float) -> str | None:
 
 
 def _write(path: str, text: bytes) -> None:
-    if path.startswith(_DESCRIPTORS):
-        _append(path, text)
-        return
-    path = _meant(path)
-    try:
-        is_file = stat.S_ISREG(os.lstat(path).st_mode)
-    except FileNotFoundError:
-        is_file = True
-    if is_file:
-        _replace(path, text)
-    else:
-        _append(path, text)
+    if not path.startswith(_DESCRIPTORS):
+        path = _meant(path)
+        try:
+            is_file = stat.S_ISREG(os.lstat(path).st_mode)
+        except FileNotFoundError:
+            is_file = True
+        if is_file:
+            _replace(path, text)
+            return
+    write_all(_opened(path), text)
 
 
 def _meant(path: str) -> str:
@@ -70,10 +68,6 @@ def _meant(path: str) -> str:
             raise OSError(errno.EPERM, "it is a link that another user has made")
         return os.path.realpath(path)
     return path
-
-
-def _append(path: str, text: bytes) -> None:
-    write_all(_opened(path), text)
 
 
 def _opened(path: str) -> int:

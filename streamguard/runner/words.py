@@ -61,10 +61,13 @@ class Words:
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1e3):
                 self._was_in_vain = True  # whoever took nothing for so long has had his time
                 break
-            acks = _read(self._acks)
-            if acks == b"":
+            try:
+                acks = os.read(self._acks, 4096)
+            except BlockingIOError:
+                continue
+            if not acks:
                 break  # it is gone
-            self._heard += len(acks or b"")
+            self._heard += len(acks)
         return self._given - self._heard
 
     def close(self) -> None:
@@ -116,13 +119,6 @@ def _say_at_once(text: bytes) -> bool:
         return is_ready(2, select.POLLOUT) and os.write(2, text[:_MOST]) == len(text)
     except OSError:
         return False
-
-
-def _read(fd: int) -> bytes | None:
-    try:
-        return os.read(fd, 4096)
-    except BlockingIOError:
-        return None
 
 
 def _relay(reading: int, telling: int) -> None:

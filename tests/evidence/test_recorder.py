@@ -33,7 +33,8 @@ from streamguard import (
     scope,
     session,
 )
-from streamguard.evidence.surroundings import Artifact, git_state
+from streamguard.evidence.surroundings import Artifact
+from streamguard.evidence.worktree import git_state
 from streamguard.signals import (
     Progress,
     SessionOpened,

@@ -758,7 +758,8 @@ def test_a_guarded_process_ends_with_its_program_if_a_sentinel_is_in_force(loop,
 IMPATIENT = """
 import signal, subprocess, sys
 import anyio
-from streamguard import idle_guard, loops
+from streamguard import _loops as loops
+from streamguard import idle_guard
 from streamguard.events import TimedOut
 
 async def silence():

@@ -34,13 +34,11 @@ May import `signals`, `errors` and its helpers beside it, nothing else of the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TypeAlias, cast
 
 from streamguard.backends._fields import (
     LIVENESS,
     NOTHING,
-    PROGRESS,
     RETRIABLE,
     Fields,
     Said,
@@ -48,6 +46,8 @@ from streamguard.backends._fields import (
     class_of_status,
     fields_of,
     number_in,
+    opened,
+    opened_and_progress,
     text_in,
     usage_in,
 )
@@ -98,7 +98,7 @@ def _assistant(fields: Fields) -> Said:
     token = fields.get("session_id")
     if parent or not token or not isinstance(token, str):
         return said or None
-    return [_opened(token), *said] if said else _opened_and_progress(token)
+    return [opened(token), *said] if said else opened_and_progress(token)
 
 
 def _user(fields: Fields) -> Said:
@@ -187,16 +187,6 @@ def _stream_event(fields: Fields) -> Said:
 # --- session and result -------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)  # a token comes with every assistant message of its session
-def _opened(token: str) -> SessionOpened:
-    return SessionOpened(token)
-
-
-@lru_cache(maxsize=256)
-def _opened_and_progress(token: str) -> tuple[Signal, ...]:
-    return (SessionOpened(token), PROGRESS)
-
-
 def _init(fields: Fields) -> Said:
     # Comes before the API was asked, so it is no progress and does not end `first` (S0).
     token = text_in(fields.get("session_id"))
@@ -216,7 +206,7 @@ def _result(fields: Fields) -> Said:
     # A failed start (`--resume` of an unknown id) names a session that never came to be;
     # of a session that did, `init` has told the token long ago.
     if outcome != "error" and (token := text_in(fields.get("session_id"))):
-        said.append(_opened(token))
+        said.append(opened(token))
     # The CLI's counts, and its cost, are cumulative, over turns and resumes alike.
     cost = {"total_cost_usd": fields.get("total_cost_usd")}
     said += usage_in({**fields_of(fields.get("usage")), **cost})

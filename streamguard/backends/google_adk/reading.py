@@ -29,7 +29,6 @@ May import `signals` and its helpers beside it, nothing else of the package.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, cast
 
 from streamguard.backends._fields import (
@@ -38,12 +37,13 @@ from streamguard.backends._fields import (
     Said,
     either,
     fields_of,
+    opened,
+    opened_and_progress,
     text_in,
     usage_in,
 )
 from streamguard.backends._gemini_api import failure_of, parts_of, word_in
 from streamguard.signals import (
-    SessionOpened,
     Signal,
     TurnEnded,
     WaitEnded,
@@ -66,21 +66,11 @@ def read(message: object) -> Said:
     done, ended = _work(event), _end(event)
     is_users = event.get("author") == "user"
     if not (counted or done or ended or token is None or is_users):
-        return _opened_and_progress(token)
-    opened = () if token is None else (_opened(token),)
+        return opened_and_progress(token)
+    named = () if token is None else (opened(token),)
     if is_users:
-        return (*opened, *counted)
-    return (*opened, *counted, *(done or (PROGRESS,)), *ended)
-
-
-@lru_cache(maxsize=256)  # it comes with every event of its run
-def _opened(token: str) -> SessionOpened:
-    return SessionOpened(token)
-
-
-@lru_cache(maxsize=256)
-def _opened_and_progress(token: str) -> tuple[Signal, ...]:
-    return (SessionOpened(token), PROGRESS)
+        return (*named, *counted)
+    return (*named, *counted, *(done or (PROGRESS,)), *ended)
 
 
 def _work(event: Fields) -> list[Signal]:

@@ -226,14 +226,9 @@ def _without_verdict(session: RecordedSession, state: State) -> Story:
             left=_record_ends(session),
         )
     last = session.of("attempt") or session.of("stream")
+    troubles = [f"{clock(mark.at)} {mark.text}" for mark in session.marks if mark.level >= WARNING]
     how = f", {last[-1].facts.get('how')}" if state == "failed" and last else ""
-    return Story(session, state, what=f"{seen} in {lasted}{how}", tried=_troubles(session))
-
-
-def _troubles(session: RecordedSession) -> list[str]:
-    return [f"{clock(mark.at)} {mark.text}" for mark in session.marks if mark.level >= WARNING][
-        -_MOST:
-    ]
+    return Story(session, state, what=f"{seen} in {lasted}{how}", tried=troubles[-_MOST:])
 
 
 def _in_flight(facts: Json) -> str:

@@ -32,7 +32,11 @@ def instant(at: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.25 s`, `12.4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    """`0.25 s`, `12.4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
+
+    To be read at a glance. What a log says (`durations.in_words`) stays in seconds, to be compared with a
+    limit; what `top` shows is a clock that runs.
+    """
     if seconds < 1:
         return f"{seconds:.2g} s"
     if seconds < 60:
