@@ -424,7 +424,7 @@ class GuardedIterator(AsyncIterator[T]):
             error = attempt.exit
         assert attempt.loop is not None
         cancelled = attempt.loop.cancelled
-        is_cancel = loops.consists_of(error, cancelled)
+        is_cancel = isinstance(error, cancelled) or loops.consists_of(error, cancelled)
         # asyncio has one exception for all cancels, so it is told by the count whether somebody
         # has cancelled this task beside us. If so, that goes on, and the verdict is for nobody
         # (T9).

@@ -103,9 +103,9 @@ class Timekeeper(ABC):
             for sleeper, entry in due:
                 if sleeper.entry is entry:
                     self.put(sleeper, now)
+            self._skip_forgotten()
             if curious:
                 self.after_passes(partial(self._confirm, curious))
-            self._skip_forgotten()
             self.set_alarm(self._heap[0][0] if self._heap else None)
 
     def _due(self, now: float) -> list[tuple[Sleeper, Entry]]:
