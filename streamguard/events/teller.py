@@ -28,7 +28,7 @@ Observer: TypeAlias = Callable[[Event], None]
 ScopeObserver: TypeAlias = Callable[[ScopeEvent], None]
 _E = TypeVar("_E")
 scope_observers: ContextVar[tuple[ScopeObserver, ...]] = ContextVar(
-    "streamguardscope_observers", default=()
+    "streamguard_scope_observers", default=()
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -209,13 +210,19 @@ def hashes_are_compared(patch: pytest.MonkeyPatch) -> None:
 def readers_may_raise(patch: pytest.MonkeyPatch) -> None:
     """What a reader raised came into the stream, unless it was an Exception."""
 
-    def noted(self: Any, kind: type, error: BaseException, reporter: Any) -> None:
-        if not isinstance(error, Exception):
-            raise error
-        as_it_is(self, kind, error, reporter)
+    def signals(self: Any, message: object, reporter: Any) -> Any:
+        def reader_failed(kind: type, error: BaseException) -> None:
+            if not isinstance(error, Exception):
+                raise error
+            reporter.reader_failed(kind, error)
 
-    as_it_is = reading.Reading._note_failure
-    patch.setattr(reading.Reading, "_note_failure", noted)
+        told = SimpleNamespace(
+            unknown_message=reporter.unknown_message, reader_failed=reader_failed
+        )
+        return as_it_is(self, message, told)
+
+    as_it_is = reading.Reading.signals
+    patch.setattr(reading.Reading, "signals", signals)
 
 
 def struck_blocks_forget_why(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,5 @@
+"""Commands run as they do for `tests/runner`."""
+
+from tests.runner.conftest import commands
+
+__all__ = ["commands"]
