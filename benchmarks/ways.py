@@ -41,7 +41,7 @@ LINES = 8
 
 Call: TypeAlias = tuple[str, str]
 
-SEEN: Call = ("_watch/watch.py", "Watch.see")  # once for each line
+READ: Call = ("backends/stream_reading.py", "Reading.signals")  # once for each line
 
 
 @contextmanager
@@ -105,8 +105,8 @@ async def a_reconnect() -> list[Call]:
 def a_line() -> list[Call]:
     """What the command does for a line: for the one in the midst of many that comes to most often."""
     calls = _run_with(LINES)
-    seen = [at for at, call in enumerate(calls) if call == SEEN]
-    lines = Counter(tuple(calls[a:b]) for a, b in itertools.pairwise(seen))
+    reads = [at for at, call in enumerate(calls) if call == READ]
+    lines = Counter(tuple(calls[a:b]) for a, b in itertools.pairwise(reads))
     return list(lines.most_common(1)[0][0])
 
 
