@@ -1,15 +1,15 @@
 """State machines as tables: what each event does in each state, to be read and enumerated.
 
-A machine here is a table and the state it is in. `on(event)` looks up the row, moves to the row's
-next state and gives what is to be done; whoever asks does it. A pair of state and event that has no
-row is impossible, and an `ImpossibleError` says so. Knows nothing of what is decided with it.
+A machine is a table and the state that its owner is in. The owner looks up the row of state and event,
+moves to the row's next state, and does what the row says. A pair that has no row is `impossible`.
+Knows nothing of what is decided with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)
@@ -28,24 +28,6 @@ Table: TypeAlias = Mapping[S, Mapping[E, tuple[S, D]]]
 
 class ImpossibleError(AssertionError):
     """An event in a state in which it cannot happen: a fault of this library."""
-
-
-class Machine(Generic[S, E, D]):
-    """A table, and the state it is in."""
-
-    __slots__ = ("_table", "state")
-
-    def __init__(self, table: Table[S, E, D], state: S) -> None:
-        self._table = table
-        self.state = state
-
-    def on(self, event: E) -> D:
-        """Move on; what is to be done."""
-        try:
-            self.state, does = self._table[self.state][event]
-        except KeyError:
-            raise impossible(self.state, event) from None
-        return does
 
 
 def impossible(state: Enum, event: Enum) -> ImpossibleError:

@@ -16,6 +16,7 @@ a group the most severe member counts. Imports no SDK and never raises.
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import Final
 
 from streamguard.errors import (
@@ -61,9 +62,10 @@ def classify(error: BaseException, *, failed: Failed | None = None) -> ErrorClas
 def failed_of(error: BaseException) -> Failed | None:
     """What the backend had said about the failure when this error was raised."""
     for place in ("verdict", "activity"):
-        failed = foreign.attribute(foreign.attribute(error, place), "failed")
-        if isinstance(failed, Failed):
-            return failed
+        with suppress(Exception):  # a foreign property may raise anything
+            failed = getattr(getattr(error, place, None), "failed", None)
+            if isinstance(failed, Failed):
+                return failed
     return None
 
 

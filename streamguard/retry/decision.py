@@ -17,7 +17,7 @@ Imports nothing that waits; nothing is changed by asking.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from streamguard._base.durations import in_words
@@ -118,15 +118,21 @@ DEFAULT_POLICY: Final = RetryPolicy()
 def decide(state: State, policy: RetryPolicy = DEFAULT_POLICY) -> Decision:
     """What to do after the failure that `state` describes."""
     tally = _tally_after(state, policy)
+    delay = policy.base_delay(
+        state.error_class,
+        tally.of(state.error_class),
+        retry_after=state.retry_after,
+        instant=tally.instant,
+    )
     refusal = (
         _no_time_at_all(state)
         or _not_this_class(state, policy)
         or _no_retries_left(state, policy, tally)
         or _not_safe(state)
-        or _circuit_is_open(state, policy, tally)
-        or _does_not_fit(state, policy, tally)
+        or _circuit_is_open(state, delay)
+        or _does_not_fit(state, policy, delay)
     )
-    return refusal or _retry(state, policy, tally)
+    return refusal or _retry(state, policy, tally, delay)
 
 
 def _tally_after(state: State, policy: RetryPolicy) -> Tally:
@@ -191,21 +197,20 @@ def _not_safe(state: State) -> GiveUp | None:
     return None
 
 
-def _circuit_is_open(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
+def _circuit_is_open(state: State, delay: float) -> GiveUp | None:
     if state.circuit == math.inf:
         why = "the circuit breaker stays open until reset() is called"
         return _give_up("circuit", state, why, escalate=True)
-    delay = _base_delay(state, policy, tally)
     if state.circuit_waits or state.circuit <= delay:
         return None
     why = f"the circuit breaker is open for another {in_words(state.circuit)}"
     return _give_up("circuit", state, why)
 
 
-def _does_not_fit(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
+def _does_not_fit(state: State, policy: RetryPolicy, delay: float) -> GiveUp | None:
     if state.remaining is None:
         return None
-    delay = _least_delay(state, policy, tally)
+    delay = max(delay, state.circuit)
     room = state.remaining - delay
     if room > 0 and room >= policy.min_attempt:
         return None
@@ -216,12 +221,12 @@ def _does_not_fit(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | N
     return _give_up("deadline", state, why)
 
 
-def _retry(state: State, policy: RetryPolicy, tally: Tally) -> Resume | Restart:
+def _retry(state: State, policy: RetryPolicy, tally: Tally, delay: float) -> Resume | Restart:
     error_class, token = state.error_class, state.token
     room = math.inf if state.remaining is None else state.remaining - policy.min_attempt
-    jittered = policy.jittered(error_class, _base_delay(state, policy, tally), room)
+    jittered = policy.jittered(error_class, delay, room)
+    source = _delay_source(state, policy, tally, delay, jittered)
     delay = max(jittered, state.circuit)
-    source = _delay_source(state, policy, tally, jittered)
     retry = tally.of(error_class) + 1
     number = f"{_named(state)}: retry {retry} of {policy.backoff(error_class).retries}"
     when = f"in {in_words(delay)}" if delay else "at once"
@@ -248,28 +253,16 @@ def _retry(state: State, policy: RetryPolicy, tally: Tally) -> Resume | Restart:
     )
 
 
-def _delay_source(state: State, policy: RetryPolicy, tally: Tally, jittered: float) -> DelaySource:
+def _delay_source(
+    state: State, policy: RetryPolicy, tally: Tally, delay: float, jittered: float
+) -> DelaySource:
     if state.circuit > jittered:
         return "circuit"
-    own = replace(state, retry_after=None)
-    is_asked = state.retry_after is not None
-    if is_asked and _base_delay(own, policy, tally) != _base_delay(state, policy, tally):
-        return "retry_after"
-    return "policy"
-
-
-def _base_delay(state: State, policy: RetryPolicy, tally: Tally) -> float:
-    return policy.base_delay(
-        state.error_class,
-        tally.of(state.error_class),
-        retry_after=state.retry_after,
-        instant=tally.instant,
-    )
-
-
-def _least_delay(state: State, policy: RetryPolicy, tally: Tally) -> float:
-    """What must be waited, the breaker's pause included."""
-    return max(_base_delay(state, policy, tally), state.circuit)
+    if state.retry_after is None:
+        return "policy"
+    spent = tally.of(state.error_class)
+    own = policy.base_delay(state.error_class, spent, instant=tally.instant)
+    return "policy" if own == delay else "retry_after"
 
 
 def work_done(tool_calls: int, delivered: int) -> str:

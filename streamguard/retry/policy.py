@@ -18,7 +18,7 @@ from streamguard._base.numbers import check_count, check_number
 from streamguard.errors import ConfigError
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.classification import classify
-from streamguard.retry.pushback import CAP, MISSING
+from streamguard.retry.pushback import CAP, MISSING, retry_after
 
 if TYPE_CHECKING:
     from streamguard.signals import Failed
@@ -133,10 +133,20 @@ class RetryPolicy:
 
         Of a cancellation nobody is asked: it is never retried.
         """
-        found = classify(error, failed=failed)
+        return self._named(error, classify(error, failed=failed))
+
+    def _named(self, error: BaseException, found: ErrorClass) -> ErrorClass:
         if found is ErrorClass.NEVER or self.classifier is None:
             return found
         return self.classifier(error) or found
+
+    def assess(
+        self, error: BaseException, *, failed: Failed | None = None
+    ) -> tuple[ErrorClass, float | None]:
+        """An error's class, and the seconds that the server asks to be left alone for."""
+        found = classify(error, failed=failed)
+        pause = retry_after(error, failed=failed, cap=self.cap, found=found)
+        return self._named(error, found), pause
 
     def base_delay(
         self,

@@ -43,11 +43,12 @@ def retry_after(
     failed: Failed | None = None,
     cap: float = CAP,
     now: Callable[[], float] = time.time,
+    found: ErrorClass | None = None,
 ) -> float | None:
     """The seconds to wait before the next try, as the server says; None if it says nothing.
 
     At most `cap`. A rate limit without a usable number means a minute. `now` gives the wall
-    clock's time (an epoch), for dates without a `Date` beside them.
+    clock's time (an epoch), for dates without a `Date` beside them. `found`: what `classify` says.
     """
 
     def ask(link: BaseException, _is_cause: bool) -> float | None:
@@ -56,8 +57,8 @@ def retry_after(
     asked: float | None = nearest(error, ask, _longest)
     if asked is not None:
         return min(asked, cap)
-    is_limited = classify(error, failed=failed) is ErrorClass.RATE_LIMIT
-    return min(MISSING, cap) if is_limited else None
+    found = found or classify(error, failed=failed)
+    return min(MISSING, cap) if found is ErrorClass.RATE_LIMIT else None
 
 
 def retry_after_said(failed: Failed, *, cap: float = CAP) -> float | None:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from streamguard._guard.modes import Mode
     from streamguard._loops import Loop
     from streamguard._watch.watch import Limits
-    from streamguard.activity import Activity
     from streamguard.events.teller import Teller
     from streamguard.sessions.points import ResumePoint
 
@@ -26,11 +25,6 @@ class Hosting:
     limits: Limits
     mode: Mode
     started: float
-
-    @property
-    def activity(self) -> Activity:
-        """The live state of all of it."""
-        return self.teller.activity
 
     def on_attempt(self, point: ResumePoint) -> None:
         """An attempt begins."""

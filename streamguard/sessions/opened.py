@@ -86,7 +86,7 @@ class OpenedConnection(Generic[T]):
         return Source(source, aiter(source))
 
     async def _connect(self, attempt: Attempt) -> None:
-        point = replace(self._point, activity=self._hosting.activity)
+        point = replace(self._point, activity=self._hosting.teller.activity)
         manager: Any = self._opener(point)
         if not hasattr(cast("object", type(manager)), "__aenter__"):
             if inspect.iscoroutine(manager):

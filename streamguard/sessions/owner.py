@@ -28,6 +28,7 @@ import anyio
 
 from streamguard import _loops as loops
 from streamguard import events
+from streamguard._base.machine import impossible
 from streamguard._guard.attempt import Attempt
 from streamguard._guard.guarded import GuardedIterator
 from streamguard._loops import by_hand
@@ -35,7 +36,7 @@ from streamguard.errors import StreamGuardError
 from streamguard.sessions.ledger import Noted
 from streamguard.sessions.opened import OpenedConnection, raisable
 from streamguard.sessions.slot import Slot
-from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, Does, tenure
+from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, TABLE, Does
 from streamguard.sessions.tenure import TenureEvent as Event
 from streamguard.sessions.tenure import TenureState as State
 from streamguard.sessions.warden import Warden
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from streamguard.sessions.hosting import Hosting
     from streamguard.sessions.ledger import Ledger
     from streamguard.sessions.points import Opener, ResumePoint
-    from streamguard.sessions.tenure import Tenure
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class Owner(Generic[T]):
         observed = replace(plan, observers=(*plan.observers, self._on_event))
         self.link = OpenedConnection(hosting, observed, opener, point)
         self._loop: Loop = hosting.loop
-        self._tenure = tenure()
+        self.state = State.NEW
         self._messages: GuardedIterator[T] | None = None
         self._noted: Noted | None = None
         self._turn = anyio.Event()
@@ -98,21 +98,16 @@ class Owner(Generic[T]):
         self.unwound = anyio.Event()
 
     @property
-    def state(self) -> State:
-        """Where it is."""
-        return self._tenure.state
-
-    @property
     def is_pulling(self) -> bool:
         """Whether the backend is being asked."""
-        return self._tenure.state in IS_PULLING
+        return self.state in IS_PULLING
 
     # -- the consumer's side ---------------------------------------------------------------
 
     @property
     def can_serve(self) -> bool:
         """Whether another prompt can be sent over the same connection."""
-        return self._tenure.state is State.RESTING and self.link.takes_prompts
+        return self.state is State.RESTING and self.link.takes_prompts
 
     def begin(self, prompt: str | None, ledger: Ledger) -> None:
         """One more turn: its messages come through the slot."""
@@ -126,9 +121,7 @@ class Owner(Generic[T]):
         ledger.begin(attempt, now)
         self.failure = None
         self.attempt = attempt
-        self._messages = GuardedIterator(
-            _Feed(self, prompt, self._tenure), attempt, is_hosted=True
-        )
+        self._messages = GuardedIterator(_Feed(self, prompt), attempt, is_hosted=True)
         self.unwound = anyio.Event()
         # A turn's own: who still waits at an earlier one's has no part in this.
         self.slot = Slot[T](self._loop)
@@ -161,9 +154,9 @@ class Owner(Generic[T]):
         `outcome`: what it is of a turn that is under way.
         """
         # A turn that is over stays what it was, whatever its consumer does afterwards.
-        if self._tenure.state in (State.READY, State.PULLING):
+        if self.state in (State.READY, State.PULLING):
             self._outcome = outcome
-        if self._tenure.state not in IS_ENDING:
+        if self.state not in IS_ENDING:
             self._was_left_by_error = by_error
         self.slot.close()  # an owner that waits to be asked is not asked any more
         self._on(Event.LEFT)
@@ -171,8 +164,16 @@ class Owner(Generic[T]):
 
     # -- what the tenure's events come to --------------------------------------------------
 
+    def _move(self, event: Event) -> Does:
+        """What the table says of it, and to the next state."""
+        try:
+            self.state, does = TABLE[self.state][event]
+        except KeyError:
+            raise impossible(self.state, event) from None
+        return does
+
     def _on(self, event: Event) -> None:
-        match self._tenure.on(event):
+        match self._move(event):
             case Does.START:
                 self._loop.spawn(self._run, name="owner")
             case Does.GO_ON:
@@ -212,14 +213,12 @@ class Owner(Generic[T]):
     def _is_spared(self) -> bool:
         """Whether the turn's verdict leaves the connection alone."""
         spared = self.attempt is not None and self.attempt.is_spared
-        return spared and self._tenure.state not in IS_ENDING
+        return spared and self.state not in IS_ENDING
 
     def _begin_ending(self, *, is_deaf: bool = False) -> None:
         assert self.attempt is not None
         self.ended_at = self._loop.clock()
-        is_left = (
-            self._tenure.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
-        )
+        is_left = self.state in (State.DONE, State.UNWANTED) and self._outcome != "completed"
         warden = Warden(self, self.attempt, self._loop, is_deaf=is_deaf, is_left=is_left)
         self._loop.spawn(warden.see_off, name="warden")
 
@@ -229,7 +228,7 @@ class Owner(Generic[T]):
         failure: BaseException | None = None
         try:
             await self._play()
-            while self._tenure.state is State.RESTING:
+            while self.state is State.RESTING:
                 await self._turn.wait()
                 await self._play()
         except BaseException as error:
@@ -237,11 +236,7 @@ class Owner(Generic[T]):
                 raise
             # A consumer that has left wants no error for the cut that its leaving was.
             self._unwound_by = failure = None if self._is_of_our_cut(error) else raisable(error)
-            if (
-                self._tenure.state is State.ABANDONED
-                and self.attempt is not None
-                and self.attempt.pull
-            ):
+            if self.state is State.ABANDONED and self.attempt is not None and self.attempt.pull:
                 # Its attempt is over, and undoes no cancel any more.
                 cast("Parking", self.attempt.pull).release()
         confirmed = False
@@ -259,7 +254,7 @@ class Owner(Generic[T]):
         self.confirmed = confirmed
         # If it was left behind meanwhile, its consumer has been told what came of it, and that
         # stays.
-        if self._tenure.state is State.CLOSING:
+        if self.state is State.CLOSING:
             self.failure = failure
         self.gone.set()
         self._on(Event.CLOSED)
@@ -272,7 +267,7 @@ class Owner(Generic[T]):
         return isinstance(error, GeneratorExit) and not self._loop.is_running_here()
 
     def _is_of_our_cut(self, error: BaseException) -> bool:
-        was_left = self._tenure.state in (State.UNWANTED, State.DONE)
+        was_left = self.state in (State.UNWANTED, State.DONE)
         return was_left and loops.consists_of(error, self._loop.cancelled)
 
     async def _play(self) -> None:
@@ -280,21 +275,21 @@ class Owner(Generic[T]):
         assert self._messages is not None
         assert self._noted is not None
         slot, noted, ask = self.slot, self._noted, self._messages.__anext__
-        tenure, moved = self._tenure, self._tenure.on
+        moved = self._move
         ready, asked, came = State.READY, Event.ASKED, Event.CAME  # once, not for each message
         while True:
             # Nothing is read ahead: the backend is asked when the consumer asks (R2).
-            if tenure.state is ready:
+            if self.state is ready:
                 await slot.asked()
             # Meanwhile its consumer may have left. With a verdict, one more pull is made: it
             # raises.
-            if tenure.state is not ready and tenure.state not in MAY_PULL:
+            if self.state is not ready and self.state not in MAY_PULL:
                 return
             moved(asked)
             try:
                 message = await ask()
             except StopAsyncIteration:
-                if tenure.state is not State.UNWANTED:  # else it ended as it was cut
+                if self.state is not State.UNWANTED:  # else it ended as it was cut
                     self._outcome = "completed"
                 assert self.attempt is not None
                 self.attempt.end(outcome=self._outcome)
@@ -400,11 +395,10 @@ class Owner(Generic[T]):
 class _Feed:
     """One turn of a connection as a source. Its first pull opens what is not open yet."""
 
-    __slots__ = ("_owner", "_prompt", "_source", "_tenure")
+    __slots__ = ("_owner", "_prompt", "_source")
 
-    def __init__(self, owner: Owner[Any], prompt: str | None, tenure: Tenure) -> None:
+    def __init__(self, owner: Owner[Any], prompt: str | None) -> None:
         self._owner = owner
-        self._tenure = tenure
         self._prompt = prompt
         self._source: Source | None = None
 
@@ -422,7 +416,7 @@ class _Feed:
             # warden is not to wait for both.
             self._owner.unwound.set()
             raise
-        if self._tenure.state is not _PULLING:  # it is ending
+        if self._owner.state is not _PULLING:  # it is ending
             self._owner.unwound.set()
         return message
 

@@ -225,7 +225,7 @@ class Chat(AsyncIterable[T]):
         self._first = Turn(conversation, conversation.point.prompt, given=conversation.point)
 
     def __repr__(self) -> str:
-        return f"<Chat {self._conversation.hosting.activity!r}>"
+        return f"<Chat {self._conversation.hosting.teller.activity!r}>"
 
     def __aiter__(self) -> Turn[T]:
         return self._first
@@ -239,7 +239,7 @@ class Chat(AsyncIterable[T]):
     @property
     def activity(self) -> Activity:
         """The live state of the session, over all its attempts."""
-        return self._conversation.hosting.activity
+        return self._conversation.hosting.teller.activity
 
     @property
     def point(self) -> ResumePoint:
@@ -338,11 +338,11 @@ class _Block(Generic[T]):
             window=hosting.limits.total,
             elapsed=now - hosting.started,
             at=now,
-            name=hosting.activity.name,
-            labels=dict(hosting.activity.labels),
-            messages=hosting.activity.messages,
-            token=hosting.activity.token,
-            done=hosting.activity.done,
+            name=hosting.teller.activity.name,
+            labels=dict(hosting.teller.activity.labels),
+            messages=hosting.teller.activity.messages,
+            token=hosting.teller.activity.token,
+            done=hosting.teller.activity.done,
         )
 
     # -- leaving -----------------------------------------------------------------------------
@@ -352,7 +352,7 @@ class _Block(Generic[T]):
             return await self._leave(exc)
         finally:
             for recorder in recording.among(self._hosting.teller.observers):
-                recorder.session_over(self._hosting.activity)
+                recorder.session_over(self._hosting.teller.activity)
 
     async def _leave(self, exc: BaseException | None) -> bool:
         self._hosting.loop.timekeeper.drop(self)
@@ -404,4 +404,4 @@ class _Block(Generic[T]):
         if isinstance(failure, DeadlineExceededError):
             return failure
         assert self._struck is not None
-        return DeadlineExceededError(verdict=self._struck, activity=self._hosting.activity)
+        return DeadlineExceededError(verdict=self._struck, activity=self._hosting.teller.activity)

@@ -6,9 +6,9 @@ told; what has no row here cannot happen. The diagram in docs/sessions.md is che
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
-from streamguard._base.machine import Machine, Table, Word
+from streamguard._base.machine import Table, Word
 
 
 class TenureState(Word):
@@ -58,7 +58,6 @@ class Does(Word):
     LEAVE_BEHIND = "it is reported and told as not confirmed"
 
 
-Tenure: TypeAlias = Machine[TenureState, TenureEvent, Does]
 S, E, D = TenureState, TenureEvent, Does
 
 # Cannot happen, for all of the states below:
@@ -147,8 +146,3 @@ TABLE: Final[Table[TenureState, TenureEvent, Does]] = {
 IS_PULLING: Final = frozenset({S.PULLING, S.UNWANTED, S.UNWINDING})
 MAY_PULL: Final = frozenset({S.READY, S.JUDGED})
 IS_ENDING: Final = frozenset(TenureState) - {S.NEW, S.READY, S.PULLING, S.RESTING}
-
-
-def tenure() -> Tenure:
-    """A new one."""
-    return Machine(TABLE, S.NEW)

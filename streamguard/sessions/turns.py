@@ -27,7 +27,7 @@ from streamguard.errors import (
 from streamguard.retry.classes import ErrorClass, class_named
 from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide, work_done
 from streamguard.retry.policy import RetryPolicy, Tally
-from streamguard.retry.pushback import retry_after, retry_after_said
+from streamguard.retry.pushback import retry_after_said
 from streamguard.sessions.ledger import Ledger
 from streamguard.sessions.owner import Owner
 from streamguard.sessions.points import ResumePoint
@@ -152,8 +152,9 @@ class Conversation(Generic[T]):
         owner = self.owner
         if owner is None:
             return
-        owner.stop()
-        await owner.released.wait()
+        if not owner.released.is_set():
+            owner.stop()
+            await owner.released.wait()
         if not owner.confirmed:  # it was left behind, and may still be at its closing
             if self._patient_until is None or self._patient_until[0] is not owner:
                 until = self.hosting.loop.clock() + owner.link.plan.disconnect_timeout
@@ -166,7 +167,7 @@ class Conversation(Generic[T]):
                 f"the backend of attempt {owner.point.attempt} may still be alive, and two owners "
                 "would corrupt the session: see that it ends, then start a session with the "
                 "token. Or say reconnecting_resume(resume_after_unconfirmed_teardown=True)",
-                activity=self.hosting.activity,
+                activity=self.hosting.teller.activity,
             )
             refused.gave_up = "unsafe"
             raise refused
@@ -265,7 +266,7 @@ class Turn(AsyncIterator[T]):
                 "and hand on"
             )
         self.is_pulled = True
-        scopes.begins(self._conversation.hosting.activity)
+        scopes.begins(self._conversation.hosting.teller.activity)
         try:
             while True:
                 if self._over is not None:
@@ -444,7 +445,7 @@ class Turn(AsyncIterator[T]):
             "no token), and a fresh start would repeat that. See what was done and undo it, then start a "
             "session without point="
         )
-        refused = StreamGuardError(why, activity=conversation.hosting.activity)
+        refused = StreamGuardError(why, activity=conversation.hosting.teller.activity)
         refused.gave_up = "unsafe"
         self._over = _Over(refused)
         conversation.hosting.teller.tell(
@@ -539,18 +540,14 @@ class Turn(AsyncIterator[T]):
     def _fail(self, failure: BaseException) -> None:
         self._over, self._failure = _Over(failure), failure
         if (permit := self._take_permit()) is not None:
-            failed, policy = self._ledger.failed, self._policy
-            permit.failed(
-                policy.classify(failure, failed=failed),
-                retry_after=retry_after(failure, failed=failed, cap=policy.cap),
-            )
+            error_class, pause = self._policy.assess(failure, failed=self._ledger.failed)
+            permit.failed(error_class, retry_after=pause)
         raise failure
 
     def _follow_up(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> None:
         """Decide what follows a failure; raise it if nothing does (R3)."""
         policy, ledger = settings.policy, self._ledger
-        error_class = policy.classify(failure, failed=ledger.failed)
-        pause = retry_after(failure, failed=ledger.failed, cap=policy.cap)
+        error_class, pause = policy.assess(failure, failed=ledger.failed)
         self._failed.append(
             Attempted(
                 attempt=owner.point.attempt,
@@ -630,7 +627,7 @@ class Turn(AsyncIterator[T]):
 
     def _resume_prompt(self, point: ResumePoint, settings: Reconnecting) -> str:
         try:
-            return settings.prompt_for(point, self._conversation.hosting.activity.labels)
+            return settings.prompt_for(point, self._conversation.hosting.teller.activity.labels)
         except BaseException as error:
             self._over = _Over(error)
             raise
