@@ -28,9 +28,7 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 from streamguard.backends._fields import (
     PROGRESS,
@@ -38,19 +36,13 @@ from streamguard.backends._fields import (
     Said,
     either,
     fields_of,
+    opened,
+    opened_and_progress,
     text_in,
     usage_in,
 )
 from streamguard.backends._gemini_api import failure_of, parts_of, word_in
-from streamguard.signals import (
-    SessionOpened,
-    Signal,
-    TurnEnded,
-    WaitEnded,
-    Waiting,
-    WorkFinished,
-    WorkStarted,
-)
+from streamguard.signals import Signal, TurnEnded, WaitEnded, Waiting, WorkFinished, WorkStarted
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 
@@ -66,21 +58,11 @@ def read(message: object) -> Said:
     done, ended = _work(event), _end(event)
     is_users = event.get("author") == "user"
     if not (counted or done or ended or token is None or is_users):
-        return _opened_and_progress(token)
-    opened = () if token is None else (_opened(token),)
+        return opened_and_progress(token)
+    session = () if token is None else (opened(token),)
     if is_users:
-        return (*opened, *counted)
-    return (*opened, *counted, *(done or (PROGRESS,)), *ended)
-
-
-@lru_cache(maxsize=256)  # it comes with every event of its run
-def _opened(token: str) -> SessionOpened:
-    return SessionOpened(token)
-
-
-@lru_cache(maxsize=256)
-def _opened_and_progress(token: str) -> tuple[Signal, ...]:
-    return (SessionOpened(token), PROGRESS)
+        return (*session, *counted)
+    return (*session, *counted, *(done or (PROGRESS,)), *ended)
 
 
 def _work(event: Fields) -> list[Signal]:
@@ -102,7 +84,8 @@ def _call(call: Fields, event: Fields) -> tuple[Signal, ...]:
     id_, name = text_in(call.get("id")), text_in(call.get("name")) or ""
     if id_ is None:
         return ()
-    if id_ in _ids(either(event, "long_running_tool_ids")):
+    ids = either(event, "long_running_tool_ids")
+    if isinstance(ids, set | frozenset | list | tuple) and id_ in cast("list[object]", ids):
         return (Waiting(id_, "auth" if name == _ASKS_FOR_CREDENTIALS else "human"),)
     return (WorkStarted(id_, name, parent=text_in(event.get("branch"))),)
 
@@ -113,12 +96,6 @@ def _response(response: Fields) -> tuple[Signal, ...]:
         return ()
     failed = "error" in fields_of(response.get("response"))
     return (WorkFinished(id_, failed), WaitEnded(id_))
-
-
-def _ids(ids: object) -> frozenset[Any]:
-    if not isinstance(ids, set | frozenset | list | tuple):
-        return frozenset()
-    return frozenset(id_ for id_ in cast("Iterable[object]", ids) if isinstance(id_, str))
 
 
 def _end(event: Fields) -> tuple[Signal, ...]:

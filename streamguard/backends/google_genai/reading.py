@@ -28,7 +28,7 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from streamguard.backends._fields import PROGRESS, Fields, Said, either, fields_of, usage_in
+from streamguard.backends._fields import PROGRESS, Said, either, fields_of, usage_in
 from streamguard.backends._gemini_api import failure_of, finish_of, outcome_of, word_in
 from streamguard.signals import Signal, TurnEnded
 
@@ -50,7 +50,8 @@ def read(message: object) -> Said:
     counts = fields.get("usage_metadata") or fields.get("usageMetadata")
     counted = () if counts is None else usage_in(counts)
     if not isinstance(candidates, list) or not candidates:
-        if blocked := _block_reason(fields):
+        feedback = fields_of(either(fields, "prompt_feedback"))
+        if blocked := word_in(either(feedback, "block_reason")):
             return (*counted, failure_of(blocked), TurnEnded("error", blocked))
         return counted or None
     reason = None
@@ -79,8 +80,3 @@ def _ended(reason: str) -> tuple[Signal, ...]:
         return (TurnEnded(outcome, reason),)
     failed = failure_of(reason)
     return (failed, TurnEnded(outcome, reason, retriable=failed.error_class == "server"))
-
-
-def _block_reason(fields: Fields) -> str | None:
-    feedback = fields_of(either(fields, "prompt_feedback"))
-    return word_in(either(feedback, "block_reason"))

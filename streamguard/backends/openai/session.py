@@ -90,7 +90,11 @@ class _Conversation:
         if point.reason is None and not self._listens:
             self._under_way = None  # another prompt; what the one before it has left, it has left
         self._listens = False
-        stream = await (self._begin(point) if self._under_way is None else self._go_on())
+        if self._under_way is None:
+            stream = await self._begin(point)
+        else:
+            after = {} if self._position is None else {"starting_after": self._position}
+            stream = await self._responses.retrieve(self._under_way, stream=True, **after)
         async with stream:
             yield self._followed(stream)
 
@@ -101,10 +105,6 @@ class _Conversation:
         if self._previous is not None and asked.get("conversation") is None:
             asked["previous_response_id"] = self._previous
         return await self._responses.create(**asked)
-
-    async def _go_on(self) -> Any:
-        after = {} if self._position is None else {"starting_after": self._position}
-        return await self._responses.retrieve(self._under_way, stream=True, **after)
 
     async def _followed(self, stream: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
         start = self._position
