@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from streamguard._base.durations import in_words
 from streamguard.retry.classes import ErrorClass
@@ -205,7 +205,7 @@ def _circuit_is_open(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp 
 def _does_not_fit(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
     if state.remaining is None:
         return None
-    delay = _least_delay(state, policy, tally)
+    delay = max(_base_delay(state, policy, tally), state.circuit)
     room = state.remaining - delay
     if room > 0 and room >= policy.min_attempt:
         return None
@@ -221,31 +221,20 @@ def _retry(state: State, policy: RetryPolicy, tally: Tally) -> Resume | Restart:
     room = math.inf if state.remaining is None else state.remaining - policy.min_attempt
     jittered = policy.jittered(error_class, _base_delay(state, policy, tally), room)
     delay = max(jittered, state.circuit)
-    source = _delay_source(state, policy, tally, jittered)
     retry = tally.of(error_class) + 1
+    facts: dict[str, Any] = {
+        "delay": delay,
+        "delay_source": _delay_source(state, policy, tally, jittered),
+        "error_class": error_class,
+        "retry": retry,
+        "tally": tally.retried(error_class),
+    }
     number = f"{_named(state)}: retry {retry} of {policy.backoff(error_class).retries}"
     when = f"in {in_words(delay)}" if delay else "at once"
-    after = tally.retried(error_class)
     if token is None:
         why = f"{number} {when}, started afresh: nothing has happened that this could repeat"
-        return Restart(
-            delay=delay,
-            delay_source=source,
-            error_class=error_class,
-            retry=retry,
-            tally=after,
-            why=why,
-        )
-    why = f"{number} {when}, resuming session {token[:8]}"
-    return Resume(
-        delay=delay,
-        delay_source=source,
-        error_class=error_class,
-        retry=retry,
-        tally=after,
-        why=why,
-        token=token,
-    )
+        return Restart(**facts, why=why)
+    return Resume(**facts, why=f"{number} {when}, resuming session {token[:8]}", token=token)
 
 
 def _delay_source(state: State, policy: RetryPolicy, tally: Tally, jittered: float) -> DelaySource:
@@ -265,11 +254,6 @@ def _base_delay(state: State, policy: RetryPolicy, tally: Tally) -> float:
         retry_after=state.retry_after,
         instant=tally.instant,
     )
-
-
-def _least_delay(state: State, policy: RetryPolicy, tally: Tally) -> float:
-    """What must be waited, the breaker's pause included."""
-    return max(_base_delay(state, policy, tally), state.circuit)
 
 
 def work_done(tool_calls: int, delivered: int) -> str:

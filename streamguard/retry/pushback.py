@@ -53,7 +53,7 @@ def retry_after(
     def ask(link: BaseException, _is_cause: bool) -> float | None:
         return next(filter(None, _forms(link, failed or failed_of(link), now)), None)
 
-    asked: float | None = nearest(error, ask, _longest)
+    asked: float | None = nearest(error, ask, max)
     if asked is not None:
         return min(asked, cap)
     is_limited = classify(error, failed=failed) is ErrorClass.RATE_LIMIT
@@ -139,10 +139,6 @@ def _seconds(value: object) -> float | None:
         return _positive(float(value))
     except OverflowError:  # an int beyond every float
         return None
-
-
-def _longest(numbers: list[float]) -> float:
-    return max(numbers)
 
 
 def _positive(number: float) -> float | None:
