@@ -373,7 +373,7 @@ def test_the_log_says_which_line_of_a_reader_failed_and_where(loop, caplog):
         record.getMessage() for record in caplog.records if "reader raised" in record.message
     ]
     assert re.search(
-        rf"JSONDecodeError \(\S*test_reading\.py:{line}, in \S*decoder\.py:\d+\) on", told
+        rf"JSONDecodeError \(\S*test_stream_reading\.py:{line}, in \S*decoder\.py:\d+\) on", told
     )
 
 
