@@ -10,11 +10,14 @@ import os
 import threading
 import warnings
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from streamguard._base.variables import MARK
 from streamguard.process.procfs import Stat, read_mark
+
+if TYPE_CHECKING:
+    from streamguard.process.members import Members
 
 
 def marked_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -34,15 +37,6 @@ def own_mark(stat: Stat) -> str | None:
     return mark
 
 
-class HasPid(Protocol):
-    """Who bears a mark: the members of one tree."""
-
-    @property
-    def pid(self) -> int:
-        """The pid of the process that was adopted."""
-        ...
-
-
 class Bearers:
     """Which adopted processes bear which mark, so that nobody takes another's for his own.
 
@@ -51,9 +45,9 @@ class Bearers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: dict[str, WeakSet[HasPid]] = {}
+        self._of: dict[str, WeakSet[Members]] = {}
 
-    def claim(self, mark: str, bearer: HasPid) -> None:
+    def claim(self, mark: str, bearer: Members) -> None:
         """`bearer` has been adopted, and bears `mark`."""
         with self._lock:
             self._of = {mark: bearers for mark, bearers in self._of.items() if bearers}
@@ -67,7 +61,7 @@ class Bearers:
                 stacklevel=2,
             )
 
-    def release(self, mark: str, bearer: HasPid) -> None:
+    def release(self, mark: str, bearer: Members) -> None:
         """It is adopted no longer."""
         with self._lock:
             self._of[mark].discard(bearer)
