@@ -25,18 +25,6 @@ from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
 from streamguard.errors import ConfigError
 from streamguard.signals import SIGNALS, Reader, Signal
 
-__all__ = [
-    "NAMES",
-    "Backend",
-    "Client",
-    "Readable",
-    "adapted",
-    "find",
-    "is_own",
-    "of_client",
-    "resolve",
-]
-
 S = TypeVar("S")
 _ROOM = __name__.rpartition(".")[0]
 

@@ -91,21 +91,17 @@ class Reading:
         try:
             read = self._readers.get(type(message)) or self._find(message)
             if read is None:
-                kind = type(message)
-                if kind not in self._unknown:
-                    self._unknown = {*self._unknown, kind}
-                    reporter.unknown_message(kind)
-                if not (self._is_reading_all or issubclass(kind, _SHAPED)):
-                    self.plain = kind
+                self._note_unknown(type(message), reporter)
                 return PROGRESS
             said = read(message)
             if said is None or said is self._repeated or type(said) is Progress:
                 return PROGRESS
             signals = _signals_in(said)
-            if any(type(signal) is SessionOpened for signal in signals):
-                # Said again, the very same session beside progress is progress, and no more.
-                is_progress = len(signals) == 2 and type(signals[1]) is Progress
-                self._repeated = said if is_progress else None
+            for signal in signals:
+                if type(signal) is SessionOpened:
+                    # Said again, the very same session beside progress is progress, and no more.
+                    is_progress = len(signals) == 2 and type(signals[1]) is Progress
+                    self._repeated = said if is_progress else None
         except ENDS_THE_PROGRAM:
             raise  # these end the program, wherever they come up
         except BaseException as error:  # noqa: BLE001 - a reader never disturbs the stream (S2)
@@ -131,6 +127,13 @@ class Reading:
         if self.backend is None or not self.backend.always_ends_turns:
             self.backend = backend
         return backend.read
+
+    def _note_unknown(self, kind: type, reporter: Reporter) -> None:
+        if kind not in self._unknown:
+            self._unknown = {*self._unknown, kind}
+            reporter.unknown_message(kind)
+        if not (self._is_reading_all or issubclass(kind, _SHAPED)):
+            self.plain = kind
 
 
 def _signals_in(said: object) -> tuple[Signal, ...]:

@@ -71,31 +71,24 @@ def _work(event: Fields) -> list[Signal]:
         return []
     said: list[Signal] = []
     for part in parts_of(event.get("content")):
-        call = part.get("function_call") or part.get("functionCall")
-        if call is not None:
-            said.extend(_call(fields_of(call), event))
-        response = part.get("function_response") or part.get("functionResponse")
-        if response is not None:
-            said.extend(_response(fields_of(response)))
+        if called := part.get("function_call") or part.get("functionCall"):
+            call = fields_of(called)
+            if id_ := text_in(call.get("id")):
+                said.append(_call(id_, call, event))
+        if answered := part.get("function_response") or part.get("functionResponse"):
+            answer = fields_of(answered)
+            if id_ := text_in(answer.get("id")):
+                failed = "error" in fields_of(answer.get("response"))
+                said += (WorkFinished(id_, failed), WaitEnded(id_))
     return said
 
 
-def _call(call: Fields, event: Fields) -> tuple[Signal, ...]:
-    id_, name = text_in(call.get("id")), text_in(call.get("name")) or ""
-    if id_ is None:
-        return ()
+def _call(id_: str, call: Fields, event: Fields) -> Signal:
+    name = text_in(call.get("name")) or ""
     ids = either(event, "long_running_tool_ids")
     if isinstance(ids, set | frozenset | list | tuple) and id_ in cast("list[object]", ids):
-        return (Waiting(id_, "auth" if name == _ASKS_FOR_CREDENTIALS else "human"),)
-    return (WorkStarted(id_, name, parent=text_in(event.get("branch"))),)
-
-
-def _response(response: Fields) -> tuple[Signal, ...]:
-    id_ = text_in(response.get("id"))
-    if id_ is None:
-        return ()
-    failed = "error" in fields_of(response.get("response"))
-    return (WorkFinished(id_, failed), WaitEnded(id_))
+        return Waiting(id_, "auth" if name == _ASKS_FOR_CREDENTIALS else "human")
+    return WorkStarted(id_, name, parent=text_in(event.get("branch")))
 
 
 def _end(event: Fields) -> tuple[Signal, ...]:

@@ -114,17 +114,11 @@ class _Conversation:
             if isinstance(number, int):
                 if start is not None and number <= start:
                     continue  # a server that ignores `starting_after` tells all of it again
-                self._note(fields)
+                kind, response = fields.get("type"), fields_of(fields.get("response"))
+                if kind == "response.created" and response.get("background") is True:
+                    self._under_way = text_in(response.get("id"))
+                elif kind == "response.completed":
+                    self._previous = text_in(response.get("id"))
             yield event
             if isinstance(number, int):
                 self._position = number
-
-    def _note(self, event: Fields) -> None:
-        response = fields_of(event.get("response"))
-        match event.get("type"):
-            case "response.created" if response.get("background") is True:
-                self._under_way = text_in(response.get("id"))
-            case "response.completed":
-                self._previous = text_in(response.get("id"))
-            case _:
-                pass
