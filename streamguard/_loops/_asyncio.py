@@ -269,7 +269,7 @@ def _is_parked(future: asyncio.Future[Any]) -> bool:
         waiter: asyncio.Future[Any] | None = cast("Any", future)._fut_waiter
         return waiter is not None and _is_parked(waiter)
     if isinstance(future, _Gathering):  # parked if what is still open is, and something is
-        children = cast("list[asyncio.Future[Any]]", future._children)
+        children = cast("list[asyncio.Future[Any]]", cast("Any", future)._children)
         unfinished = [child for child in children if not child.done()]
         return bool(unfinished) and all(_is_parked(child) for child in unfinished)
     return True

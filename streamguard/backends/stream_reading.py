@@ -140,11 +140,13 @@ def _signals_in(said: object) -> tuple[Signal, ...]:
     """What a reader returned as a tuple of signals; a NotASignalError for anything else."""
     if type(said) in _KINDS or isinstance(said, SIGNALS):
         return (cast("Signal", said),)
-    is_list = type(said) is list or type(said) is tuple  # nearly always, and quickly asked
-    # An empty string is no empty list of signals, which would mean that nothing was said.
-    if not is_list and (not isinstance(said, Iterable) or isinstance(said, str | bytes | Mapping)):
-        said = (said,)
-    signals = tuple(islice(cast("Iterable[object]", said), _MOST + 1))
+
+    is_one = False
+    if type(said) is not list and type(said) is not tuple:  # they are nearly always
+        # An empty string is no empty list of signals, which would mean that nothing was said.
+        is_one = not isinstance(said, Iterable) or isinstance(said, str | bytes | Mapping)
+    several = cast("Iterable[object]", (said,) if is_one else said)
+    signals = tuple(islice(several, _MOST + 1))
     if len(signals) > _MOST:
         raise NotASignalError(
             f"a reader must return what one message says, not more than {_MOST} signals"
@@ -152,11 +154,11 @@ def _signals_in(said: object) -> tuple[Signal, ...]:
     for signal in signals:
         if type(signal) not in _KINDS and not isinstance(signal, SIGNALS):
             # By its type alone: a reader may return the message itself, and this is logged (E3).
-            named = (
-                signal.__name__ + " itself" if inspect.isclass(signal) else type(signal).__name__
+            kind = (
+                f"{signal.__name__} itself" if inspect.isclass(signal) else type(signal).__name__
             )
             raise NotASignalError(
                 f"a reader must return a signal (Progress(), TurnEnded(), ...), several or None, "
-                f"not {named}"
+                f"not {kind}"
             )
     return cast("tuple[Signal, ...]", signals)
