@@ -273,10 +273,6 @@ class Activity:
         if key in self._holds:  # or it was over before the loop heard of it
             bound.watch.hold(key, held.since.on(bound.loop, now) + held.allowance, now)
 
-    def _end_hold(self, key: object) -> None:
-        self._holds.pop(key, None)
-        self._tell(lambda bound, now: bound.watch.release(key, now))
-
     def _tell(self, action: Callable[[Bound, float], object]) -> None:
         """Do `action` on the watch, on its loop: from another thread, soon (T6).
 
@@ -355,7 +351,9 @@ class Hold:
         traceback: TracebackType | None,
         /,
     ) -> None:
-        self._activity._end_hold(self._keys.pop())
+        key = self._keys.pop()
+        self._activity._holds.pop(key, None)
+        self._activity._tell(lambda bound, now: bound.watch.release(key, now))
 
     def __call__(self, callback: F, /) -> F:
         """`callback`, holding while it runs; a coroutine function stays one."""
@@ -401,18 +399,15 @@ def _epoch(until: datetime | float) -> float:
                 f"hold(until={until!r}): a naive datetime has no certain instant; "
                 "pass an aware one, such as datetime.now(timezone.utc) + timedelta(minutes=5)"
             )
-        return _plausible(until.timestamp(), until)
-    is_number = isinstance(cast("object", until), int | float) and not isinstance(until, bool)
-    if not is_number or not abs(until) <= sys.float_info.max:  # NaN is not; an int may be beyond
-        raise ConfigError(
-            f"hold(until={until!r}): use an aware datetime or the seconds since the epoch "
-            "(or allowance= for how long)"
-        )
-    return _plausible(until, until)
-
-
-def _plausible(epoch: float, until: object) -> float:
-    """`epoch`, unless it is no instant that somebody would wait for."""
+        epoch = until.timestamp()
+    else:
+        is_number = isinstance(cast("object", until), int | float) and not isinstance(until, bool)
+        if not is_number or not abs(until) <= sys.float_info.max:  # NaN is not; nor a vast int
+            raise ConfigError(
+                f"hold(until={until!r}): use an aware datetime or the seconds since the epoch "
+                "(or allowance= for how long)"
+            )
+        epoch = until
     if abs(epoch - time.time()) > _FAR:
         raise ConfigError(
             f"hold(until={until!r}) is more than a year from now: use seconds since the epoch, not "

@@ -59,7 +59,6 @@ from streamguard.process import ProcessTree, check_adoptable
 if TYPE_CHECKING:
     from streamguard._guard.knobs import Disconnect
     from streamguard._guard.teardown import SupportsDisconnect
-    from streamguard.errors import Verdict
     from streamguard.events.event import Event
     from streamguard.events.teller import Observer
     from streamguard.process import Adoptable
@@ -231,7 +230,17 @@ class SubprocessWatchdog:
                     kill_grace_seconds=self.config.kill_grace_seconds,
                 )
             case events.TimedOut() if event.verdict.limit == "idle":
-                self._tell_of_timeout(event.verdict, event.at, is_enforced=event.enforced)
+                elapsed = event.verdict.elapsed
+                self._tell(
+                    events.WatchdogTimeout,
+                    event.at,
+                    idle_seconds=elapsed,
+                    timeout_seconds=self.config.timeout_seconds,
+                    enforced=event.enforced,
+                )
+                if self._tracer is not None and event.enforced:
+                    fields = {"pid": self.pid, "idle_seconds": elapsed}
+                    self._tracer.log_event("watchdog_timeout", fields)
             case events.TornDown() if self._tree is not None and event.verdict.limit == "idle":
                 if self._tree.is_dead:
                     ended = event.teardown
@@ -244,19 +253,6 @@ class SubprocessWatchdog:
                     )
             case _:
                 pass
-
-    def _tell_of_timeout(self, verdict: Verdict, at: float, *, is_enforced: bool) -> None:
-        self._tell(
-            events.WatchdogTimeout,
-            at,
-            idle_seconds=verdict.elapsed,
-            timeout_seconds=self.config.timeout_seconds,
-            enforced=is_enforced,
-        )
-        tracer = self._tracer
-        if tracer is not None and is_enforced:
-            fields = {"pid": self.pid, "idle_seconds": verdict.elapsed}
-            tracer.log_event("watchdog_timeout", fields)
 
     def _tell(self, kind: Callable[..., Event], at: float, **facts: Any) -> None:
         event = kind(activity=self.activity, at=at, pid=self.pid, **facts)

@@ -200,13 +200,12 @@ class Teardown:
         }[self.disconnect]
         state = "confirmed" if self.confirmed else "NOT confirmed"
         said = f"teardown {state} after {in_words(self.elapsed)}: {how}"
-        return said if self.tree is None else f"{said}, {self._what_became_of_the_tree()}"
-
-    def _what_became_of_the_tree(self) -> str:
+        if self.tree is None:
+            return said
         sent = f" ({', '.join(self.signals)})" if self.signals else ""
         status = "" if self.exit is None else f" with exit status {self.exit}"
         left = f", STILL ALIVE: {', '.join(map(str, self.survivors))}" if self.survivors else ""
-        return f"process tree {self.tree}{sent}{status}{left}"
+        return f"{said}, process tree {self.tree}{sent}{status}{left}"
 
 
 @dataclass(frozen=True, slots=True)

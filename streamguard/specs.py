@@ -78,10 +78,15 @@ class FlowSpec:
         if not isinstance(cast("object", spec), Mapping):
             raise ConfigError(f"{where}a spec is a mapping, not {_kind_of(spec)}")
         _check_keys(spec, _OF_A_FLOW, where, "")
-        made = cls(
-            MappingProxyType(_kinds(spec, where)),
-            MappingProxyType(dict(_steps(spec.get("steps"), where))),
-        )
+        timeouts = _by_kind(spec, "timeouts", where)
+        hard = _by_kind(spec, "hard_limits", where)
+        kinds: dict[ScopeKind, Override] = {
+            kind: Override(timeouts.get(kind), hard.get(kind))
+            for kind in BUDGETS
+            if kind in timeouts or kind in hard
+        }
+        steps = dict(_steps(spec.get("steps"), where))
+        made = cls(MappingProxyType(kinds), MappingProxyType(steps))
         made._check(where)
         return made
 
@@ -129,16 +134,6 @@ class FlowSpec:
                 f"{what}: {_ms(budget.timeout)} is past the hard limit of {_ms(budget.hard)}. "
                 f"Lower it, or raise the limit: {lever}"
             )
-
-
-def _kinds(spec: Mapping[str, Any], where: str) -> dict[ScopeKind, Override]:
-    timeouts = _by_kind(spec, "timeouts", where)
-    hard = _by_kind(spec, "hard_limits", where)
-    return {
-        kind: Override(timeouts.get(kind), hard.get(kind))
-        for kind in BUDGETS
-        if kind in timeouts or kind in hard
-    }
 
 
 def _by_kind(spec: Mapping[str, Any], key: str, where: str) -> dict[ScopeKind, float]:

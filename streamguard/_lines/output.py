@@ -153,16 +153,29 @@ class LineSource(AsyncIterator[T]):
             line = ready.popleft()
             self._number += 1
             if line is None:
-                raise self._too_long()
+                raise LineTooLongError(
+                    f"line {self._number:,} of {self._name} is longer than "
+                    f"{self._splitter.max_line:,} bytes (max_line); "
+                    "the next pull goes on behind it",
+                    number=self._number,
+                    tail=self.tail,
+                )
             if (message := self._message(line)) is not None:
                 return message
 
     async def _fill(self) -> None:
         """Read once. Nothing may be awaited between bytes that came and their being kept."""
         if not self._has_begun:
-            await self._begin()
+            self._has_begun = True
+            if not self._is_closed:
+                if self._drain is not None:
+                    self._drain.start()
+                await self._close_stdin()
         if self._is_at_end:
-            await self._settle()
+            # Let the tail have stderr's end as well.
+            if self._drain is not None and not self._is_settled:
+                await self._drain.settle(_STDERR_GRACE)
+            self._is_settled = True
             raise StopAsyncIteration
         chunk = await self._stdout.receive()
         if self._is_closed:
@@ -174,24 +187,10 @@ class LineSource(AsyncIterator[T]):
             self._is_at_end = self._has_ended = True
             self._splitter.end()
 
-    async def _begin(self) -> None:
-        self._has_begun = True
-        if self._is_closed:
-            return
-        if self._drain is not None:
-            self._drain.start()
-        await self._close_stdin()
-
     async def _close_stdin(self) -> None:
         stdin, self._stdin = self._stdin, None
         if stdin is not None:
             await close_writer(stdin)
-
-    async def _settle(self) -> None:
-        """At stdout's end: let the tail have stderr's end as well."""
-        if self._drain is not None and not self._is_settled:
-            await self._drain.settle(_STDERR_GRACE)
-        self._is_settled = True
 
     async def aclose(self) -> None:
         """Close the process's stdout and stderr; a pull under way ends. The process is yours."""
@@ -211,14 +210,6 @@ class LineSource(AsyncIterator[T]):
         # After a bare `break` nobody closes us, but the drain must not stay (O7).
         if (drain := getattr(self, "_drain", None)) is not None:
             drain.abandon()
-
-    def _too_long(self) -> LineTooLongError:
-        return LineTooLongError(
-            f"line {self._number:,} of {self._name} is longer than "
-            f"{self._splitter.max_line:,} bytes (max_line); the next pull goes on behind it",
-            number=self._number,
-            tail=self.tail,
-        )
 
 
 class _TextLines(LineSource[str]):

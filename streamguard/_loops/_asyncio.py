@@ -257,10 +257,6 @@ def _is_overruled(task: asyncio.Task[Any], cancels: int) -> bool:
 _Gathering: Final[type[Any]] = vars(asyncio.tasks)["_GatheringFuture"]
 
 
-def _children_of(gathering: Any) -> list[asyncio.Future[Any]]:
-    return cast("list[asyncio.Future[Any]]", gathering._children)
-
-
 def _is_parked(future: asyncio.Future[Any]) -> bool:
     """Whether a cancel sent to `future` can reach only futures that nothing has answered.
 
@@ -273,7 +269,8 @@ def _is_parked(future: asyncio.Future[Any]) -> bool:
         waiter: asyncio.Future[Any] | None = cast("Any", future)._fut_waiter
         return waiter is not None and _is_parked(waiter)
     if isinstance(future, _Gathering):  # parked if what is still open is, and something is
-        unfinished = [child for child in _children_of(future) if not child.done()]
+        children = cast("list[asyncio.Future[Any]]", cast("Any", future)._children)
+        unfinished = [child for child in children if not child.done()]
         return bool(unfinished) and all(_is_parked(child) for child in unfinished)
     return True
 

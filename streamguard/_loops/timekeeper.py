@@ -96,7 +96,15 @@ class Timekeeper(ABC):
         curious: list[tuple[Sleeper, Entry]] = []
         try:
             for sleeper, entry in due:
-                if sleeper.entry is entry and self._wakes(sleeper, now):
+                if sleeper.entry is not entry:
+                    continue
+                sleeper.entry = None
+                try:
+                    is_curious = sleeper.on_time(now)
+                except Exception as error:  # noqa: BLE001 - the others are waiting
+                    self._failed(sleeper, error, now)
+                    continue
+                if is_curious:
                     sleeper.entry = owed = (now, -1, entry[2])
                     curious.append((sleeper, owed))
         finally:  # whoever ends the program ends it for nobody else
@@ -126,14 +134,6 @@ class Timekeeper(ABC):
         ]
         self._forgotten = max(0, self._forgotten - len(entries) + len(due))
         return due
-
-    def _wakes(self, sleeper: Sleeper, now: float) -> bool:
-        sleeper.entry = None
-        try:
-            return sleeper.on_time(now)
-        except Exception as error:  # noqa: BLE001 - the others are waiting
-            self._failed(sleeper, error, now)
-            return False
 
     def _confirm(self, curious: Iterable[tuple[Sleeper, Entry]]) -> None:
         rest = iter(curious)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from itertools import takewhile
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -81,10 +82,14 @@ def path() -> tuple[ScopeName, ...]:
 
 def begins(activity: Activity) -> None:
     """A stream is pulled here: what it stood at is part of a scope's verdict."""
-    place = current()
-    while place is not None:
+    for place in _outwards(current()):
         place._stream = weakref.ref(activity)
-        place = place._outer
+
+
+def _outwards(place: Scope | Cleanup | None) -> Iterator[Scope | Cleanup]:
+    while place is not None:
+        yield place
+        place = place.outer
 
 
 def remaining() -> float:
@@ -196,11 +201,9 @@ class _TimeLimit(ABC):
 
     def _what_is_open_inside(self) -> Scope | Cleanup | None:
         """In the same task: what another task has open inside is its own business."""
-        place = current()
-        while place is not None and place is not self:
+        for place in _outwards(current()):
             if place._outer is self and place._task is self._task:
                 return place
-            place = place._outer
         return None
 
     # -- whose time is up ------------------------------------------------------------------
@@ -212,12 +215,6 @@ class _TimeLimit(ABC):
         """Cancel it now, if its timer has yet to: two timers of one instant have no order."""
         if self._cancel_scope is not None and self._loop is loop:
             self._cancel_scope.cancel()
-
-    def _latch(self, inner: _TimeLimit) -> None:
-        """`inner` was cut, and with it this one is: remember whose time was up first."""
-        first = inner._first or inner
-        if self._first is None or first._deadline < self._first._deadline:
-            self._first = first
 
     def _decide(self, fired: _TimeLimit) -> Verdict:
         """The verdict on this one, whose time is up. Made once, whoever raises it first."""
@@ -237,6 +234,18 @@ class _TimeLimit(ABC):
     ) -> Verdict:
         assert self._loop is not None
         now = self._loop.clock()
+        standing: dict[str, Any] = {}
+        if of is not None:  # the stream that was cut with it
+            last = of.last_message
+            standing = {
+                "messages": of.messages,
+                "first_seen": of.last_progress is not None,
+                "last_message_age": None if last is None else max(0.0, now - last),
+                "in_flight": tuple(of.in_flight.values()),
+                "token": of.token,
+                "done": of.done,
+                "labels": dict(of.labels),
+            }
         return Verdict(
             limit=self._label.kind,
             window=self._timeout,
@@ -248,7 +257,7 @@ class _TimeLimit(ABC):
             scope=path,
             fired=fired,
             effective=self._label,
-            **({} if of is None else _standing(of, now)),
+            **standing,
         )
 
     @abstractmethod
@@ -290,7 +299,8 @@ class Scope(_TimeLimit):
             cap = outer._deadline if outer._loop is loop else now + outer.remaining()
             if cap < deadline:
                 deadline = cap
-                if cap - now < MIN_ATTEMPT and not _is_in_cleanup(outer):
+                in_cleanup = any(isinstance(each, Cleanup) for each in _outwards(outer))
+                if cap - now < MIN_ATTEMPT and not in_cleanup:
                     await self._refuse(outer, loop)
         self._host = loop.host()
         self._enter(loop, now, deadline, shield=False)
@@ -333,12 +343,16 @@ class Scope(_TimeLimit):
                 raise
         if not is_cut:
             return
-        if self._is_outranked():
-            if due:
-                due[0]._latch(self)
+        assert self._host is not None
+        fired = self._first or self
+        # A native cancel, or a scope around this one, is what goes on (T9).
+        if self._host.is_overruled or anyio.current_effective_deadline() == -math.inf:
+            if due:  # the next one is cut with this one, and remembers whose time was up first
+                known = due[0]._first
+                if known is None or fired._deadline < known._deadline:
+                    due[0]._first = fired
             return
         struck = due[-1] if due else self
-        fired = self._first or self
         verdict = struck._decide(fired)
         activity = fired.activity or struck.activity
         raise DeadlineExceededError(verdict=verdict, activity=activity) from exc
@@ -367,26 +381,16 @@ class Scope(_TimeLimit):
         self._tell(verdict, None)
         raise DeadlineExceededError(verdict=verdict)
 
-    def _is_outranked(self) -> bool:
-        """Whether a native cancel, or a scope around this one, is what goes on (T9)."""
-        assert self._host is not None
-        return self._host.is_overruled or anyio.current_effective_deadline() == -math.inf
-
     def _due_outers(self) -> list[_TimeLimit]:
         # A deadline is capped by every outer one: where one is not due, none beyond it is.
-        due: list[_TimeLimit] = []
-        for outer in self._outers():
-            if not outer._is_due():
-                break
-            due.append(outer)
-        return due
+        return list(takewhile(_TimeLimit._is_due, self._outers()))
 
     def _outers(self) -> Iterator[_TimeLimit]:
         """Whatever caps it, from the inside outwards; beyond a cleanup nothing does."""
-        outer = self._outer
-        while outer is not None:
+        for outer in _outwards(self._outer):
             yield outer
-            outer = None if isinstance(outer, Cleanup) else outer._outer
+            if isinstance(outer, Cleanup):
+                return
 
     def _tell(self, verdict: Verdict, activity: Activity | None) -> None:
         tell_of_scope(events.ScopeTimedOut(verdict=verdict, activity=activity))
@@ -440,28 +444,6 @@ class Cleanup(_TimeLimit):
 
     def _tell(self, verdict: Verdict, activity: Activity | None) -> None:
         tell_of_scope(events.CleanupCut(verdict=verdict, activity=activity))
-
-
-def _standing(activity: Activity, now: float) -> dict[str, Any]:
-    """What a verdict says of the stream that was cut with a scope."""
-    last = activity.last_message
-    return {
-        "messages": activity.messages,
-        "first_seen": activity.last_progress is not None,
-        "last_message_age": None if last is None else max(0.0, now - last),
-        "in_flight": tuple(activity.in_flight.values()),
-        "token": activity.token,
-        "done": activity.done,
-        "labels": dict(activity.labels),
-    }
-
-
-def _is_in_cleanup(place: Scope | Cleanup | None) -> bool:
-    while place is not None:
-        if isinstance(place, Cleanup):
-            return True
-        place = place.outer
-    return False
 
 
 def _is_of_a_cut(error: BaseException | None, cancelled: type[BaseException]) -> bool:

@@ -12,11 +12,21 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from streamguard.retry import classes
-from streamguard.signals import Liveness, Progress, SessionOpened, Signal, Usage
+from streamguard.signals import (
+    Liveness,
+    Progress,
+    SessionOpened,
+    Signal,
+    Usage,
+    WorkFinished,
+    WorkScope,
+    WorkStarted,
+)
 
 Fields: TypeAlias = Mapping[str, Any]
 # What a message says; None is Progress.
 Said: TypeAlias = Signal | Iterable[Signal] | None
+Handler: TypeAlias = Callable[[Fields], Said]
 
 NOTHING: tuple[Signal, ...] = ()
 PROGRESS = Progress()
@@ -93,18 +103,30 @@ def usage_in(counts: object) -> tuple[Usage, ...]:
     return (Usage(numbers),) if numbers else ()
 
 
-@lru_cache(maxsize=256)  # it comes with many messages of its session
-def opened(token: str) -> SessionOpened:
-    """A session that can be resumed."""
-    return SessionOpened(token)
+@lru_cache(maxsize=256)  # a token comes with each message of its session, or with several
+def opened(token: str, *, resumable: bool = True) -> SessionOpened:
+    """The session of that token."""
+    return SessionOpened(token, resumable)
 
 
 @lru_cache(maxsize=256)
 def opened_and_progress(token: str) -> tuple[Signal, ...]:
-    """The same, of a message that does something, too."""
+    """The same session again, and progress in it: what most messages say."""
     return (SessionOpened(token), PROGRESS)
 
 
-def always(said: Said) -> Callable[[Fields], Said]:
+def started(id_: object, name: object, scope: WorkScope = "tool") -> WorkStarted | None:
+    """The start of the work that has this id; None without one, as its end could not be told."""
+    known = text_in(id_)
+    return WorkStarted(known, text_in(name) or "", scope) if known else None
+
+
+def finished(id_: object, error: object = False) -> WorkFinished | None:
+    """The end of the work that has this id; None without one."""
+    known = text_in(id_)
+    return WorkFinished(known, bool(error)) if known else None
+
+
+def always(said: Said) -> Handler:
     """A handler for messages whose kind says it all."""
     return lambda _fields: said

@@ -12,8 +12,9 @@ from typing import cast
 from streamguard.backends._fields import Fields, fields_of, text_in
 from streamguard.signals import Signal, WorkFinished, WorkStarted
 
-_AI = {"ai", "AIMessageChunk"}
-_TOOL = {"tool", "ToolMessageChunk"}
+# Tuples, as a `type` of unknown making may have no hash.
+_AI = ("ai", "AIMessageChunk")
+_TOOL = ("tool", "ToolMessageChunk")
 _ROOT = "langchain_core"
 _TAIL = 64  # as many of a history as one round of tools can have
 
@@ -28,12 +29,7 @@ def is_langchains(thing: object) -> bool:
 
 def is_ai(message: Fields) -> bool:
     """Whether a model said it."""
-    return message.get("type") in _AI if isinstance(message.get("type"), str) else False
-
-
-def is_answer(message: Fields) -> bool:
-    """Whether a tool said it."""
-    return message.get("type") in _TOOL if isinstance(message.get("type"), str) else False
+    return message.get("type") in _AI
 
 
 def calls_of(message: Fields) -> Iterator[tuple[str, str]]:
@@ -59,7 +55,7 @@ def work_in(history: list[object]) -> list[Signal]:
             # The model has gone on without them, so nobody is at work on earlier calls (S4).
             closed |= dict.fromkeys(opened, False)
             opened = dict(calls_of(fields))
-        elif is_answer(fields) and (id_ := text_in(fields.get("tool_call_id"))):
+        elif fields.get("type") in _TOOL and (id_ := text_in(fields.get("tool_call_id"))):
             opened.pop(id_, None)
             closed[id_] = fields.get("status") == "error"
     return [

@@ -16,24 +16,24 @@ Function calls open no work: the caller runs them, and their results go another 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import TypeAlias
-
 from streamguard.backends._fields import (
     LIVENESS,
     NOTHING,
     RETRIABLE,
     Fields,
+    Handler,
     Said,
     all_fields_of,
     always,
     fields_of,
+    finished,
+    opened,
+    started,
     text_in,
     usage_in,
 )
 from streamguard.backends._openai_errors import failed
-from streamguard.signals import SessionOpened, Signal, TurnEnded, WorkFinished, WorkStarted
+from streamguard.signals import Signal, TurnEnded
 
 # Run by the server, with both ends in the stream. Shells and tool searches may be run by either
 # side, which their items do not always tell, so they are none of these.
@@ -50,19 +50,12 @@ _HOSTED = {
 # --- the response -------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)  # three events in a row name it
-def _opened(token: str, *, resumable: bool) -> SessionOpened:
-    return SessionOpened(token, resumable)
-
-
 def _accepted(event: Fields) -> Said:
     # The API has taken the request, which is no progress and does not end `first` (S0). What
     # runs in the foreground ends with its connection, so its id resumes nothing.
     response = fields_of(event.get("response"))
     token = text_in(response.get("id"))
-    if token is None:
-        return NOTHING
-    return _opened(token, resumable=response.get("background") is True)
+    return opened(token, resumable=response.get("background") is True) if token else NOTHING
 
 
 def _completed(event: Fields) -> Said:
@@ -71,7 +64,7 @@ def _completed(event: Fields) -> Said:
     # `previous_response_id` goes on from a whole response, wherever it was run.
     is_stored = response.get("store") is not False
     if is_stored and (token := text_in(response.get("id"))):
-        said.append(_opened(token, resumable=True))
+        said.append(opened(token))
     said.append(TurnEnded("success", "completed"))
     return said
 
@@ -90,8 +83,7 @@ def _cancelled(event: Fields) -> Said:
 def _failed(event: Fields) -> Said:
     response = fields_of(event.get("response"))
     what = failed(response.get("error"))
-    retriable = what.error_class in RETRIABLE
-    ended = TurnEnded("error", what.detail or "failed", retriable)
+    ended = TurnEnded("error", what.detail or "failed", what.error_class in RETRIABLE)
     return [what, *usage_in(response.get("usage")), ended]
 
 
@@ -106,39 +98,33 @@ def _error(event: Fields) -> Said:
 
 def _item_added(event: Fields) -> Said:
     item = fields_of(event.get("item"))
-    kind, id_ = item.get("type"), text_in(item.get("id"))
-    if not isinstance(kind, str) or kind not in _HOSTED or id_ is None:
+    kind = item.get("type")
+    if not isinstance(kind, str) or kind not in _HOSTED:
         return None
-    return WorkStarted(id_, text_in(item.get("name")) or kind.removesuffix("_call"), "server")
+    name = text_in(item.get("name")) or kind.removesuffix("_call")
+    return started(item.get("id"), name, "server")
 
 
 def _item_done(event: Fields) -> Said:
     item = fields_of(event.get("item"))
-    kind, id_ = item.get("type"), text_in(item.get("id"))
-    if not isinstance(kind, str) or kind not in _HOSTED or id_ is None:
+    kind = item.get("type")
+    if not isinstance(kind, str) or kind not in _HOSTED:
         return None
-    return WorkFinished(id_, error=bool(item.get("error")) or item.get("status") == "failed")
+    return finished(item.get("id"), item.get("error") or item.get("status") == "failed")
 
 
-def _call_completed(event: Fields) -> Said:
-    id_ = text_in(event.get("item_id"))
-    return WorkFinished(id_) if id_ else None
+def _call_over(event: Fields) -> Said:
+    return finished(event.get("item_id"), event["type"].endswith(".failed"))
 
 
-def _call_failed(event: Fields) -> Said:
-    id_ = text_in(event.get("item_id"))
-    return WorkFinished(id_, error=True) if id_ else None
-
-
-_Handler: TypeAlias = Callable[[Fields], Said]
-EVENTS: dict[str, _Handler] = {
+EVENTS: dict[str, Handler] = {
     "response.created": _accepted,
     "response.queued": _accepted,
     "response.in_progress": _accepted,
     "response.output_item.added": _item_added,
     "response.output_item.done": _item_done,
-    **{f"response.{tool}.completed": _call_completed for tool in _HOSTED},
-    **{f"response.{tool}.failed": _call_failed for tool in _HOSTED},
+    **{f"response.{tool}.completed": _call_over for tool in _HOSTED},
+    **{f"response.{tool}.failed": _call_over for tool in _HOSTED},
     "response.completed": _completed,
     "response.incomplete": _incomplete,
     "response.cancelled": _cancelled,

@@ -81,20 +81,18 @@ def given_at_once(function: object) -> object:
         return None
     try:
         given = cast("Callable[[], object]", function)()
-        return _finished(given) if inspect.iscoroutine(given) else given
+        if not inspect.iscoroutine(given):
+            return given
+        try:
+            given.send(None)
+        except StopIteration as done:
+            return cast("object", done.value)
+        finally:
+            given.close()
     except ENDS_THE_PROGRAM:
         raise
-    except BaseException:  # noqa: BLE001 - whatever an SDK's inside, or a user's, looks like
-        return None
-
-
-def _finished(coroutine: Any) -> object:
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        return cast("object", done.value)
-    finally:
-        coroutine.close()
+    except BaseException:  # noqa: BLE001, S110 - whatever an SDK's inside looks like, or a user's
+        pass
     return None
 
 

@@ -1,7 +1,7 @@
 """What gives away a dict or a tuple: whose JSON line, whose event, whose pair (S1).
 
 Such a message has no type of its own, so it is known by keys and values that the look-alikes lack.
-One recogniser per kind of line, asked in the order of the tables: the first that is sure wins, and
+One recogniser per kind of line, asked in the order of the table: the first that is sure wins, and
 one that is not sure says no, since a wrong guess is worse than Progress. Recognisers are total over
 any garbage and cheap (they see every line of a stream). Knows the backends' names, nothing else.
 """
@@ -9,13 +9,11 @@ any garbage and cheap (they see every line of a stream). Knows the backends' nam
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 from streamguard.backends._langgraph_shapes import is_dict_of_theirs, is_tuple_of_theirs
 
-S = TypeVar("S")
 Line: TypeAlias = Mapping[object, object]
-Pair: TypeAlias = tuple[Any, ...]
 
 
 def _has_its_keys(line: Line, keys: Mapping[str, tuple[str, ...]], kind: str = "type") -> bool:
@@ -180,7 +178,7 @@ def _is_pydantic_ai_event(line: Line) -> bool:
     return _has_its_keys(line, _PYDANTIC_AI_EVENTS, "event_kind")
 
 
-# --- the tables ---------------------------------------------------------------------------
+# --- the table ----------------------------------------------------------------------------
 
 _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
     (_is_claude_line, "claude"),
@@ -194,22 +192,17 @@ _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
     (_is_pydantic_ai_event, "pydantic_ai"),
     (is_dict_of_theirs, "langgraph"),
 )
-_TUPLES: tuple[tuple[Callable[[Pair], bool], str], ...] = ((is_tuple_of_theirs, "langgraph"),)
-
-NAMES_BY_SHAPE = frozenset(name for _, name in (*_DICTS, *_TUPLES))
+NAMES_BY_SHAPE = frozenset(name for _, name in _DICTS)
 
 
 def name_by_shape(message: object) -> str | None:
     """The name of the backend that wrote `message`; None if it is no dict or tuple of theirs."""
     if isinstance(message, dict):
-        return _first_in(_DICTS, cast("Line", message))
-    if isinstance(message, tuple):
-        return _first_in(_TUPLES, cast("Pair", cast("object", message)))
-    return None
-
-
-def _first_in(table: tuple[tuple[Callable[[S], bool], str], ...], message: S) -> str | None:
-    for is_its, name in table:
-        if is_its(message):
-            return name
+        line = cast("Line", message)
+        for is_its, name in _DICTS:
+            if is_its(line):
+                return name
+    elif isinstance(message, tuple):
+        chunk = cast("tuple[Any, ...]", cast("object", message))
+        return "langgraph" if is_tuple_of_theirs(chunk) else None
     return None

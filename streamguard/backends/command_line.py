@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from typing import Final
@@ -124,31 +124,22 @@ class OpenCli:
             has_ended = False
             try:
                 assert process.stdin is not None
-                await _hand_over(process.stdin, prompt)
+                # It may be gone before it has read: its exit status says more than this would.
+                with suppress(
+                    anyio.BrokenResourceError, OSError
+                ):  # anyio 4.8 lets asyncio's own out
+                    await process.stdin.send(prompt.encode())
+                    await process.stdin.aclose()
                 yield Connection(lines, process=tree)
                 # Who has got the turn's last message may leave before its output has ended.
-                has_ended = lines.is_at_end or _is_between_turns(point)
+                activity = point.activity
+                is_between_turns = activity is not None and activity.status == "between turns"
+                has_ended = lines.is_at_end or is_between_turns
             finally:
                 with anyio.CancelScope(shield=True):
                     await lines.aclose()
-                    await _see_off(tree, patience=LEAVING if has_ended else 0)
+                    with anyio.move_on_after(LEAVING if has_ended else 0):
+                        await tree.wait_dead()
+                    if not tree.is_dead:
+                        await tree.terminate(defaults.KILL_GRACE)
                     await process.aclose()
-
-
-async def _hand_over(stdin: anyio.abc.ByteSendStream, prompt: str) -> None:
-    try:
-        await stdin.send(prompt.encode())
-        await stdin.aclose()
-    except (anyio.BrokenResourceError, OSError):  # anyio 4.8 lets asyncio's own out
-        pass  # it is gone before it has read: its exit status says more than this would
-
-
-def _is_between_turns(point: ResumePoint) -> bool:
-    return point.activity is not None and point.activity.status == "between turns"
-
-
-async def _see_off(tree: ProcessTree, patience: float) -> None:
-    with anyio.move_on_after(patience):
-        await tree.wait_dead()
-    if not tree.is_dead:
-        await tree.terminate(defaults.KILL_GRACE)

@@ -103,21 +103,20 @@ def installed(name: str, *, timeout: float = 5.0) -> Installed:
     little longer than that, and leaves no process. Never raises for a backend that is known.
     """
     import shutil
-
-    facts = FACTS[name]
-    package = _version_of(facts.package) if facts.package else None
-    path = _bundled(*facts.bundled) if facts.bundled else None
-    path = path or (shutil.which(facts.command) if facts.command else None)
-    return Installed(package, _said_by(path, timeout) if path else None, path)
-
-
-def _version_of(package: str) -> str | None:
     from importlib import metadata
 
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    facts = FACTS[name]
+    package = None
+    if facts.package:
+        with suppress(metadata.PackageNotFoundError):
+            package = metadata.version(facts.package)
+    path = _bundled(*facts.bundled) if facts.bundled else None
+    path = path or (shutil.which(facts.command) if facts.command else None)
+    said = None
+    if path:
+        with suppress(OSError, ValueError):
+            said = _first_line_of(path, timeout)
+    return Installed(package, said, path)
 
 
 def _bundled(package: str, inside: str) -> str | None:
@@ -132,16 +131,8 @@ def _bundled(package: str, inside: str) -> str | None:
     return str(path) if path is not None and path.is_file() else None
 
 
-def _said_by(path: str, timeout: float) -> str | None:
-    try:
-        line, is_whole = _first_line_of(path, timeout)
-    except (OSError, ValueError):
-        return None
-    return (line.decode(errors="replace").strip()[:100] or None) if is_whole else None
-
-
-def _first_line_of(path: str, timeout: float) -> tuple[bytes, bool]:
-    """What `path --version` writes first, and whether that is all of a line.
+def _first_line_of(path: str, timeout: float) -> str | None:
+    """What `path --version` writes first; None if that is no whole line, or an empty one.
 
     It may be anything that is called so: it gets `timeout` seconds, what is read of it is bounded,
     and then it is ended with all that it has started.
@@ -182,7 +173,8 @@ def _first_line_of(path: str, timeout: float) -> tuple[bytes, bool]:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_ENDING)
     line, newline, _ = said.partition(b"\n")
-    return line, has_ended or bool(newline)
+    is_whole = has_ended or newline
+    return (line.decode(errors="replace").strip()[:100] or None) if is_whole else None
 
 
 def _output_of(fd: int, deadline: float) -> tuple[bytes, bool]:
@@ -278,13 +270,13 @@ def _claude(environ: Environ, _config: Mapping[str, Any]) -> tuple[Watchdog, ...
     else:
         silent = 300.0
     headers = (_number(environ, "API_TIMEOUT_MS") or 360_000) / 1000
-    byte_watchdog = "set CLAUDE_ENABLE_BYTE_WATCHDOG=1 and CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS={half} for the CLI"
     return (
         Watchdog(
             "an API stream that falls silent is asked for again without streaming",
             silent,
             "CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS",
-            byte_watchdog,
+            "set CLAUDE_ENABLE_BYTE_WATCHDOG=1 and CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS={half} "
+            "for the CLI",
         ),
         Watchdog(
             "an API that does not answer at all is asked again, up to ten times",

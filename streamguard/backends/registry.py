@@ -71,7 +71,7 @@ _BY_ROOT_PACKAGE = {
     "openai_codex": "codex",
     "pydantic_ai": "pydantic_ai",
 }
-_NAMESPACES = {"google"}  # a root that packages of many makers share: two names are the package
+
 _ADAPTED = {"agents": "openai_agents", "litellm": "litellm"}
 _WITH_CLIENTS = {"acp", "claude", "codex"}
 NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
@@ -160,23 +160,17 @@ def _by_type(kind: type) -> Backend | None:
     # The mro, because a user may subclass a backend's message; the exact root package,
     # because `claude_agent_sdk_extras` is somebody else's.
     for base in kind.__mro__:
-        root = _root_of(base)
+        root, _, rest = str(base.__module__).partition(".")
+        if root == "google":  # packages of many makers share it: two names are the package
+            root = f"{root}.{rest.partition('.')[0]}"
         if root == "streamguard":
             return _NEUTRAL
-        if (name := _BY_ROOT_PACKAGE.get(root)) and _is_message(name, base):
-            return _by_name(name)
+        if name := _BY_ROOT_PACKAGE.get(root):
+            # An API's package yields more than turns (pages, say), and `agents` may be anybody's.
+            is_message = getattr(_part(name, "reading"), "is_message", None)
+            if is_message is None or is_message(base):
+                return _by_name(name)
     return None
-
-
-def _root_of(kind: type) -> str:
-    root, _, rest = str(kind.__module__).partition(".")
-    return f"{root}.{rest.partition('.')[0]}" if root in _NAMESPACES else root
-
-
-def _is_message(name: str, kind: type) -> bool:
-    # An API's package yields more than turns (pages, say), and `agents` may be anybody's.
-    is_message = getattr(_part(name, "reading"), "is_message", None)
-    return is_message is None or is_message(kind)
 
 
 def _read_neutral(message: Any) -> Signal | Iterable[Signal] | None:

@@ -96,7 +96,12 @@ class Reading:
             said = read(message)
             if said is None or said is self._repeated or type(said) is Progress:
                 return PROGRESS
-            return self._noted(said, _signals_in(said))
+            signals = _signals_in(said)
+            for signal in signals:
+                if type(signal) is SessionOpened:
+                    # Said again, the very same session beside progress is progress, and no more.
+                    is_progress = len(signals) == 2 and type(signals[1]) is Progress
+                    self._repeated = said if is_progress else None
         except ENDS_THE_PROGRAM:
             raise  # these end the program, wherever they come up
         except BaseException as error:  # noqa: BLE001 - a reader never disturbs the stream (S2)
@@ -106,6 +111,8 @@ class Reading:
                 self._failed = True
                 reporter.reader_failed(type(message), error)
             return PROGRESS
+        else:
+            return signals
 
     def _find(self, message: object) -> Reader | None:
         if self._is_expected:  # from here on its messages speak for themselves
@@ -121,14 +128,6 @@ class Reading:
             self.backend = backend
         return backend.read
 
-    def _noted(self, said: object, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
-        """`signals`. Said again, the very same session beside progress is progress, and no more."""
-        opened = [signal for signal in signals if type(signal) is SessionOpened]
-        if opened:
-            is_progress = len(signals) == 2 and type(signals[1]) is Progress
-            self._repeated = said if is_progress else None
-        return signals
-
     def _note_unknown(self, kind: type, reporter: Reporter) -> None:
         if kind not in self._unknown:
             self._unknown = {*self._unknown, kind}
@@ -141,7 +140,12 @@ def _signals_in(said: object) -> tuple[Signal, ...]:
     """What a reader returned as a tuple of signals; a NotASignalError for anything else."""
     if type(said) in _KINDS or isinstance(said, SIGNALS):
         return (cast("Signal", said),)
-    several = cast("Iterable[object]", said) if _are_several(said) else (said,)
+
+    is_one = False
+    if type(said) is not list and type(said) is not tuple:  # they are nearly always
+        # An empty string is no empty list of signals, which would mean that nothing was said.
+        is_one = not isinstance(said, Iterable) or isinstance(said, str | bytes | Mapping)
+    several = cast("Iterable[object]", (said,) if is_one else said)
     signals = tuple(islice(several, _MOST + 1))
     if len(signals) > _MOST:
         raise NotASignalError(
@@ -149,20 +153,12 @@ def _signals_in(said: object) -> tuple[Signal, ...]:
         )
     for signal in signals:
         if type(signal) not in _KINDS and not isinstance(signal, SIGNALS):
+            # By its type alone: a reader may return the message itself, and this is logged (E3).
+            kind = (
+                f"{signal.__name__} itself" if inspect.isclass(signal) else type(signal).__name__
+            )
             raise NotASignalError(
                 f"a reader must return a signal (Progress(), TurnEnded(), ...), several or None, "
-                f"not {_named(signal)}"
+                f"not {kind}"
             )
     return cast("tuple[Signal, ...]", signals)
-
-
-def _named(value: object) -> str:
-    # By its type alone: a reader may return the message itself, and this is logged (E3).
-    return f"{value.__name__} itself" if inspect.isclass(value) else type(value).__name__
-
-
-def _are_several(said: object) -> bool:
-    # An empty string is no empty list of signals, which would mean that nothing was said.
-    if type(said) is list or type(said) is tuple:
-        return True
-    return isinstance(said, Iterable) and not isinstance(said, str | bytes | Mapping)

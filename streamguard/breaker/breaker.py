@@ -280,7 +280,8 @@ class CircuitBreaker:
         while True:
             changed = anyio.Event()
             # Listening before asking: no change may fall between the answer and the wait.
-            unlisten = self._listen(partial(_submit, loop, changed.set))
+            hear = partial(_submit, loop, changed.set)
+            unlisten = self._unharmed(partial(self._store.listen, self.key, hear))
             try:
                 answer = await self._ask_from_coroutine()
                 left = until - anyio.current_time()
@@ -291,12 +292,8 @@ class CircuitBreaker:
                 with anyio.move_on_after(max(nap, SHORTEST_WAIT)):
                     await changed.wait()
             finally:
-                unlisten()
-
-    def _listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Hear of changes, as far as the store can tell of them."""
-        unlisten = self._unharmed(lambda: self._store.listen(self.key, changed))
-        return lambda: self._unharmed(unlisten) if unlisten is not None else None
+                if unlisten is not None:
+                    self._unharmed(unlisten)
 
     def _unharmed(self, function: Callable[[], T]) -> T | None:
         """Call it; None if it raises, which is reported."""
@@ -484,9 +481,8 @@ class CircuitBreaker:
             failures=after.failures,
             generation=after.generation,
         )
-        level = _LEVELS.get(after.status, logging.INFO)
-        said = f"circuit {self.key!r} is {_worded(after.status)}: {after.cause}"
-        logger.log(level, "%s", quoted(said))
+        said = f"circuit {self.key!r} is {after.status.replace('_', ' ')}: {after.cause}"
+        logger.log(_LEVELS.get(after.status, logging.INFO), "%s", quoted(said))
         self._tell(event)
 
     def _tell(self, event: CircuitEvent) -> None:
@@ -510,10 +506,6 @@ class _Answer:
 
 
 _LEVELS: Final[dict[Status, int]] = {"open": logging.WARNING, "escalated": logging.ERROR}
-
-
-def _worded(status: Status) -> str:
-    return status.replace("_", " ")
 
 
 def _why(key: str, circuit: Circuit, wait: float) -> str:

@@ -193,9 +193,8 @@ class Rules:
 
     def progressed(self, circuit: Circuit, generation: int) -> tuple[Circuit, int]:
         """A probe of `generation` brought its first progress. Also gives its new generation."""
-        if not self._counts(circuit, generation) or circuit.status != "half_open":
-            return circuit, generation
-        if self.reset_after > 1:
+        is_probation = circuit.status == "half_open" and self.reset_after == 1
+        if not self._counts(circuit, generation) or not is_probation:
             return circuit, generation
         circuit = _moved(circuit, "closed", "a probe made progress")
         return circuit, circuit.generation

@@ -97,7 +97,7 @@ class Records:
         if not self.blocks:
             self.settle()
             try:
-                step = self.update(_unchanged)
+                step = self.update(lambda circuit, _now: (circuit, None))
             except ENDS_THE_PROGRAM:
                 raise
             except BaseException as error:  # noqa: BLE001 - it is reported
@@ -304,20 +304,18 @@ class OneByOne:
                 self._thread.start()
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
+        while True:
+            with self._lock:
+                self._begun = time.monotonic()
+                if not self._jobs:
+                    self._thread = None
+                    _working.discard(self)
+                    return
+                job = self._jobs.popleft()
             try:
                 job()
             except BaseException:  # noqa: BLE001 - the thread has to go on for the others
                 logger.exception("a circuit's report raised")
-
-    def _next(self) -> Callable[[], Any] | None:
-        with self._lock:
-            self._begun = time.monotonic()
-            if self._jobs:
-                return self._jobs.popleft()
-            self._thread = None
-            _working.discard(self)
-            return None
 
     def wait(self, within: float) -> bool:
         """Wait until nothing is left to be done; False if that takes longer."""
@@ -337,7 +335,3 @@ def _let_them_end() -> None:
     until = time.monotonic() + PATIENCE
     for worker in list(_working):
         worker.wait(max(0.0, until - time.monotonic()))
-
-
-def _unchanged(circuit: Circuit, _now: float) -> tuple[Circuit, None]:
-    return circuit, None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from streamguard.breaker.circuit import Circuit
 from streamguard.errors import ENDS_THE_PROGRAM
@@ -77,25 +77,21 @@ class MemoryStore:
         if after != before:
             heard = [changed for of, changed in list(self._listeners.values()) if of == key]
             for changed in heard:
-                _call(changed)
+                # What was kept is kept, and the others hear of it, whatever one of them raises.
+                try:
+                    changed()
+                except ENDS_THE_PROGRAM:
+                    raise
+                except BaseException:  # noqa: BLE001 - it is logged
+                    logger.exception("listener %r of a circuit raised", changed)
         return answer
 
     def listen(self, key: str, changed: Callable[[], None], /) -> Callable[[], None]:
         """See `CircuitStore`."""
         handle = object()
         self._listeners[handle] = (key, changed)
-        return lambda: _drop(self._listeners, handle)
 
+        def unlisten() -> None:
+            self._listeners.pop(handle, None)
 
-def _call(changed: Callable[[], None]) -> None:
-    # What was kept is kept, and the others hear of it, whatever one of them raises.
-    try:
-        changed()
-    except ENDS_THE_PROGRAM:
-        raise
-    except BaseException:  # noqa: BLE001 - it is logged
-        logger.exception("listener %r of a circuit raised", changed)
-
-
-def _drop(listeners: dict[object, Any], handle: object) -> None:
-    listeners.pop(handle, None)
+        return unlisten

@@ -25,11 +25,7 @@ def main() -> None:
     _say({"type": "system", "subtype": "init"})
     if resumed:
         _go_on()
-    else:
-        _work_and_hang()
-
-
-def _work_and_hang() -> None:
+        return
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _text("I run the tests first. They take a while.")
     _tool("toolu_1", "Bash", {"command": "pytest"})

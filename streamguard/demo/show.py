@@ -109,7 +109,10 @@ class _Incident:
 
     def read(self, message: Any) -> None:
         """Show what the agent said, and note the processes that it named."""
-        for block in _blocks(message):
+        if not isinstance(message, dict) or message.get("type") != "assistant":  # pyright: ignore[reportUnknownMemberType]
+            return
+        line = cast("Mapping[str, Any]", message)
+        for block in line["message"]["content"]:
             if isinstance(text := block.get("text"), str):
                 self._screen.say(f"> {text}")
                 self.pids.update(map(int, re.findall(r"process (\d+)", text)))
@@ -160,11 +163,3 @@ class _Screen:
     def _write(self, text: str) -> None:
         self._out.write(text)
         self._out.flush()
-
-
-def _blocks(message: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(message, dict) or message.get("type") != "assistant":  # pyright: ignore[reportUnknownMemberType]
-        return []
-    line = cast("Mapping[str, Any]", message)
-    blocks: list[Mapping[str, Any]] = line["message"]["content"]
-    return blocks

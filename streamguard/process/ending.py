@@ -7,7 +7,7 @@ at once. Imports no loop, and of the package nothing that does.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -91,7 +91,11 @@ class Ending:
         deadline = self._began + self._budget
         if await self._is_empty():
             return
-        await self._survey(self._began + min(self._budget / 2, _SURVEY))
+        # Know the tree before the first signal, which may part it; or have tried for so long.
+        until = self._began + min(self._budget / 2, _SURVEY)
+        while self._table is None and self._ground.now() < until:
+            await self._ground.pause(_FIRST_LOOK)
+            await self._look()
         now = self._ground.now()
         self.hasten(min(self._grace, (deadline - now) / 2))  # the rest is for KILL to work
         if self._grace > 0 and await self._empties_when_asked():
@@ -105,12 +109,6 @@ class Ending:
             rounds += 1
             await self._outwait(min(_LAST_LOOK, max(left, _FIRST_LOOK)))
 
-    async def _survey(self, until: float) -> None:
-        """Know the tree before the first signal, which may part it; or have tried for so long."""
-        while self._table is None and self._ground.now() < until:
-            await self._ground.pause(_FIRST_LOOK)
-            await self._look()
-
     async def _empties_when_asked(self) -> bool:
         """Whether everybody ends within the grace, having been sent the first signal and CONT."""
         asked: set[Handle] = set()
@@ -118,20 +116,17 @@ class Ending:
         while True:
             # Later, only those who have no parent to end them: what a backend starts in order to
             # shut down is its own affair.
-            self._ask_to_end(self._members.orphans if asked else self._members.living, asked)
+            for handle in self._members.orphans if asked else self._members.living:
+                if handle not in asked:
+                    asked.add(handle)
+                    self._send(handle, self._first)
+                    self._send(handle, SIGCONT)  # a stopped process would not see it
             await self._outwait(min(pause, self._grace_ends - self._ground.now()))
             if await self._is_empty():
                 return True
             if self._ground.now() >= self._grace_ends:
                 return False
             pause = min(max(2 * pause, _FIRST_LOOK), _LAST_LOOK)
-
-    def _ask_to_end(self, handles: Iterable[Handle], asked: set[Handle]) -> None:
-        for handle in handles:
-            if handle not in asked:
-                asked.add(handle)
-                self._send(handle, self._first)
-                self._send(handle, SIGCONT)  # a stopped process would not see it
 
     async def _kill(self) -> None:
         """Kill everybody who is found, stopped first: they would fork on between two looks."""

@@ -132,26 +132,23 @@ class Members:
         parent = self._living.get(stat.parent)
         return parent is not None and parent.holds_pid()
 
-    def _welcome(self, stat: Stat, greet: Callable[[Handle], object] | None) -> None:
-        if (handle := self._take(stat)) is not None and greet is not None:
-            greet(handle)
-
-    def _take(self, seen: Stat) -> Handle | None:
-        """Hold on to a process that was seen to belong; None if that is over already."""
+    def _welcome(self, seen: Stat, greet: Callable[[Handle], object] | None) -> None:
+        """Hold on to a process that was seen to belong, unless that is over already."""
         if seen.is_dead:
-            return None
+            return
         try:
             handle = identity.open_handle(seen.pid)
         except ProcessLookupError:
-            return None
+            return
         # The pid may have changed hands since it was seen.
         now = read_stat(seen.pid)
         if handle.is_dead or (now is not None and now.started != seen.started):
             handle.close()
-            return None
+            return
         self._living[seen.pid] = handle
         self._parents[seen.pid] = seen.parent
-        return handle
+        if greet is not None:
+            greet(handle)
 
     def send_to_group(self, number: int, table: Table) -> bool:
         """Send all of the root's group a signal at one instant, which no fork can outrun."""

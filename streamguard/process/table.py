@@ -137,18 +137,15 @@ def lineage() -> dict[int, float]:
 def read_table() -> Table:
     """The processes now."""
     if procfs.is_there():
-        return _read_procfs()
+        newest = procfs.newest_pid()
+        stats, marks = procfs.snapshot(with_marks=bearers.are_any)
+        # Who is not shown is not gone, where we are not shown ourselves: /proc was taken away
+        # meanwhile.
+        return Table(stats, marks, is_complete=os.getpid() in stats, newest=newest)
     if (psutil := psutil_or_none()) is not None:
-        stats = map(_stat_of, psutil.process_iter(["ppid", "create_time"]))
-        return Table({stat.pid: stat for stat in stats if stat is not None})
+        found = map(_stat_of, psutil.process_iter(["ppid", "create_time"]))
+        return Table({stat.pid: stat for stat in found if stat is not None})
     return Table({}, is_complete=False)
-
-
-def _read_procfs() -> Table:
-    newest = procfs.newest_pid()
-    stats, marks = procfs.snapshot(with_marks=bearers.are_any)
-    # Who is not shown is not gone, where we are not shown ourselves: /proc was taken away meanwhile.
-    return Table(stats, marks, is_complete=os.getpid() in stats, newest=newest)
 
 
 def _stat_of(process: Any) -> Stat | None:

@@ -8,7 +8,7 @@ what they call their exceptions is read with one table: `RateLimitError`, `rate_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -74,22 +74,16 @@ def class_of_code(code: int) -> ErrorClass | None:
 
 def class_of_word(word: str) -> ErrorClass | None:
     """The class of an error body's type or code: `overloaded_error`, `ThrottlingException`."""
-    for ending in _endings(word):
-        if (found := _WORDS.get(ending) or _BODY_WORDS.get(ending)) is not None:
-            return found
-    return None
+    return _class_of_ending(word, _BODY_WORDS)
 
 
 def class_of_name(name: str) -> ErrorClass | None:
     """The class that the name of an exception's type tells: `APITimeoutError`, `ReadError`."""
-    for ending in _endings(name):
-        if (found := _WORDS.get(ending) or _TYPE_NAMES.get(ending)) is not None:
-            return found
-    return None
+    return _class_of_ending(name, _TYPE_NAMES)
 
 
-def _endings(name: str) -> Iterator[str]:
-    """`name` in snake case without its "error", then again with ever fewer of its first words.
+def _class_of_ending(name: str, table: Mapping[str, ErrorClass]) -> ErrorClass | None:
+    """By `name` in snake case without its "error", then by ever fewer of its last words.
 
     The longest ending that is known says most: "not found" of "cli not found".
     """
@@ -97,7 +91,10 @@ def _endings(name: str) -> Iterator[str]:
     if words and words[-1] in {"error", "exception"}:
         words.pop()
     for first in range(len(words)):
-        yield "_".join(words[first:])
+        ending = "_".join(words[first:])
+        if (found := _WORDS.get(ending) or table.get(ending)) is not None:
+            return found
+    return None
 
 
 # Three kinds of words: "API" before "Timeout", "Timeout" or "timeout", "TIMEOUT".

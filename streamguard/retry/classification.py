@@ -111,20 +111,16 @@ def _servers_verdict(error: BaseException) -> bool | None:
 
 def _obeying(found: ErrorClass | None, *, may_retry: bool) -> ErrorClass:
     """The class of an error about which the server has said whether to try again."""
-    if may_retry:
-        is_transient = found is not None and found.is_transient
-        return found if found and is_transient else ErrorClass.SERVER
-    return found if found and not found.is_transient else ErrorClass.VALIDATION
+    if found is not None and found.is_transient == may_retry:
+        return found
+    return ErrorClass.SERVER if may_retry else ErrorClass.VALIDATION
 
 
 def _of_body_and_status(error: BaseException) -> ErrorClass | None:
-    words = filter(None, map(class_of_word, foreign.words_of(error)))
-    said = next(words, None)
-    statuses = filter(None, map(class_of_status, foreign.statuses_of(error)))
-    status = next(statuses, None)
+    said = next(filter(None, map(class_of_word, foreign.words_of(error))), None)
+    status = next(filter(None, map(class_of_status, foreign.statuses_of(error))), None)
     if said is None:
-        codes = filter(None, map(class_of_code, foreign.codes_of(error)))
-        return status or next(codes, None)
+        return status or next(filter(None, map(class_of_code, foreign.codes_of(error))), None)
     # "invalid request" with a 401 is a missing key: the more severe of two refusals.
     if said is ErrorClass.VALIDATION and status is not None and status.severity < said.severity:
         return status
@@ -136,17 +132,15 @@ def _of_type(error: BaseException) -> ErrorClass:
         if isinstance(error, ours):
             return found
     for cls in type(error).__mro__:
-        is_builtin = cls.__module__ == "builtins"
-        named = _of_builtin(cls, error) if is_builtin else class_of_name(cls.__name__)
+        if cls.__module__ != "builtins":
+            named = class_of_name(cls.__name__)
+        elif cls is OSError and isinstance(error, OSError):
+            named = ErrorClass.NETWORK if error.errno in _ERRNOS_OF_A_NETWORK else None
+        else:
+            named = next((found for kinds, found in _BUILTINS.items() if cls in kinds), None)
         if named is not None:
             return named
     return ErrorClass.UNKNOWN
-
-
-def _of_builtin(cls: type, error: BaseException) -> ErrorClass | None:
-    if cls is OSError and isinstance(error, OSError):
-        return ErrorClass.NETWORK if error.errno in _ERRNOS_OF_A_NETWORK else None
-    return next((found for kinds, found in _BUILTINS.items() if cls in kinds), None)
 
 
 def _most_severe(classes: list[ErrorClass]) -> ErrorClass:

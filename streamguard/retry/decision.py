@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from streamguard._base.durations import in_words
 from streamguard.retry.classes import ErrorClass
@@ -228,29 +228,19 @@ def _retry(state: State, policy: RetryPolicy, tally: Tally, delay: float) -> Res
     source = _delay_source(state, policy, tally, delay, jittered)
     delay = max(jittered, state.circuit)
     retry = tally.of(error_class) + 1
+    facts: dict[str, Any] = {
+        "delay": delay,
+        "delay_source": source,
+        "error_class": error_class,
+        "retry": retry,
+        "tally": tally.retried(error_class),
+    }
     number = f"{_named(state)}: retry {retry} of {policy.backoff(error_class).retries}"
     when = f"in {in_words(delay)}" if delay else "at once"
-    after = tally.retried(error_class)
     if token is None:
         why = f"{number} {when}, started afresh: nothing has happened that this could repeat"
-        return Restart(
-            delay=delay,
-            delay_source=source,
-            error_class=error_class,
-            retry=retry,
-            tally=after,
-            why=why,
-        )
-    why = f"{number} {when}, resuming session {token[:8]}"
-    return Resume(
-        delay=delay,
-        delay_source=source,
-        error_class=error_class,
-        retry=retry,
-        tally=after,
-        why=why,
-        token=token,
-    )
+        return Restart(**facts, why=why)
+    return Resume(**facts, why=f"{number} {when}, resuming session {token[:8]}", token=token)
 
 
 def _delay_source(

@@ -93,40 +93,21 @@ class RetryPolicy:
             check_number(name, getattr(self, name), infinite=name == "productive_span")
         for name in ("max_in_a_row", "max_reconnects"):
             check_count(name, getattr(self, name))
-        for error_class in ErrorClass:
-            self._check_reachable(error_class)
-
-    def _check_reachable(self, error_class: ErrorClass) -> None:
-        backoff, name = self.backoff(error_class), error_class.value
-        # What was not written contradicts nothing: a low cap simply bounds it (T12).
-        is_default = backoff is getattr(RetryPolicy, name, NO_RETRY)
-        if not is_default and (longest := max(backoff.delays)) > self.cap:
-            raise ConfigError(
-                f"{name}: a delay of {longest:g} s can never be kept, since "
-                f"cap={self.cap:g} bounds all of them: raise cap, or shorten the delay"
-            )
+        for name in ErrorClass:
+            backoff = self.backoff(name)
+            # What was not written contradicts nothing: a low cap simply bounds it (T12).
+            is_default = backoff is getattr(RetryPolicy, name, NO_RETRY)
+            if not is_default and (longest := max(backoff.delays)) > self.cap:
+                raise ConfigError(
+                    f"{name}: a delay of {longest:g} s can never be kept, since "
+                    f"cap={self.cap:g} bounds all of them: raise cap, or shorten the delay"
+                )
 
     def backoff(self, error_class: ErrorClass) -> Backoff:
         """The retries and delays of one class."""
-        match error_class:
-            case ErrorClass.NEVER:
-                return NO_RETRY
-            case ErrorClass.AUTH:
-                return self.auth
-            case ErrorClass.PERMANENT:
-                return self.permanent
-            case ErrorClass.VALIDATION:
-                return self.validation
-            case ErrorClass.RATE_LIMIT:
-                return self.rate_limit
-            case ErrorClass.SERVER:
-                return self.server
-            case ErrorClass.NETWORK:
-                return self.network
-            case ErrorClass.IDLE:
-                return self.idle
-            case ErrorClass.UNKNOWN:
-                return self.unknown
+        # The field that is called as the class; `never` has none.
+        backoff: Backoff = getattr(self, error_class, NO_RETRY)
+        return backoff
 
     def classify(self, error: BaseException, *, failed: Failed | None = None) -> ErrorClass:
         """As `classify`, but what `classifier` says of an error goes first.

@@ -54,7 +54,7 @@ def retry_after(
     def ask(link: BaseException, _is_cause: bool) -> float | None:
         return next(filter(None, _forms(link, failed or failed_of(link), now)), None)
 
-    asked: float | None = nearest(error, ask, _longest)
+    asked: float | None = nearest(error, ask, max)
     if asked is not None:
         return min(asked, cap)
     found = found or classify(error, failed=failed)
@@ -78,7 +78,10 @@ def _forms(
             milliseconds = _seconds(headers.get(name))
             yield _positive(milliseconds / 1000) if milliseconds is not None else None
         yield _seconds(headers.get("retry-after"))
-        yield _until(headers.get("retry-after"), headers.get("date"), now)
+        # An HTTP date: from the response's own, or from now.
+        if (then := _epoch(headers.get("retry-after"))) is not None:
+            since = _epoch(headers.get("date"))
+            yield _positive(then - (now() if since is None else since))
         yield from map(_of_retry_info, foreign.details_of(error))
         yield _seconds(foreign.attribute(error, "retry_after"))
     yield _seconds(failed.retry_after) if failed is not None else None
@@ -103,15 +106,6 @@ def _part(duration: object, name: str) -> float:
     if isinstance(duration, dict):
         return _seconds(cast("Mapping[str, Any]", duration).get(name)) or 0.0
     return _seconds(foreign.attribute(duration, name)) or 0.0
-
-
-def _until(value: str | None, date: str | None, now: Callable[[], float]) -> float | None:
-    """The seconds from the response's date (or now) to an HTTP date."""
-    then = _epoch(value)
-    if then is None:
-        return None
-    since = _epoch(date)
-    return _positive(then - (now() if since is None else since))
 
 
 def _epoch(value: str | None) -> float | None:
@@ -140,10 +134,6 @@ def _seconds(value: object) -> float | None:
         return _positive(float(value))
     except OverflowError:  # an int beyond every float
         return None
-
-
-def _longest(numbers: list[float]) -> float:
-    return max(numbers)
 
 
 def _positive(number: float) -> float | None:

@@ -18,7 +18,7 @@ from streamguard.testing.clocks import running_trio
 from streamguard.testing.iterating import iterating
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable, Coroutine
+    from collections.abc import AsyncIterable
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -92,12 +92,17 @@ class Channel:
     def _spawn_player(self) -> None:
         self._player = anyio.CancelScope()
         # A partial of a function, not a method: a player must not keep its channel alive.
-        _spawn_detached(partial(_play, self._source, self._send, self._player, self._errors))
+        play = partial(_play, self._source, self._send, self._player, self._errors)
+        if trio := running_trio():
+            context = contextvars.copy_context()
+            trio.lowlevel.spawn_system_task(play, name="testing.Channel", context=context)
+            return
+        task = asyncio.create_task(play(), name="testing.Channel")
+        _detached.add(task)  # the loop itself holds tasks weakly
+        task.add_done_callback(_detached.discard)
 
 
-def _close_all(
-    streams: list[MemoryObjectSendStream[Any] | MemoryObjectReceiveStream[Any]],
-) -> None:
+def _close_all(streams: list[_Stream]) -> None:
     for stream in streams:
         stream.close()
 
@@ -117,13 +122,3 @@ async def _play(
             return  # nobody listens any more
         except Exception as error:  # noqa: BLE001 - it is the consumer's: raised at its pull
             errors.append(error)
-
-
-def _spawn_detached(async_fn: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    if trio := running_trio():
-        context = contextvars.copy_context()
-        trio.lowlevel.spawn_system_task(async_fn, name="testing.Channel", context=context)
-        return
-    task = asyncio.create_task(async_fn(), name="testing.Channel")
-    _detached.add(task)  # the loop itself holds tasks weakly
-    task.add_done_callback(_detached.discard)

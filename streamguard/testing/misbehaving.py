@@ -64,11 +64,7 @@ class DeafSource:
                 yield message
         if self._then == "yield":
             yield self._message
-        elif self._then == "hang":
-            await self._hang()
-
-    async def _hang(self) -> None:
-        while not self._released.is_set():
+        while self._then == "hang" and not self._released.is_set():
             try:
                 # The shield keeps anyio and trio away, the loop a raw cancel of asyncio.
                 with anyio.CancelScope(shield=True):

@@ -16,7 +16,7 @@ from streamguard.testing.iterating import close, iterating
 from streamguard.testing.misbehaving import MisbehavingSource
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Coroutine
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 
 Relay: TypeAlias = Literal["create_task", "gather", "shield", "wait", "wait_for", "task_group"]
 _END = object()
@@ -59,21 +59,18 @@ class _Relayed:
         return self
 
     async def __anext__(self) -> Any:
-        if (message := await self._pull()) is _END:
-            raise StopAsyncIteration
-        return message
-
-    async def _pull(self) -> Any:
         match self._through:
             case "create_task":
-                return await asyncio.create_task(self._next())
+                message = await asyncio.create_task(self._next())
             case "gather":
                 (message,) = await asyncio.gather(self._next())
-                return message
             case "wait_for":
-                return await asyncio.wait_for(self._next(), _ENOUGH)
+                message = await asyncio.wait_for(self._next(), _ENOUGH)
             case _:
-                return await self._pull_and_keep()
+                message = await self._pull_and_keep()
+        if message is _END:
+            raise StopAsyncIteration
+        return message
 
     async def _pull_and_keep(self) -> Any:
         task = self._kept = self._kept or asyncio.create_task(self._next())
@@ -86,11 +83,8 @@ class _Relayed:
         self._kept = None
         return task.result()
 
-    def _next(self) -> Coroutine[Any, Any, Any]:
-        async def pull() -> Any:
-            return await anext(self._inner, _END)  # a task cannot raise StopAsyncIteration
-
-        return pull()
+    async def _next(self) -> Any:
+        return await anext(self._inner, _END)  # a task cannot raise StopAsyncIteration
 
     async def aclose(self) -> None:
         if self._kept is not None:

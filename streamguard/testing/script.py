@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 
@@ -20,7 +20,7 @@ from streamguard.testing import messages
 from streamguard.testing.clocks import block_loop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
     from datetime import datetime
 
     from streamguard.signals import Outcome, WaitReason
@@ -107,7 +107,18 @@ class Script:
     steps: tuple[Step, ...]
 
     def __init__(self, *parts: Step | Script) -> None:
-        object.__setattr__(self, "steps", tuple(_flat(parts)))
+        steps: list[Step] = []
+        for part in cast("tuple[Any, ...]", parts):
+            if isinstance(part, Script):
+                steps += part.steps
+            elif isinstance(part, Emit | Act | Repeat):
+                steps.append(part)
+            else:  # said here, and not when it is played
+                name = getattr(part, "__name__", None)
+                is_uncalled = callable(part) and name
+                hint = f"call it, {name}()" if is_uncalled else "say('...') makes a message"
+                raise TypeError(f"{part!r} is no step of a script: {hint}")
+        object.__setattr__(self, "steps", tuple(steps))
 
     def __aiter__(self) -> AsyncGenerator[Any, None]:  # noqa: PYI058 - callers may close it
         return _play(self.steps)
@@ -117,20 +128,6 @@ class Script:
 
     def __repr__(self) -> str:
         return f"Script({', '.join(map(repr, self.steps))})"
-
-
-def _flat(parts: Iterable[object]) -> Iterator[Step]:
-    for part in parts:
-        if isinstance(part, Script):
-            yield from part.steps
-        elif isinstance(part, Emit | Act | Repeat):
-            yield part
-        else:  # said here, and not when it is played
-            name = getattr(part, "__name__", None)
-            hint = (
-                f"call it, {name}()" if callable(part) and name else "say('...') makes a message"
-            )
-            raise TypeError(f"{part!r} is no step of a script: {hint}")
 
 
 def _unrolled(steps: tuple[Step, ...]) -> Iterator[Emit | Act]:

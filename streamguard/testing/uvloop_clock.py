@@ -151,7 +151,10 @@ class VirtualUvloop(JumpingLoop, uvloop.Loop):  # type: ignore[misc]  # pyright:
         if self._quiet >= QUIET and not self._pass_time():
             return
         self._look_on()
-        self._run_timers()
+        due_by = self._now
+        while self._next_timer() <= due_by:
+            self._quiet = 0
+            heappop(self._timers_to_come)[2]._run()
 
     def _pass_time(self) -> bool:
         """Nothing can run now: whether something has changed. Else the outside is waited for."""
@@ -181,12 +184,6 @@ class VirtualUvloop(JumpingLoop, uvloop.Loop):  # type: ignore[misc]  # pyright:
         while self._timers_to_come and self._timers_to_come[0][2].cancelled():
             heappop(self._timers_to_come)
         return self._timers_to_come[0][0] if self._timers_to_come else math.inf
-
-    def _run_timers(self) -> None:
-        due_by = self._now
-        while self._next_timer() <= due_by:
-            self._quiet = 0
-            heappop(self._timers_to_come)[2]._run()
 
 
 def _noting(method: Callable[..., Any]) -> Callable[..., Any]:

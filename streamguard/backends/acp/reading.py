@@ -19,17 +19,18 @@ JSON-RPC lines. Pure and total: garbage is Progress, never an exception.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from streamguard.backends._fields import (
     NOTHING,
     Fields,
+    Handler,
     Said,
     always,
     either,
     fields_of,
+    finished,
     number_in,
     numbers_in,
+    started,
     text_in,
     usage_in,
 )
@@ -42,7 +43,6 @@ from streamguard.signals import (
     Usage,
     Waiting,
     WorkFinished,
-    WorkStarted,
 )
 
 # A prompt's end is an answer, not an update: a stream made of updates alone ends without one.
@@ -82,19 +82,15 @@ def permission_id(tool_call: object) -> str:
 
 
 def _tool_call(update: Fields) -> Said:
-    if (ended := _ended(update)) is not None:
-        return ended
-    id_ = text_in(either(update, "tool_call_id"))
     # The kind and not the title, which may quote the command (E3).
-    return WorkStarted(id_, text_in(update.get("kind")) or "") if id_ else None
+    return _ended(update) or started(either(update, "tool_call_id"), update.get("kind"))
 
 
 def _ended(update: Fields) -> WorkFinished | None:
     status = update.get("status")
-    id_ = text_in(either(update, "tool_call_id"))
-    if not id_ or status not in ("completed", "failed"):
+    if status not in ("completed", "failed"):
         return None
-    return WorkFinished(id_, error=status == "failed")
+    return finished(either(update, "tool_call_id"), status == "failed")
 
 
 def _usage_update(update: Fields) -> Said:
@@ -118,7 +114,7 @@ def _prompt_over(fields: Fields, reason: object) -> Said:
     return (*said, TurnEnded(_OUTCOMES.get(word, "incomplete"), word[:100]))
 
 
-_UPDATES: dict[str, Callable[[Fields], Said]] = {
+_UPDATES: dict[str, Handler] = {
     "tool_call": _tool_call,
     "tool_call_update": _ended,
     "usage_update": _usage_update,

@@ -18,20 +18,22 @@ nothing, so there is no SessionOpened. The SDK's streams have `close()`, which t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from streamguard.backends._fields import (
     LIVENESS,
     NOTHING,
     Fields,
+    Handler,
     Said,
     always,
     class_of_words,
     fields_of,
+    finished,
+    started,
     text_in,
     usage_in,
 )
-from streamguard.signals import Failed, Outcome, Signal, TurnEnded, WorkFinished, WorkStarted
+from streamguard.signals import Failed, Outcome, Signal, TurnEnded
 
 # A message ends with a stop_reason; a stream that is cut well-formed ends without, and without an
 # exception (T10).
@@ -77,12 +79,10 @@ def _block_start(event: Fields) -> Said:
     if not isinstance(kind, str):
         return None
     if kind in {"server_tool_use", "mcp_tool_use"}:
-        id_ = text_in(block.get("id"))
-        return WorkStarted(id_, text_in(block.get("name")) or "", "server") if id_ else None
+        return started(block.get("id"), block.get("name"), "server")
     if kind.endswith("_tool_result"):  # of any server tool, also to come
-        id_ = text_in(block.get("tool_use_id"))
         failed = block.get("is_error") is True or "error_code" in fields_of(block.get("content"))
-        return WorkFinished(id_, failed) if id_ else None
+        return finished(block.get("tool_use_id"), failed)
     return None
 
 
@@ -99,7 +99,7 @@ def _error(event: Fields) -> Said:
     return Failed(class_of_words(kind), detail=kind)
 
 
-_EVENTS: dict[str, Callable[[Fields], Said]] = {
+_EVENTS: dict[str, Handler] = {
     "message_start": _message_start,
     "content_block_start": _block_start,
     "message_delta": _message_delta,

@@ -18,7 +18,6 @@ from streamguard.errors import ConfigError
 # The first whose close is shielded. Before it a cancellation may leave the CLI alive, and before
 # 0.1.51 a disconnect() from another task raises, hangs or cancels the task that connected.
 OLDEST: Final = (0, 2, 111)
-_DISTRIBUTION: Final = "claude-agent-sdk"
 
 
 def of_client(client: Any) -> Client | None:
@@ -77,7 +76,7 @@ def installed() -> tuple[int, ...] | None:
     from importlib import metadata
 
     try:
-        said = metadata.version(_DISTRIBUTION)
+        said = metadata.version("claude-agent-sdk")
     except metadata.PackageNotFoundError:  # it may be vendored
         return None
     found = re.match(r"\d{1,9}(\.\d{1,9})*", said)

@@ -41,6 +41,7 @@ from streamguard.backends._fields import (
     NOTHING,
     RETRIABLE,
     Fields,
+    Handler,
     Said,
     always,
     class_of_status,
@@ -81,9 +82,10 @@ def read(message: object) -> Said:
         kind = line.get("type")
         handle = _LINES.get(kind) if isinstance(kind, str) else None
         return None if handle is None else handle(line)
-    cls = type(message)
-    handle = _OBJECTS.get(cls.__name__) or _inherited(cls)
-    return None if handle is None else handle(fields_of(message))
+    for cls in type(message).__mro__:  # task and hook messages are SystemMessages
+        if (handle := _OBJECTS.get(cls.__name__)) is not None:
+            return handle(fields_of(message))
+    return None
 
 
 # --- conversation -------------------------------------------------------------------------
@@ -121,35 +123,27 @@ def _work(fields: Fields, parent: object) -> Sequence[Signal]:
     return said
 
 
-def _tool_use(block: Fields, parent: object) -> Signal | None:
-    return _start(block, parent, "tool")
+def _tool_use(block: Fields, parent: object, scope: WorkScope = "tool") -> Signal:
+    id_, name = text_in(block.get("id")) or "", text_in(block.get("name")) or ""
+    return WorkStarted(id_, name, scope, text_in(parent))
 
 
-def _server_tool_use(block: Fields, parent: object) -> Signal | None:
-    return _start(block, parent, "server")
+def _server_tool_use(block: Fields, parent: object) -> Signal:
+    return _tool_use(block, parent, "server")
 
 
 def _parsed_server_tool_use(block: Fields, parent: object) -> Signal | None:
     # S4: of all server tools' results the SDK's parser keeps the advisor's alone, so an entry
     # for any other could never be closed. On the wire both ends are there.
-    return _start(block, parent, "server") if block.get("name") == "advisor" else None
+    return _tool_use(block, parent, "server") if block.get("name") == "advisor" else None
 
 
-def _start(block: Fields, parent: object, scope: WorkScope) -> Signal:
-    id_, name = text_in(block.get("id")) or "", text_in(block.get("name")) or ""
-    return WorkStarted(id_, name, scope, text_in(parent))
+def _tool_result(block: Fields, _parent: object) -> Signal:
+    return WorkFinished(text_in(block.get("tool_use_id")) or "", block.get("is_error") is True)
 
 
-def _tool_result(block: Fields, _parent: object) -> Signal | None:
-    return _finish(block, failed=block.get("is_error") is True)
-
-
-def _server_tool_result(block: Fields, _parent: object) -> Signal | None:
+def _server_tool_result(block: Fields, _parent: object) -> Signal:
     failed = block.get("is_error") is True or "error_code" in fields_of(block.get("content"))
-    return _finish(block, failed=failed)
-
-
-def _finish(block: Fields, *, failed: bool) -> Signal:
     return WorkFinished(text_in(block.get("tool_use_id")) or "", failed)
 
 
@@ -345,8 +339,6 @@ def _hook_ended(fields: Fields, *, error: bool) -> Said:
 
 # --- the tables ---------------------------------------------------------------------------
 
-_Handler: TypeAlias = Callable[[Fields], Said]
-
 # They come at any time, after a `result` too, and say nothing about the work in hand; what the CLI
 # (2.1.327) itself takes for no part of the conversation. `background_tasks_changed` is the whole set
 # of live tasks, foreground ones left out: the neutral vocabulary cannot say "these and no others",
@@ -362,7 +354,7 @@ _SIDE_CHANNELS = (
     *("ui_placed", "ui_scroll", "ui_status", "ui_toast", "vcs_state_changed"),
     "worker_shutting_down",
 )
-_SYSTEM: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, always(NOTHING)) | {
+_SYSTEM: dict[str, Handler] = dict.fromkeys(_SIDE_CHANNELS, always(NOTHING)) | {
     "init": _init,
     "api_retry": _api_retry,
     "status": _status,
@@ -390,7 +382,7 @@ def _system_object(fields: Fields) -> Said:
 
 # Not here, so Progress: `control_request` (can_use_tool, hook_callback). Its answer goes the
 # other way, so a wait could never be ended, and the tool call in question is in flight.
-_LINES: dict[str, _Handler] = {
+_LINES: dict[str, Handler] = {
     "assistant": _assistant,
     "user": _user,
     "stream_event": _stream_event,
@@ -410,7 +402,7 @@ _LINES: dict[str, _Handler] = {
     "prompt_suggestion": always(NOTHING),
     "transcript_mirror": always(NOTHING),
 }
-_OBJECTS: dict[str, _Handler] = {
+_OBJECTS: dict[str, Handler] = {
     "AssistantMessage": _assistant,
     "UserMessage": _user,
     "StreamEvent": _stream_event,
@@ -419,10 +411,3 @@ _OBJECTS: dict[str, _Handler] = {
     "RateLimitEvent": _rate_limit,
     "ConversationResetMessage": _conversation_reset,
 }
-
-
-def _inherited(cls: type) -> _Handler | None:
-    """The handler of a base class: task and hook messages are SystemMessages."""
-    return next(
-        (_OBJECTS[base.__name__] for base in cls.__mro__ if base.__name__ in _OBJECTS), None
-    )

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
@@ -56,7 +55,13 @@ def session(
         ConfigError: If the SDK is not installed, too old, or cannot do what is asked.
     """
     check_version("claude.session()")
-    sdk = _sdk()
+    try:
+        import claude_agent_sdk as sdk
+    except ImportError as error:
+        raise ConfigError(
+            f"claude.session() needs claude-agent-sdk, and it cannot be imported ({error}): "
+            "pip install 'streamguard[claude]'"
+        ) from error
     given = sdk.ClaudeAgentOptions() if options is None else options
     if not isinstance(cast("object", given), sdk.ClaudeAgentOptions):
         raise ConfigError(f"claude.session({options!r}): pass ClaudeAgentOptions")
@@ -70,40 +75,34 @@ def session(
         its_own = _holding(_going_on(given, point.token), activity)
         transport = tapped(its_own, activity) if tap else None
         client: ClaudeSDKClient = sdk.ClaudeSDKClient(its_own, transport=transport)
+        is_connected = False
+
+        async def ask(prompt: str) -> AsyncGenerator[Message, None]:
+            # Connects when it is asked first: so a CLI that hangs at its start keeps a pull
+            # waiting, and what there is of it can be ended.
+            nonlocal is_connected
+            if not is_connected:
+                await client.connect()
+                is_connected = True
+            uuid = str(uuid4())
+            await client.query(_only(prompt, uuid))
+            messages = cast("AsyncGenerator[Message, None]", client.receive_messages())
+            async with aclosing(messages):
+                async for message in messages:
+                    yield message
+                    if isinstance(message, sdk.ResultMessage):
+                        if _answers(message, uuid):
+                            return
+                        # The end of a turn that background work had begun, before ours or in
+                        # its way.
+                        activity.mark_prompt()
+
         try:
-            yield Connection(_Asking(client, activity), client=client)
+            yield Connection(ask, client=client)
         finally:
             await client.disconnect()
 
     return session_of(opened, prompt=prompt, point=point)
-
-
-class _Asking:
-    """A client that is asked turn by turn. It connects when it is asked first.
-
-    So a CLI that hangs at its start keeps a pull waiting, and what there is of it can be ended.
-    """
-
-    def __init__(self, client: ClaudeSDKClient, activity: Activity) -> None:
-        self._client = client
-        self._activity = activity
-        self._is_connected = False
-
-    async def __call__(self, prompt: str) -> AsyncGenerator[Message, None]:
-        client, uuid, result = self._client, str(uuid4()), _sdk().ResultMessage
-        if not self._is_connected:
-            await client.connect()
-            self._is_connected = True
-        await client.query(_only(prompt, uuid))
-        messages = cast("AsyncGenerator[Message, None]", client.receive_messages())
-        async with aclosing(messages):
-            async for message in messages:
-                yield message
-                if isinstance(message, result):
-                    if _answers(message, uuid):
-                        return
-                    # The end of a turn that background work had begun, before ours or in its way.
-                    self._activity.mark_prompt()
 
 
 async def _only(prompt: str, uuid: str) -> AsyncIterator[dict[str, Any]]:
@@ -157,14 +156,3 @@ def _holding(options: ClaudeAgentOptions, activity: Activity) -> ClaudeAgentOpti
         }
         options = replace(options, hooks=hooks)
     return options
-
-
-def _sdk() -> ModuleType:
-    try:
-        import claude_agent_sdk
-    except ImportError as error:
-        raise ConfigError(
-            f"claude.session() needs claude-agent-sdk, and it cannot be imported ({error}): "
-            "pip install 'streamguard[claude]'"
-        ) from error
-    return claude_agent_sdk

@@ -138,21 +138,20 @@ class _Heard:
 def _hidden_in(line: Fields) -> tuple[Signal, ...]:
     """What `line` says that no message of the SDK's will say."""
     kind = line.get("type")
-    if kind == "assistant":
-        return tuple(filter(_is_of_a_server, _said_by(line)))
     is_state = line.get("subtype") == "session_state_changed" and line.get("sdk_host_only") is True
-    return _said_by(line) if kind in _HIDDEN or is_state else ()
-
-
-def _is_of_a_server(signal: Signal) -> bool:
-    # Of the API's own tools both ends are in the model's messages; of all others, the start alone.
-    is_start = isinstance(signal, WorkStarted) and signal.scope == "server"
-    return is_start or isinstance(signal, WorkFinished)
-
-
-def _said_by(line: Fields) -> tuple[Signal, ...]:
+    if kind != "assistant" and kind not in _HIDDEN and not is_state:
+        return ()
     said = read(line)
-    return (said,) if isinstance(said, SIGNALS) else tuple(said or ())
+    signals = (said,) if isinstance(said, SIGNALS) else tuple(said or ())
+    if kind != "assistant":
+        return signals
+    # Of the API's own tools both ends are in the model's messages; of all others, the start alone.
+    return tuple(
+        signal
+        for signal in signals
+        if isinstance(signal, WorkFinished)
+        or (isinstance(signal, WorkStarted) and signal.scope == "server")
+    )
 
 
 @cache

@@ -27,13 +27,13 @@ its entry holds the gate until the turn's end, and no longer than the limit `too
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import cast
 
 from streamguard.backends._fields import (
     NOTHING,
     RETRIABLE,
     Fields,
+    Handler,
     Said,
     always,
     either,
@@ -156,8 +156,7 @@ def _error(fields: Fields) -> Said:
 
 
 def _token_usage(fields: Fields) -> Said:
-    usage = fields_of(either(fields, "token_usage"))
-    return _usage(usage.get("total")) or NOTHING
+    return _usage(fields_of(either(fields, "token_usage")).get("total")) or NOTHING
 
 
 def _usage(counts: object) -> tuple[Signal, ...]:
@@ -233,9 +232,7 @@ def _hook_completed(fields: Fields) -> Said:
 
 # --- the tables ---------------------------------------------------------------------------
 
-_Handler: TypeAlias = Callable[[Fields], Said]
-
-_LINES: dict[str, _Handler] = {
+_LINES: dict[str, Handler] = {
     "thread.started": _thread_started,
     "turn.started": always(NOTHING),  # said before the API is asked: `first` goes on (S0)
     "turn.completed": _turn_completed,
@@ -256,7 +253,7 @@ _SIDE_CHANNELS = (
     "thread/settings/updated",
     "warning",
 )
-_NOTIFICATIONS: dict[str, _Handler] = dict.fromkeys(_SIDE_CHANNELS, always(NOTHING)) | {
+_NOTIFICATIONS: dict[str, Handler] = dict.fromkeys(_SIDE_CHANNELS, always(NOTHING)) | {
     "thread/started": _thread_started,
     "turn/started": _thread_started,  # names its thread, and is said before the API is asked
     "turn/completed": _turn_over,

@@ -18,13 +18,13 @@ total: garbage is Progress, never an exception. `session` runs the CLI.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import cast
 
 from streamguard.backends._fields import (
     NOTHING,
     RETRIABLE,
     Fields,
+    Handler,
     Said,
     class_of_status,
     fields_of,
@@ -121,16 +121,11 @@ def _class_of_text(text: str) -> str | None:
         return class_of_status(int(status[1])) if status[1] else classes.class_of_word(status[2])
     if "stream ended without" in text:  # what becomes of an error in the midst of an answer, too
         return "server"
-    is_network = (
-        "fetch failed" in text
-        or "Error: terminated" in text
-        or "ECONN" in text
-        or "ETIMEDOUT" in text
-    )
-    return "network" if is_network else None
+    words = ("fetch failed", "Error: terminated", "ECONN", "ETIMEDOUT")
+    return "network" if any(word in text for word in words) else None
 
 
-_LINES: dict[str, Callable[[Fields], Said]] = {
+_LINES: dict[str, Handler] = {
     "init": _init,
     "message": _message,
     "tool_use": _tool_use,

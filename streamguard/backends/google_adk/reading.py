@@ -28,8 +28,7 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from streamguard.backends._fields import (
     PROGRESS,
@@ -43,14 +42,7 @@ from streamguard.backends._fields import (
     usage_in,
 )
 from streamguard.backends._gemini_api import failure_of, parts_of, word_in
-from streamguard.signals import (
-    Signal,
-    TurnEnded,
-    WaitEnded,
-    Waiting,
-    WorkFinished,
-    WorkStarted,
-)
+from streamguard.signals import Signal, TurnEnded, WaitEnded, Waiting, WorkFinished, WorkStarted
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 
@@ -67,10 +59,10 @@ def read(message: object) -> Said:
     is_users = event.get("author") == "user"
     if not (counted or done or ended or token is None or is_users):
         return opened_and_progress(token)
-    named = () if token is None else (opened(token),)
+    session = () if token is None else (opened(token),)
     if is_users:
-        return (*named, *counted)
-    return (*named, *counted, *(done or (PROGRESS,)), *ended)
+        return (*session, *counted)
+    return (*session, *counted, *(done or (PROGRESS,)), *ended)
 
 
 def _work(event: Fields) -> list[Signal]:
@@ -79,36 +71,24 @@ def _work(event: Fields) -> list[Signal]:
         return []
     said: list[Signal] = []
     for part in parts_of(event.get("content")):
-        call = part.get("function_call") or part.get("functionCall")
-        if call is not None:
-            said.extend(_call(fields_of(call), event))
-        response = part.get("function_response") or part.get("functionResponse")
-        if response is not None:
-            said.extend(_response(fields_of(response)))
+        if called := part.get("function_call") or part.get("functionCall"):
+            call = fields_of(called)
+            if id_ := text_in(call.get("id")):
+                said.append(_call(id_, call, event))
+        if answered := part.get("function_response") or part.get("functionResponse"):
+            answer = fields_of(answered)
+            if id_ := text_in(answer.get("id")):
+                failed = "error" in fields_of(answer.get("response"))
+                said += (WorkFinished(id_, failed), WaitEnded(id_))
     return said
 
 
-def _call(call: Fields, event: Fields) -> tuple[Signal, ...]:
-    id_, name = text_in(call.get("id")), text_in(call.get("name")) or ""
-    if id_ is None:
-        return ()
-    if id_ in _ids(either(event, "long_running_tool_ids")):
-        return (Waiting(id_, "auth" if name == _ASKS_FOR_CREDENTIALS else "human"),)
-    return (WorkStarted(id_, name, parent=text_in(event.get("branch"))),)
-
-
-def _response(response: Fields) -> tuple[Signal, ...]:
-    id_ = text_in(response.get("id"))
-    if id_ is None:
-        return ()
-    failed = "error" in fields_of(response.get("response"))
-    return (WorkFinished(id_, failed), WaitEnded(id_))
-
-
-def _ids(ids: object) -> frozenset[Any]:
-    if not isinstance(ids, set | frozenset | list | tuple):
-        return frozenset()
-    return frozenset(id_ for id_ in cast("Iterable[object]", ids) if isinstance(id_, str))
+def _call(id_: str, call: Fields, event: Fields) -> Signal:
+    name = text_in(call.get("name")) or ""
+    ids = either(event, "long_running_tool_ids")
+    if isinstance(ids, set | frozenset | list | tuple) and id_ in cast("list[object]", ids):
+        return Waiting(id_, "auth" if name == _ASKS_FOR_CREDENTIALS else "human")
+    return WorkStarted(id_, name, parent=text_in(event.get("branch")))
 
 
 def _end(event: Fields) -> tuple[Signal, ...]:

@@ -28,9 +28,9 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from streamguard.backends._fields import PROGRESS, Fields, Said, either, fields_of, usage_in
+from streamguard.backends._fields import PROGRESS, Said, either, fields_of, usage_in
 from streamguard.backends._gemini_api import failure_of, finish_of, outcome_of, word_in
-from streamguard.signals import Signal, TurnEnded
+from streamguard.signals import TurnEnded
 
 # Every answer finishes with a reason. A connection that closes early ends the stream without
 # one and without an exception (T10).
@@ -50,7 +50,8 @@ def read(message: object) -> Said:
     counts = fields.get("usage_metadata") or fields.get("usageMetadata")
     counted = () if counts is None else usage_in(counts)
     if not isinstance(candidates, list) or not candidates:
-        if blocked := _block_reason(fields):
+        feedback = fields_of(either(fields, "prompt_feedback"))
+        if blocked := word_in(either(feedback, "block_reason")):
             return (*counted, failure_of(blocked), TurnEnded("error", blocked))
         return counted or None
     reason = None
@@ -58,7 +59,12 @@ def read(message: object) -> Said:
         if (reason := finish_of(fields_of(candidate))) is None:  # pyright: ignore[reportUnknownArgumentType]
             return (*counted, PROGRESS) if counted else None  # one is still being written
     assert reason is not None
-    return (*counted, *_ended(reason))
+    outcome = outcome_of(reason)
+    if outcome != "error":
+        return (*counted, TurnEnded(outcome, reason))
+    failed = failure_of(reason)
+    retriable = failed.error_class == "server"
+    return (*counted, failed, TurnEnded(outcome, reason, retriable))
 
 
 def read_automatic_functions(message: object) -> Said:
@@ -71,16 +77,3 @@ def read_automatic_functions(message: object) -> Said:
     if not isinstance(said, tuple):
         return said
     return tuple(PROGRESS if isinstance(signal, TurnEnded) else signal for signal in said)
-
-
-def _ended(reason: str) -> tuple[Signal, ...]:
-    outcome = outcome_of(reason)
-    if outcome != "error":
-        return (TurnEnded(outcome, reason),)
-    failed = failure_of(reason)
-    return (failed, TurnEnded(outcome, reason, retriable=failed.error_class == "server"))
-
-
-def _block_reason(fields: Fields) -> str | None:
-    feedback = fields_of(either(fields, "prompt_feedback"))
-    return word_in(either(feedback, "block_reason"))

@@ -50,6 +50,8 @@ from streamguard.backends._fields import (
     Fields,
     Said,
     fields_of,
+    finished,
+    started,
     text_in,
     usage_in,
 )
@@ -100,7 +102,11 @@ def _read(message: object, nodes: frozenset[str]) -> Said:
         if "ns" in line and "data" in line and isinstance(mode, str) and mode in _MODES:
             said = _payload(mode, line["data"], nodes)
             return _waiting(said) if line.get("interrupts") else said
-        return _single(line, nodes)
+        # A dict whose mode is not told, as a single stream mode yields it.
+        for key, other, handle in _GUESSES:
+            if key in line and other in line:
+                return handle(line, nodes)
+        return _state(line, nodes)
     if isinstance(message, tuple):
         return _tuple(cast("tuple[Any, ...]", cast("object", message)), nodes)
     return None
@@ -133,29 +139,17 @@ def _part(event: str, data: object, nodes: frozenset[str]) -> Said:
 def _payload(mode: object, payload: object, nodes: frozenset[str]) -> Said:
     """What the payload of a known mode says."""
     if mode == "messages":
-        return _token(payload)
+        pair = cast("list[object]", payload) if isinstance(payload, list | tuple) else []
+        return _message(fields_of(pair[0]), fields_of(pair[1])) if len(pair) == 2 else None
     handle = _HANDLERS.get(mode) if isinstance(mode, str) else None
     # A state may be an object: a dataclass, a model of pydantic's.
     return None if handle is None else handle(fields_of(payload), nodes)
 
 
-def _single(line: Fields, nodes: frozenset[str]) -> Said:
-    """A dict whose mode is not told, as a single stream mode yields it."""
-    for key, other, handle in _GUESSES:
-        if key in line and other in line:
-            return handle(line, nodes)
-    return _state(line, nodes)
-
-
 def _waiting(said: Said) -> Said:
     # Not the turn's end: tasks beside the interrupted one go on, with their tools in flight.
-    return [*_several(said), _WAITING]
-
-
-def _several(said: Said) -> Iterable[Signal]:
-    if said is None:
-        return ()
-    return said if isinstance(said, list | tuple) else (cast("Signal", said),)
+    several = said if isinstance(said, list | tuple) else [said]
+    return [*(cast("Signal", signal) for signal in several if signal is not None), _WAITING]
 
 
 # --- states and updates -------------------------------------------------------------------
@@ -170,25 +164,22 @@ def _state(line: Fields, _nodes: frozenset[str]) -> Said:
 
 
 def _histories(value: object) -> Iterable[Signal]:
-    if updates := _updates_in(value):
+    history = _listed(value)
+    # A node's update, or several of them; none if it is a message, or anything else.
+    updates = [
+        cast("Fields", update)
+        for update in history[-_SEVERAL:]
+        if isinstance(update, dict) and not is_langchains(cast("object", update))
+    ]
+    if updates:
         for update in updates:
             for inner in update.values():
                 yield from _history(inner)
         return
-    history = _listed(value)  # a state's own field
-    # A person has the last word: the graph was asked, and has not answered yet.
+    # Else it is a state's own field. A person has the last word: the graph was asked, and has not answered yet.
     if history and fields_of(history[-1]).get("type") == "human":
         yield _SPOKEN_TO
     yield from _history(value)
-
-
-def _updates_in(value: object) -> list[Fields]:
-    """A node's update, or several of them; none if it is a message, or anything else."""
-    return [
-        cast("Fields", update)
-        for update in _listed(value)[-_SEVERAL:]
-        if isinstance(update, dict) and not is_langchains(cast("object", update))
-    ]
 
 
 def _listed(value: object) -> list[object]:
@@ -265,17 +256,10 @@ def _checkpoint(checkpoint: Fields, _nodes: frozenset[str]) -> Said:
     # A checkpoint's id proves that somebody keeps it; a thread's id alone does not.
     where = fields_of(fields_of(checkpoint.get("config")).get("configurable"))
     thread = text_in(where.get("thread_id"))
-    if thread is None or not where.get("checkpoint_id"):
-        return NOTHING
-    return SessionOpened(thread)
+    return SessionOpened(thread) if thread and where.get("checkpoint_id") else NOTHING
 
 
 # --- tokens -------------------------------------------------------------------------------
-
-
-def _token(payload: object) -> Said:
-    pair = cast("list[object]", payload) if isinstance(payload, list | tuple) else []
-    return _message(fields_of(pair[0]), fields_of(pair[1])) if len(pair) == 2 else None
 
 
 def _message(message: Fields, metadata: Fields) -> Said:
@@ -312,9 +296,9 @@ def _event(line: Fields, _nodes: frozenset[str]) -> Said:
     if id_ is None or not isinstance(event, str):
         return None
     if event in _STARTS:
-        return WorkStarted(id_, text_in(line.get("tool_name")) or text_in(line.get("name")) or "")
+        return started(id_, text_in(line.get("tool_name")) or line.get("name"))
     if event in _ENDS:
-        return WorkFinished(id_, _ENDS[event])
+        return finished(id_, _ENDS[event])
     return NOTHING if event.startswith("on_") and event.endswith("_start") else None
 
 

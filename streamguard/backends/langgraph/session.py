@@ -64,54 +64,32 @@ def session(
             "from. Write builder.compile(checkpointer=...), or guard its stream alone: "
             "graph.astream(...) | idle_guard(180)"
         )
-    run = _Thread(graph, config, inputs, {"stream_mode": STREAM_MODE, **options})
-    return opened_by(run.open, prompt=prompt, point=ResumePoint(token=str(thread)))
-
-
-class _Thread:
-    """A graph's thread, and what its present turn was asked."""
-
-    def __init__(
-        self, graph: Any, config: Fields, inputs: Callable[[str], Any], options: Fields
-    ) -> None:
-        self._graph = graph
-        self._config = config
-        self._inputs = inputs
-        self._options = options
-        self._asked: Any = None
+    options = {"stream_mode": STREAM_MODE, **options}
+    asked: Any = None  # by the present turn
 
     @asynccontextmanager
-    async def open(self, point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
-        """There is nothing to connect to; what differs is what the first run is given."""
+    async def opened(point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
+        # There is nothing to connect to; what differs is what the first run is given.
         is_another_attempt = point.reason is not None
 
         async def turn(prompt: str) -> AsyncGenerator[Any, None]:
-            nonlocal is_another_attempt
+            nonlocal asked, is_another_attempt
+            state = await graph.aget_state(config)
+            is_interrupted = any(task.interrupts for task in state.tasks)
             if is_another_attempt:
-                given = await self._what_is_left()
                 is_another_attempt = False
+                # None goes on with the tasks that are due; without any the input never came through.
+                given = None if state.next and not is_interrupted else asked
+            elif is_interrupted:
+                types: Any = import_module("langgraph.types")
+                given = asked = types.Command(resume=prompt)
             else:
-                given = self._asked = await self._what_is_asked(prompt)
+                given = asked = inputs(prompt)
             # `async for` alone would leave the run to the collector.
-            async with aclosing(
-                self._graph.astream(given, self._config, **self._options)
-            ) as chunks:
+            async with aclosing(graph.astream(given, config, **options)) as chunks:
                 async for chunk in chunks:
                     yield chunk
 
         yield Connection(turn)
 
-    async def _what_is_asked(self, prompt: str) -> Any:
-        if not await self._interrupts():
-            return self._inputs(prompt)
-        types: Any = import_module("langgraph.types")
-        return types.Command(resume=prompt)
-
-    async def _what_is_left(self) -> Any:
-        """None goes on with the tasks that are due; without any the input never came through."""
-        state = await self._graph.aget_state(self._config)
-        return None if state.next and not await self._interrupts() else self._asked
-
-    async def _interrupts(self) -> bool:
-        state = await self._graph.aget_state(self._config)
-        return any(task.interrupts for task in state.tasks)
+    return opened_by(opened, prompt=prompt, point=ResumePoint(token=str(thread)))

@@ -16,10 +16,8 @@ Comments in the stream (SSE keep-alives) are swallowed by the client, so they ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import NOTHING, Fields, Said, always, fields_of
+from streamguard.backends._fields import NOTHING, Fields, Handler, Said, always, fields_of
 from streamguard.backends._openai_chat import is_plain, said_by_chunk
 
 # A response ends with completed, failed or incomplete, a chat with a finish_reason. A connection
@@ -64,7 +62,7 @@ _DERIVED = (
     *("logprobs.content.delta", "logprobs.content.done"),
     *("logprobs.refusal.delta", "logprobs.refusal.done"),
 )
-_EVENTS: dict[str, Callable[[Fields], Said]] = {
+_EVENTS: dict[str, Handler] = {
     **responses.EVENTS,
     "chunk": _chunk,
     **dict.fromkeys(_DERIVED, always(NOTHING)),

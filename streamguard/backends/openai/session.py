@@ -90,7 +90,11 @@ class _Conversation:
         if point.reason is None and not self._listens:
             self._under_way = None  # another prompt; what the one before it has left, it has left
         self._listens = False
-        stream = await (self._begin(point) if self._under_way is None else self._go_on())
+        if self._under_way is None:
+            stream = await self._begin(point)
+        else:
+            after = {} if self._position is None else {"starting_after": self._position}
+            stream = await self._responses.retrieve(self._under_way, stream=True, **after)
         async with stream:
             yield self._followed(stream)
 
@@ -102,10 +106,6 @@ class _Conversation:
             asked["previous_response_id"] = self._previous
         return await self._responses.create(**asked)
 
-    async def _go_on(self) -> Any:
-        after = {} if self._position is None else {"starting_after": self._position}
-        return await self._responses.retrieve(self._under_way, stream=True, **after)
-
     async def _followed(self, stream: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
         start = self._position
         async for event in stream:
@@ -114,17 +114,11 @@ class _Conversation:
             if isinstance(number, int):
                 if start is not None and number <= start:
                     continue  # a server that ignores `starting_after` tells all of it again
-                self._note(fields)
+                kind, response = fields.get("type"), fields_of(fields.get("response"))
+                if kind == "response.created" and response.get("background") is True:
+                    self._under_way = text_in(response.get("id"))
+                elif kind == "response.completed":
+                    self._previous = text_in(response.get("id"))
             yield event
             if isinstance(number, int):
                 self._position = number
-
-    def _note(self, event: Fields) -> None:
-        response = fields_of(event.get("response"))
-        match event.get("type"):
-            case "response.created" if response.get("background") is True:
-                self._under_way = text_in(response.get("id"))
-            case "response.completed":
-                self._previous = text_in(response.get("id"))
-            case _:
-                pass

@@ -24,8 +24,17 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import NOTHING, PROGRESS, Fields, Said, fields_of, text_in
-from streamguard.signals import SessionOpened, TurnEnded, WorkFinished, WorkStarted
+from streamguard.backends._fields import (
+    NOTHING,
+    PROGRESS,
+    Fields,
+    Said,
+    fields_of,
+    finished,
+    started,
+    text_in,
+)
+from streamguard.signals import SessionOpened, TurnEnded
 
 # `result.cancel()`, an approval that is asked for and a run that is done all just end it.
 ALWAYS_ENDS_TURNS = False
@@ -72,14 +81,10 @@ def _raw(kind: object, said: Said) -> Said:
 
 def _run_item(name: object, item: Fields) -> Said:
     raw = fields_of(item.get("raw_item"))
+    id_ = text_in(raw.get("call_id")) or raw.get("id")
     if name == "tool_called" and _is_local(raw):
-        id_ = _id_of(raw)
-        called = text_in(item.get("_resolved_tool_name")) or text_in(raw.get("name")) or ""
-        return WorkStarted(id_, called) if id_ else None
-    if name == "tool_output":
-        id_ = _id_of(raw)
-        return WorkFinished(id_) if id_ else None
-    return None
+        return started(id_, text_in(item.get("_resolved_tool_name")) or raw.get("name"))
+    return finished(id_) if name == "tool_output" else None
 
 
 def _is_local(raw: Fields) -> bool:
@@ -87,10 +92,6 @@ def _is_local(raw: Fields) -> bool:
     if kind == "shell_call":  # in a container of OpenAI's, or here
         return fields_of(raw.get("environment")).get("type") == "local"
     return isinstance(kind, str) and kind in _LOCAL
-
-
-def _id_of(raw: Fields) -> str | None:
-    return text_in(raw.get("call_id")) or text_in(raw.get("id"))
 
 
 def adapted(stream: Any) -> Any:

@@ -28,10 +28,19 @@ May import `signals` and its helpers beside it; what `session` needs, when it is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
-from streamguard.backends._fields import Fields, Said, always, fields_of, text_in, usage_in
+from streamguard.backends._fields import (
+    Fields,
+    Handler,
+    Said,
+    always,
+    fields_of,
+    finished,
+    started,
+    text_in,
+    usage_in,
+)
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,
@@ -65,21 +74,18 @@ def read(message: object) -> Said:
 
 def _tool_call(event: Fields) -> Said:
     part = fields_of(event.get("part"))
-    id_ = text_in(part.get("tool_call_id"))
-    return WorkStarted(id_, text_in(part.get("tool_name")) or "") if id_ else None
+    return started(part.get("tool_call_id"), part.get("tool_name"))
 
 
 def _tool_result(event: Fields) -> Said:
     # Called `result` before 2.0, where a failure is a part of another class.
-    part: object = event.get("part", event.get("result"))
-    fields = fields_of(part)
-    failed = (
-        fields.get("outcome") in _FAILED_OUTCOMES
-        if isinstance(fields.get("outcome"), str)
-        else fields.get("part_kind") == "retry-prompt"
-    )
-    id_ = text_in(fields.get("tool_call_id"))
-    return WorkFinished(id_, failed) if id_ else None
+    part = fields_of(event.get("part", event.get("result")))
+    outcome = part.get("outcome")
+    if isinstance(outcome, str):
+        failed = outcome in _FAILED_OUTCOMES
+    else:
+        failed = part.get("part_kind") == "retry-prompt"
+    return finished(part.get("tool_call_id"), failed)
 
 
 def _deferred(event: Fields) -> Said:
@@ -104,26 +110,21 @@ def _answered(event: Fields) -> Said:
 
 
 def _run_result(event: Fields) -> Said:
-    result = event.get("result")
-    spent = fields_of(fields_of(result).get("_state")).get("usage")
-    usage = usage_in(spent if spent is not None else fields_of(result).get("usage"))
-    return (*usage, _ended(result))
+    result = fields_of(event.get("result"))
+    state = fields_of(result.get("_state"))
+    spent = state.get("usage")
+    usage = usage_in(result.get("usage") if spent is None else spent)
+    return (*usage, _ended(result.get("output"), state.get("message_history")))
 
 
-def _ended(result: object) -> TurnEnded:
-    output = fields_of(result).get("output")
+def _ended(output: object, history: object) -> TurnEnded:
     if type(output).__name__ == "DeferredToolRequests":
         return TurnEnded("paused", "deferred_tool_requests")
-    last = _last_message(result)
-    if last.get("finish_reason") == "length":
-        return TurnEnded("incomplete", "length")
-    return TurnEnded("incomplete", "no finish_reason") if _was_cut(last) else TurnEnded()
-
-
-def _last_message(result: object) -> Fields:
-    history = fields_of(fields_of(result).get("_state")).get("message_history")
     last = cast("list[object]", history)[-1] if isinstance(history, list) and history else None
-    return fields_of(last)
+    answer = fields_of(last)
+    if answer.get("finish_reason") == "length":
+        return TurnEnded("incomplete", "length")
+    return TurnEnded("incomplete", "no finish_reason") if _was_cut(answer) else TurnEnded()
 
 
 def _was_cut(message: Fields) -> bool:
@@ -137,7 +138,7 @@ def _session_error(event: Fields) -> Said:
     return Failed(classes.class_of_word(told) or "unknown", detail=told[:80])
 
 
-_EVENTS: dict[str, Callable[[Fields], Said]] = {
+_EVENTS: dict[str, Handler] = {
     "function_tool_call": _tool_call,
     "output_tool_call": _tool_call,
     "function_tool_result": _tool_result,

@@ -41,28 +41,13 @@ def session(
             f"pydantic_ai.session({agent!r}): pass an Agent, which has run_stream_events"
         )
     conversation = str(options.get("conversation_id") or uuid4())
-    talk = _Talk(agent, history, {**options, "conversation_id": conversation})
-    return opened_by(talk.open, prompt=prompt, point=ResumePoint(token=conversation))
+    options["conversation_id"] = conversation
+    said = list(history)
 
-
-class _Talk:
-    """An agent, and what was said so far."""
-
-    def __init__(self, agent: Any, history: Sequence[Any], options: Fields) -> None:
-        self._agent = agent
-        self._history = list(history)
-        self._options = options
-
-    @asynccontextmanager
-    async def open(self, _point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
-        """There is nothing to connect to: the history is all that a run needs."""
-        yield Connection(self._turn)
-
-    async def _turn(self, prompt: str) -> AsyncGenerator[Any, None]:
+    async def turn(prompt: str) -> AsyncGenerator[Any, None]:
+        nonlocal said
         heard: Any = None
-        run = self._agent.run_stream_events(
-            prompt, message_history=self._history or None, **self._options
-        )
+        run = agent.run_stream_events(prompt, message_history=said or None, **options)
         try:
             async with run as events:
                 async for event in events:
@@ -72,13 +57,14 @@ class _Talk:
             # Once it is left: only then is what was cut marked as such. A prompt that was never
             # answered is sent again, so it is not kept.
             if heard is not None:
-                self._history = _without_silence(heard.all_messages())
+                said = list(heard.all_messages())
+                last: Fields = fields_of(said[-1]) if said else {}
+                if last.get("kind") == "response" and not last.get("parts"):
+                    said.pop()  # an answer that was cut before its first word
 
+    @asynccontextmanager
+    async def opened(_point: ResumePoint) -> AsyncGenerator[Connection[Any], None]:
+        # There is nothing to connect to: the history is all that a run needs.
+        yield Connection(turn)
 
-def _without_silence(history: Sequence[Any]) -> list[Any]:
-    """`history` without an answer that was cut before its first word."""
-    kept = list(history)
-    last: Fields = fields_of(kept[-1]) if kept else {}
-    if last.get("kind") == "response" and not last.get("parts"):
-        kept.pop()
-    return kept
+    return opened_by(opened, prompt=prompt, point=ResumePoint(token=conversation))

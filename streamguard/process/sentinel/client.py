@@ -155,7 +155,14 @@ class HelperLink:
             self._fd = ours.detach()
         try:
             for adopted in tuple(self._held.values()):  # a finaliser may drop one meanwhile
-                _send_again(self._fd, adopted)
+                facts = adopted.facts
+                root = open_again(facts.pid, facts.started)
+                try:
+                    rider = None if root is None else root.fileno()
+                    _send(self._fd, wire.ADOPT, wire.pack_adopted(adopted), rider)
+                finally:
+                    if root is not None:
+                        root.close()
         except BaseException:
             self._kill_helper()
             self._let_go()
@@ -254,16 +261,6 @@ def _send(fd: int, kind: bytes, body: bytes, rider: int | None) -> None:
         if rider is None:
             raise
         wire.send(fd, kind, body)  # too many are on their way: known by its start time, then
-
-
-def _send_again(fd: int, adopted: wire.Adopted) -> None:
-    root = open_again(adopted.facts.pid, adopted.facts.started)
-    try:
-        rider = None if root is None else root.fileno()
-        _send(fd, wire.ADOPT, wire.pack_adopted(adopted), rider)
-    finally:
-        if root is not None:
-            root.close()
 
 
 def _is_ready(fd: int, events: int, bound: float) -> bool:

@@ -46,7 +46,6 @@ class Helper:
 
     def __init__(self, application: socket.socket) -> None:
         self._application = application
-        self._host: int | None = None
         self._held: dict[int, _HeldTree] = {}
         # Borne by two at once: it cannot tell them apart, nor later when one was released (D4).
         self._shared_marks: set[str] = set()
@@ -66,29 +65,29 @@ class Helper:
                 return False
             if message.kind == wire.GOODBYE:
                 return True
-            self._take(message)
-            if message.kind == wire.HOST and self._host is not None:
-                poll.register(self._host, select.POLLIN)
+            if message.kind == wire.ADOPT:
+                self._adopt(wire.unpack_adopted(message.body), message.fd)
+            elif message.kind == wire.RELEASE:
+                held = self._held.pop(wire.unpack_serial(message.body), None)
+                if held is not None and held.root is not None:
+                    held.root.close()
+            elif message.kind == wire.HOST:
+                spared.update(wire.unpack_host(message.body))
+                if message.fd is not None:
+                    poll.register(message.fd, select.POLLIN)
 
     def end_all(self) -> str:
         """End what is adopted, and say what became of it; "" if nothing is."""
         if not self._held:
             return ""
-        held = self._held.values()
-        forest = Forest(Members.from_facts(self._usable(one.facts), one.root) for one in held)
-        grace = max(one.kill_grace for one in held)
+        trees: list[Members] = []
+        for one in self._held.values():
+            is_shared = one.facts.mark in self._shared_marks
+            facts = one.facts._replace(mark=None) if is_shared else one.facts
+            trees.append(Members.from_facts(facts, one.root))
+        forest = Forest(trees)
+        grace = max(one.kill_grace for one in self._held.values())
         return f"{forest!r}: {blocking.end(forest, grace, 2 * grace + 5)}"
-
-    def _take(self, message: wire.WireMessage) -> None:
-        if message.kind == wire.ADOPT:
-            self._adopt(wire.unpack_adopted(message.body), message.fd)
-        elif message.kind == wire.RELEASE:
-            held = self._held.pop(wire.unpack_serial(message.body), None)
-            if held is not None and held.root is not None:
-                held.root.close()
-        elif message.kind == wire.HOST:
-            self._host = message.fd
-            spared.update(wire.unpack_host(message.body))
 
     def _adopt(self, adopted: wire.Adopted, fd: int | None) -> None:
         facts = adopted.facts
@@ -99,9 +98,6 @@ class Helper:
         root = known or open_again(facts.pid, facts.started)
         self._held[adopted.serial] = _HeldTree(adopted.kill_grace, facts, root)
 
-    def _usable(self, facts: TreeFacts) -> TreeFacts:
-        return facts._replace(mark=None) if facts.mark in self._shared_marks else facts
-
 
 def main(fd: int, pid: int) -> None:
     """Be the helper of the application `pid`, which holds the other end of the socket `fd`."""
@@ -109,28 +105,21 @@ def main(fd: int, pid: int) -> None:
         os._exit(0)  # so that the helper is nobody's child, and nobody has to reap it
     for number in _NOT_FOR_US:
         signal.signal(number, signal.SIG_IGN)
-    _let_go_of_the_terminal()
-    _allow_many_descriptors()
+    # Standard error was kept until now, for what a failing start has to say.
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(null, standard)
+    os.close(null)
+    # One for each process that is adopted.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     application = socket.socket(fileno=fd)
     application.send(struct.pack("=i", os.getpid()))
     helper = Helper(application)
     if not helper.listen() and (ended := helper.end_all()):
         _report(f"application {pid} is gone without a goodbye; {ended}")
     os._exit(0)
-
-
-def _let_go_of_the_terminal() -> None:
-    # Standard error was kept until now, for what a failing start has to say.
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
-        os.dup2(null, standard)
-    os.close(null)
-
-
-def _allow_many_descriptors() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _report(line: str) -> None:
