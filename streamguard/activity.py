@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from streamguard import _loops as loops
@@ -344,13 +344,7 @@ class Hold:
         left = max(0.0, self._epoch - time.time())
         self._activity._begin_hold(key, self._reason, min(self._allowance, left))
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
+    def __exit__(self, _kind: object, _error: object, _trace: object, /) -> None:
         key = self._keys.pop()
         self._activity._holds.pop(key, None)
         self._activity._tell(lambda bound, now: bound.watch.release(key, now))

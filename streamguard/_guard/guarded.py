@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from streamguard import _loops as loops
@@ -77,13 +76,7 @@ class Guarded(Pipeable, Generic[T]):
         self._block = block
         return messages
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> bool:
+    async def __aexit__(self, _kind: object, exc: BaseException | None, _trace: object, /) -> bool:
         assert self._block is not None
         block, self._block = self._block, None
         return await block.leave(exc, self._latest())

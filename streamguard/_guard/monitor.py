@@ -21,7 +21,6 @@ from streamguard._loops import Cut, Host, Parking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
-    from types import TracebackType
 
     from anyio.abc import TaskGroup
 
@@ -310,13 +309,7 @@ class Monitor:
             self._attempt.asked(since_prompt=self._waits_since_prompt)
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> bool:
+    async def __aexit__(self, _kind: object, exc: BaseException | None, _trace: object, /) -> bool:
         raised = self._block.came_out
         has_failed = isinstance(raised, Exception) and not isinstance(raised, StopAsyncIteration)
         try:

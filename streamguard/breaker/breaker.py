@@ -62,7 +62,6 @@ from streamguard.events.teller import logger, tell
 from streamguard.retry import ErrorClass, classify, retry_after
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from streamguard._loops import Loop
@@ -149,12 +148,7 @@ class Permit:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object, /) -> None:
         self.ended(error)
 
     def _progress(self) -> None:

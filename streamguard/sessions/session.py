@@ -32,8 +32,6 @@ from streamguard.sessions.replay import is_ordered
 from streamguard.sessions.turns import Conversation, Turn
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from streamguard._loops.timekeeper import Entry
     from streamguard.sessions.hosting_operators import HostingOperator
     from streamguard.sessions.points import Opener
@@ -176,13 +174,7 @@ class Session(Pipeable, Generic[T]):
         self._block = block
         return chat
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> bool:
+    async def __aexit__(self, _kind: object, exc: BaseException | None, _trace: object, /) -> bool:
         assert self._block is not None
         block, self._block = self._block, None
         return await block.leave(exc)

@@ -18,7 +18,6 @@ from streamguard.testing.script import Script
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Iterator
-    from types import TracebackType
     from typing import Self
 
 
@@ -66,12 +65,7 @@ class FakeClient:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, _error: object, _trace: object, /) -> None:
         try:
             if not self._disconnecting:
                 await self.disconnect()
