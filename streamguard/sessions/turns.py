@@ -152,9 +152,8 @@ class Conversation(Generic[T]):
         owner = self.owner
         if owner is None:
             return
-        if not owner.released.is_set():
-            owner.stop()
-            await owner.released.wait()
+        owner.stop()
+        await owner.released.wait()
         if not owner.confirmed:  # it was left behind, and may still be at its closing
             if self._patient_until is None or self._patient_until[0] is not owner:
                 until = self.hosting.loop.clock() + owner.link.plan.disconnect_timeout
