@@ -4,7 +4,7 @@ A source for guards, for those who start a command line themselves: its stdout, 
 every loop and for every kind of process object. Lines are bounded, stderr is emptied meanwhile, the
 end of both is remembered for the error. stdout is read only when a line is asked for, so a slow
 consumer slows the process. The process itself stays its owner's: it is neither waited for nor
-ended here; a guard around the stream supervises it. (No module may be called `lines`: it would hide the function in the package.)
+ended here; a guard around the stream supervises it.
 May import `pipes`, `splitter` and `errors`; knows nothing of limits in time.
 """
 

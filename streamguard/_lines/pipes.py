@@ -5,7 +5,7 @@ each becomes a `Pipe` with two promises that the rest builds on. A `receive` tha
 loses nothing: the bytes stay where the next one finds them. After `aclose` the descriptor is
 gone, so that a writer gets SIGPIPE (or on uvloop, whose pipes are sockets, perhaps
 ECONNRESET) and nobody waits for a grandchild that holds the other end.
-Knows nothing of lines; may import `errors` and `loops`.
+Knows nothing of lines; may import `errors` and `_loops`.
 """
 
 from __future__ import annotations

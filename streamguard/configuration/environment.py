@@ -36,7 +36,7 @@ def prefix_of(text: str) -> str:
 def read(prefix: str = PREFIX, knobs: Iterable[str] = IN_ENVIRONMENT) -> Mapping[str, Setting]:
     """What is set, by knob. A ConfigError names every variable that cannot be used.
 
-    The mode is not in it under our own prefix: that one is in force for every guard (`config`).
+    The mode is not in it under our own prefix: that one is in force for every guard (`_guard/modes`).
     """
     said: dict[str, Setting] = {}
     wrong: list[str] = []

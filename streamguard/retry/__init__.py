@@ -6,7 +6,7 @@
     Tally (what was spent) ────────────┤
     RetryPolicy (what may be spent) ───┘
 
-Nothing here waits, reads a loop's clock or knows a stream: `resume` acts on what is decided
+Nothing here waits, reads a loop's clock or knows a stream: `sessions` acts on what is decided
 here. Errors of other libraries are read by their shape; no SDK is imported.
 """
 

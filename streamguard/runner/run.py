@@ -352,7 +352,7 @@ class CommandRun:
 
 
 def supervise(settings: Settings) -> Never:
-    """Run the command of `settings`, and end as it ended, or as its limits say."""
+    """Run the command that `settings` name, and end as it ended, or as its limits say."""
     run: CommandRun | None = None
     words = Words()
     try:

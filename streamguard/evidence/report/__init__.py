@@ -3,7 +3,7 @@
     run = read_run(Path("runs/17"))
     Path("report.html").write_text(page(run), "utf-8")
 
-`reading` turns the folder into values, `story` says what became of each session, `picture` what is
+`folder` turns the folder into values, `story` says what became of each session, `picture` what is
 to be seen of it; `page`, `tables` and `index` write HTML, `drawing` SVG. Imported by the command line, and
 by nobody who records.
 """

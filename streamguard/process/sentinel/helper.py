@@ -1,6 +1,6 @@
 """The sentinel's process: blocks until its application is gone, ends what that left, and exits.
 
-Started by `link` as a fresh interpreter with the standard library alone. All it needs is imported
+Started by `client` as a fresh interpreter with the standard library alone. All it needs is imported
 at the start: when the application is gone, so may be the files. It has no descriptor of the
 application's but one end of a socket, no terminal, no child, and nothing to do until then.
 """
