@@ -6,7 +6,7 @@ facts            versions, limits and watchdogs of the backends' own
 command_line     an agent's command line as a session
 _...             what several backends have in common
 
-Of a backend, `reading` is what messages say, `client` what clients can be ended with, `session` what
+Of a backend, `reading` is what messages say, `client` what clients can be ended with, `sessions` what
 opens them again. No SDK is imported before it is used.
 """
 

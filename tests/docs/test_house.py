@@ -211,7 +211,7 @@ def test_module_names_are_unique():
     homes: dict[str, list[str]] = {}
     for module in MODULES:
         name = module.rstrip("/").rpartition("/")[2]
-        if not re.fullmatch(r"cli/\w+|backends/\w+/(reading|client|session)", module.rstrip("/")):
+        if not re.fullmatch(r"cli/\w+|backends/\w+/(reading|client|sessions)", module.rstrip("/")):
             homes.setdefault(name, []).append(module)
     # A room and the one module in it that is the room's heart.
     double = {
@@ -220,6 +220,33 @@ def test_module_names_are_unique():
     assert double == {}
     twice = [h for h in homes.values() if len(h) > 1 and not h[1].startswith(h[0])]
     assert twice == []
+
+
+@pytest.mark.parametrize("package", [m for m in MODULES if m.endswith("/")])
+def test_no_module_hides_a_name_that_is_imported_when_it_is_used(package: str):
+    """Importing a module sets it as its package's attribute, over a function that has its name."""
+    inside = {m.removeprefix(package).rstrip("/") for m in MODULES if m.startswith(package)}
+    lazily = {
+        name.value
+        for node in ast.walk(MODULES[package])
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy"
+        for table in [node.args[1]]
+        if isinstance(table, ast.Dict)
+        for names in table.values
+        for name in ast.walk(names)
+        if isinstance(name, ast.Constant)
+    }
+    assert lazily & inside == set()
+    assert all(f"{package}{key}" in MODULES for key in lazy_keys(package))
+
+
+def lazy_keys(package: str) -> list[str]:
+    return [
+        key
+        for node in ast.walk(MODULES[package])
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy"
+        for key in keys_of(node.args[1], MODULES[package])
+    ]
 
 
 def test_class_names_are_unique():

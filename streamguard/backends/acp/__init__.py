@@ -10,7 +10,7 @@ from streamguard.backends.acp.reading import ALWAYS_ENDS_TURNS, permission_id, r
 if TYPE_CHECKING:
     from streamguard.backends.acp.bridge import Bridge, PermissionAnswered, PermissionAsked, Turn
     from streamguard.backends.acp.client import of_client
-    from streamguard.backends.acp.session import open_agent, session
+    from streamguard.backends.acp.sessions import open_agent, session
 
 __all__ = [
     "ALWAYS_ENDS_TURNS",
@@ -30,6 +30,6 @@ __getattr__, __dir__ = lazy(
     {
         "bridge": ("Bridge", "PermissionAnswered", "PermissionAsked", "Turn"),
         "client": ("of_client",),
-        "session": ("open_agent", "session"),
+        "sessions": ("open_agent", "session"),
     },
 )

@@ -5,7 +5,7 @@
     command     `cli_session()`: the command line without the SDK
     client      what a client of the SDK can be ended with, and which SDKs will do
     taps        `tap()`: what the SDK hides of the CLI's lines, for the guard
-    session     `session()`: connect, interrupt, disconnect, resume
+    sessions    `session()`: connect, interrupt, disconnect, resume
 
 The SDK is imported by what makes clients and transports of it, and by nothing else.
 """
@@ -20,7 +20,7 @@ from streamguard.backends.claude.reading import ALWAYS_ENDS_TURNS, read
 if TYPE_CHECKING:
     from streamguard.backends.claude.client import of_client
     from streamguard.backends.claude.command import cli_session, open_cli
-    from streamguard.backends.claude.session import session
+    from streamguard.backends.claude.sessions import session
     from streamguard.backends.claude.taps import tap
 
 __all__ = ["ALWAYS_ENDS_TURNS", "cli_session", "of_client", "open_cli", "read", "session", "tap"]
@@ -30,7 +30,7 @@ __getattr__, __dir__ = lazy(
     {
         "client": ("of_client",),
         "command": ("cli_session", "open_cli"),
-        "session": ("session",),
+        "sessions": ("session",),
         "taps": ("tap",),
     },
 )

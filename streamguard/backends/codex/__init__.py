@@ -9,7 +9,7 @@ from streamguard.backends.codex.reading import ALWAYS_ENDS_TURNS, read
 
 if TYPE_CHECKING:
     from streamguard.backends.codex.client import of_client
-    from streamguard.backends.codex.session import client_session, open_client, open_exec, session
+    from streamguard.backends.codex.sessions import client_session, open_client, open_exec, session
 
 __all__ = [
     "ALWAYS_ENDS_TURNS",
@@ -25,6 +25,6 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "client": ("of_client",),
-        "session": ("client_session", "open_client", "open_exec", "session"),
+        "sessions": ("client_session", "open_client", "open_exec", "session"),
     },
 )

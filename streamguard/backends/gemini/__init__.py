@@ -8,8 +8,8 @@ from streamguard._base.lazy import lazy
 from streamguard.backends.gemini.reading import ALWAYS_ENDS_TURNS, read
 
 if TYPE_CHECKING:
-    from streamguard.backends.gemini.session import open_cli, session
+    from streamguard.backends.gemini.sessions import open_cli, session
 
 __all__ = ["ALWAYS_ENDS_TURNS", "open_cli", "read", "session"]
 
-__getattr__, __dir__ = lazy(__name__, {"session": ("open_cli", "session")})
+__getattr__, __dir__ = lazy(__name__, {"sessions": ("open_cli", "session")})

@@ -8,8 +8,8 @@ from streamguard._base.lazy import lazy
 from streamguard.backends.google_adk.reading import ALWAYS_ENDS_TURNS, read
 
 if TYPE_CHECKING:
-    from streamguard.backends.google_adk.session import session
+    from streamguard.backends.google_adk.sessions import session
 
 __all__ = ["ALWAYS_ENDS_TURNS", "read", "session"]
 
-__getattr__, __dir__ = lazy(__name__, {"session": ("session",)})
+__getattr__, __dir__ = lazy(__name__, {"sessions": ("session",)})
