@@ -200,7 +200,7 @@ def test_a_client_may_start_a_process_for_each_turn_s1_14(loop, backends):
                 return await take(chat.ask("hang"))
 
     error = loop.run(main)
-    assert len(pids) == 3  # one of them may be the same: tests beside this one have pids given out again
+    assert len(pids) == 3  # not of three numbers: tests beside this have pids given out again
     assert error.teardown.tree == "terminated"
     assert backends.living() == set()
 
