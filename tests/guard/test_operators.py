@@ -23,6 +23,7 @@ from streamguard import (
     Guarded,
     IdleTimeoutError,
     Operator,
+    Session,
     StreamGuardWarning,
     ToolTimeoutError,
     activity_stamp,
@@ -30,6 +31,7 @@ from streamguard import (
     idle_guard,
     idle_timeout,
     inflight_tool_gate,
+    keep_alive,
 )
 from streamguard.errors import StreamTimeoutError
 from streamguard.events import TimedOut
@@ -723,3 +725,25 @@ def test_observers_and_stamping_functions_are_not_bound(loop):
     assert len({id(activity) for activity in seen}) == 3
     assert all(issubclass(type(e.activity), Activity) for e in events)
     assert issubclass(IdleTimeoutError, StreamTimeoutError)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        idle_guard(9) | keep_alive(1, object),
+        keep_alive(1, object) | idle_guard(9),
+        (idle_guard(9) | keep_alive(1, object)).replace(9, total=20),
+        idle_guard(9) | (keep_alive(1, object) | inflight_tool_gate()),
+    ],
+    ids=["last", "first", "replaced", "grouped"],
+)
+def test_what_wants_a_session_makes_one_wherever_it_stands(operator):
+    """O2, O11: in whatever order, piped, called, or laid over a stream that is guarded already."""
+    for made in (
+        Script("x") | operator,
+        operator(Script("x")),
+        (Script("x") | idle_timeout(5)) | operator,
+        operator(Script("x") | idle_timeout(5)),
+    ):
+        assert isinstance(made, Session)
+    assert not isinstance(Script("x") | idle_guard(9), Session)

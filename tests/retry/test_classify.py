@@ -38,6 +38,7 @@ from streamguard import (
     classify,
 )
 from streamguard.errors import ScopeName
+from streamguard.retry import foreign, retry_after
 from streamguard.retry.classes import class_of_name, class_of_status, class_of_word
 from streamguard.signals import Failed
 from tests.retry import shapes
@@ -576,3 +577,28 @@ def test_no_status_outside_of_errors_says_anything():
     assert not any(class_of_status(status).is_transient for status in not_retried)
     assert all(class_of_status(status).is_transient for status in (408, 409, 425, 429))
     assert {class_of_status(status) for status in range(500, 600)} == {ErrorClass.SERVER}
+
+
+def test_all_that_is_read_of_an_error_is_looked_for_first():
+    """P1: an error that carries nothing is passed over at once, and one name too few would lose a class."""
+    asked = set()
+
+    class SpyError(Exception):
+        def __getattribute__(self, name):
+            asked.add(name)
+            return super().__getattribute__(name)
+
+    classify(SpyError())
+    retry_after(SpyError())
+    ours = {"verdict", "activity"}  # where a backend's `Failed` is kept
+    assert {name for name in asked if not name.startswith("__")} - ours == foreign._READ
+
+
+@pytest.mark.parametrize("name", sorted(foreign._READ))
+def test_an_error_that_carries_anything_is_read(name):
+    """P1: set on the error, or a property of its class."""
+    assert not foreign.carries_nothing(type("Carrying", (Exception,), {name: property(str)})())
+    error = Exception()
+    assert foreign.carries_nothing(error)
+    setattr(error, name, None)
+    assert not foreign.carries_nothing(error)

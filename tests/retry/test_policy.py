@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamguard import Backoff, ConfigError, ErrorClass, RetryPolicy
-from streamguard.retry import GiveUp, State, Tally, decide
+from streamguard.retry import GiveUp, State, Tally, decide, retry_after
 from streamguard.signals import Failed
 from tests.retry.shapes import anthropic
 
@@ -185,6 +185,27 @@ def test_a_classifier_goes_first_and_may_leave_it_to_us():
     assert policy.classify(anthropic(429)) is ErrorClass.RATE_LIMIT
     assert policy.classify(TimeoutError("x"), failed=Failed("auth")) is ErrorClass.AUTH
     assert RetryPolicy().classify(ValueError("flaky")) is ErrorClass.VALIDATION
+
+
+@pytest.mark.parametrize(
+    ("error", "failed"),
+    [
+        (anthropic(429), None),
+        (anthropic(429, {"retry-after": "7"}), None),
+        (TimeoutError("x"), Failed("rate_limit", retry_after=9)),
+        (ValueError("flaky"), None),
+        (KeyboardInterrupt(), None),
+    ],
+    ids=["a 429", "a 429 with a number", "what the backend said", "the user's", "a cancellation"],
+)
+def test_to_assess_is_to_class_and_to_hear_the_server(error, failed):
+    """P2: one look says both, as the two say alone; a classifier changes the class alone."""
+    for policy in (RetryPolicy(cap=100), RetryPolicy(classifier=lambda _: ErrorClass.NETWORK)):
+        pause = retry_after(error, failed=failed, cap=policy.cap)
+        assert policy.assess(error, failed=failed) == (
+            policy.classify(error, failed=failed),
+            pause,
+        )
 
 
 def test_nobody_is_asked_about_a_cancellation():
