@@ -740,10 +740,10 @@ def test_observers_and_stamping_functions_are_not_bound(loop):
 def test_what_wants_a_session_makes_one_wherever_it_stands(operator):
     """O2, O11: in whatever order, piped, called, or laid over a stream that is guarded already."""
     for made in (
-        Script("x") | operator,
-        operator(Script("x")),
-        (Script("x") | idle_timeout(5)) | operator,
-        operator(Script("x") | idle_timeout(5)),
+        Script(say("x")) | operator,
+        operator(Script(say("x"))),
+        (Script(say("x")) | idle_timeout(5)) | operator,
+        operator(Script(say("x")) | idle_timeout(5)),
     ):
         assert isinstance(made, Session)
-    assert not isinstance(Script("x") | idle_guard(9), Session)
+    assert not isinstance(Script(say("x")) | idle_guard(9), Session)
