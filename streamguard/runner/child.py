@@ -17,7 +17,7 @@ from streamguard.runner.wakeups import restore_overwritten
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Never
 
     from streamguard.runner.wakeups import Wakeups
@@ -80,16 +80,21 @@ class Start:
         self.group = group
         self.closed = closed
 
-    def fork(self) -> tuple[int, int]:
-        """The pid, and a descriptor that brings an error number, or its end when the command runs.
+    def fork(self, met: Callable[[int], None]) -> int:
+        """A descriptor that brings an error number, or its end when the command runs.
 
-        All signals must be blocked meanwhile. OSError if there can be no further process.
+        `met` is told the pid before the command is executed: what runs may stop or kill its parent at
+        once. All signals must be blocked meanwhile. OSError if there can be no further process.
         """
         told, telling = os.pipe()
+        held, let_go = os.pipe()
         pid = os.fork()
         if pid == 0:
             number = errno.EINVAL
             try:
+                os.close(let_go)
+                if not os.read(held, 1):
+                    os._exit(CANNOT_RUN)  # nobody is left who knows of us
                 self._become()
                 self.wakeups.as_before()
                 number = _execute(self.command, self.environment)
@@ -99,7 +104,14 @@ class Start:
                 os.write(telling, str(number).encode())
                 os._exit(CANNOT_RUN)
         os.close(telling)
-        return pid, told
+        os.close(held)
+        met(pid)
+        try:
+            os.write(let_go, b".")
+        except BrokenPipeError:
+            pass  # somebody has killed it already: `told` ends, and its parent will know
+        os.close(let_go)
+        return told
 
     def _become(self) -> None:
         if self.group is None:

@@ -135,18 +135,21 @@ class Keeper:
         """Start the command, before anything that it is to share is closed."""
         self._adopter = os.getpid() if kernel.adopt_orphans() else None
         try:
-            self._pid, told = command.fork()
+            told = command.fork(self._met)
         except OSError as error:
             self._is_dead = True
             self._report(f"broken {error.errno}")
             return
-        self._open()
-        self._started = started_at(self._pid)
-        self._report(f"pid {self._pid} {self._started}")
         # Until it is executed it may have no group that a signal could reach.
         with open(told, "rb", buffering=0) as pipe:
             self._failure = pipe.read().decode()
         self._report(f"failed {self._failure}" if self._failure else "runs")
+
+    def _met(self, pid: int) -> None:
+        self._pid = pid
+        self._open()
+        self._started = started_at(pid)
+        self._report(f"pid {pid} {self._started}")
 
     def take_over(self, known: Known) -> None:
         """Go on with a command that was started by a keeper that is gone."""

@@ -1,0 +1,79 @@
+"""Starting the command: whoever starts it has met it before it can do anything."""
+
+import subprocess
+import sys
+import textwrap
+
+PROGRAM = """
+    import os, sys, time
+    from streamguard.runner.child import Ends, Start
+
+    class Wakeups:
+        def as_before(self):
+            pass
+
+    def start(command, met):
+        made = Start(command, dict(os.environ), Wakeups(), Ends(), group=None, closed=frozenset())
+        with open(made.fork(met), "rb") as told:
+            return told.read()
+
+    def words(pid):
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+"""
+
+
+def run(body, *arguments):
+    program = textwrap.dedent(PROGRAM) + textwrap.dedent(body)
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command_is_not_executed_before_its_pid_is_known(tmp_path):
+    done = run(
+        """
+        def met(pid):
+            for _ in range(30):  # it would be executed, and gone, within a fraction of this
+                time.sleep(0.01)
+                assert b"streamguard" in words(pid)
+            print("met")
+
+        assert start(["touch", sys.argv[1]], met) == b""
+        os.wait()
+        """,
+        str(tmp_path / "file"),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "met\n", "")
+    assert (tmp_path / "file").exists()
+
+
+def test_a_command_whose_keeper_is_killed_at_its_start_is_never_executed(tmp_path):
+    done = run(
+        """
+        reading, writing = os.pipe()
+        keeper = os.fork()
+        if keeper == 0:
+            os.close(reading)
+            start(["touch", sys.argv[1]], lambda pid: os.kill(os.getpid(), 9))
+        os.close(writing)
+        assert os.read(reading, 1) == b""  # nobody is left who holds the other end
+        print("gone")
+        """,
+        str(tmp_path / "file"),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "gone\n", "")
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_command_that_is_killed_before_it_is_let_go_has_only_died():
+    done = run(
+        """
+        def met(pid):
+            os.kill(pid, 9)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+        assert start(["true"], met) == b""
+        print(os.wait()[1])
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "9\n", "")
