@@ -256,8 +256,7 @@ class KeeperLink:
         """The keeper is lost: another goes on, if there is anything left to do."""
         gone = self.pid
         self._let_go()
-        if not self._outcome.pid:
-            self._kill_what_fell_to_us()
+        if not self._outcome.pid:  # nor will the command be executed
             raise ChildProcessError(
                 errno.ECHILD, f"its keeper (process {gone}) {why} at the start"
             )

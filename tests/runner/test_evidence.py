@@ -330,23 +330,7 @@ def dictate_a_hang(clerk, facts):
 def test_what_is_not_proven_dead_is_not_said_to_be(tmp_path, facts, tree):
     """No session is resumed on it."""
     clerk = Clerk(str(tmp_path / "run"), str(tmp_path), "agent", 7, lambda *_: None)
-    now = time.monotonic()
-    verdict = {"limit": "idle", "window": 1.0, "elapsed": 1.0, "at": now, "name": "agent"}
-    end = {
-        "limit": "idle",
-        "is_passed_on": False,
-        "signals": (),
-        "elapsed": 0.5,
-        "exit": None,
-        "survivors": (),
-        "is_unproven": False,
-        "is_killed": False,
-        **facts,
-    }
-    clerk.take(1, "began", (now, 1, 4711, False))
-    clerk.take(1, "verdict", (now, verdict, True))
-    clerk.take(1, "ended", (now + 0.5, end, 124))
-    clerk.close()
+    dictate_a_hang(clerk, facts)
     is_certain = tree == "exited"
     receipt = read_document(tmp_path / "run" / "run" / "receipts" / "agent-7-timeout.json")
     assert (receipt["teardown"]["tree"], receipt["teardown"]["confirmed"]) == (tree, is_certain)

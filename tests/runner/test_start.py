@@ -77,3 +77,21 @@ def test_a_command_that_is_killed_before_it_is_let_go_has_only_died():
         """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "9\n", "")
+
+
+def test_a_keeper_that_is_killed_before_it_has_told_the_pid_is_said_to_be(tmp_path):
+    """D7: `run` ends, and nothing of the command was begun."""
+    done = run(
+        """
+        from streamguard.cli import main
+        from streamguard.runner.keeper import Keeper
+
+        Keeper._met = lambda self, pid: os.kill(os.getpid(), 9)
+        sys.argv[1:] = ["run", "--idle", "600", "--", "touch", sys.argv[1]]
+        main()
+        """,
+        str(tmp_path / "file"),
+    )
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "was killed at the start" in done.stderr
+    assert not (tmp_path / "file").exists()
