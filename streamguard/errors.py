@@ -15,6 +15,7 @@
     ├── ProcessExitedError           the backend's process died under the stream
     ├── ResumeDivergedError          a backend played again what it had said, but otherwise
     ├── EarlierError                 what ended an attempt in another process, by name and text
+    ├── StoreError                   a fleet's store is away, or cannot be used as it is
     ├── LineError                    a line of a process cannot be given; .number .tail
     │   ├── LineTooLongError         it is longer than max_line
     │   └── InvalidLineError         it is no JSON object (also ValueError)
@@ -355,6 +356,10 @@ class EarlierError(StreamGuardError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.type_name, self.text)
+
+
+class StoreError(StreamGuardError):
+    """A fleet's store cannot be reached, is of another version, or refuses us. Says what to do."""
 
 
 class LineError(StreamGuardError):

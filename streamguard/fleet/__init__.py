@@ -1,0 +1,1 @@
+"""Guarded sessions on many machines: leases, checkpoints, and the engines that keep them."""

@@ -1,0 +1,160 @@
+"""Where a fleet's sessions are kept: the interface of stores, and the values that go in and out.
+
+A store is a queue, a lease on each session, its checkpoint, the log of timeouts and the live view, in one
+place. Its methods are synchronous and may block: engines call them in worker threads, so that a store serves
+asyncio and trio alike. All writes about a session that somebody holds are *fenced*: they name the token and the
+owner of the claim, and change nothing if the session has gone to another since (F3). All times are
+the store's own, in seconds since the epoch; no machine's clock is compared with another's.
+
+What is a secret (the spec, the checkpoint) comes back from `claim` alone, never from what is listed or logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
+Status: TypeAlias = Literal["waiting", "running", "done", "parked", "cancelled"]
+Kept: TypeAlias = Literal["kept", "cancel"]
+
+STATUSES: tuple[Status, ...] = ("waiting", "running", "done", "parked", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What another worker goes on from. It holds the prompt and the session's token.
+
+    `point`: a `ResumePoint` as JSON; None while nothing has happened. `state`: the user's own.
+    `delivered`: messages that the consumer is done with, over all attempts: for people.
+    """
+
+    point: Mapping[str, Any] | None = field(default=None, repr=False)
+    state: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    delivered: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """One session, held from now on by who has claimed it.
+
+    `token` grows with each claim of the session; `owner` is the claimant's. Both fence what is written.
+    `attempt`: how many claims counted, this one included. `fruitless`: how many before this one, in a row, came to
+    no progress.
+    """
+
+    key: str
+    token: int
+    owner: str
+    attempt: int
+    fruitless: int
+    spec: Mapping[str, JSON] = field(repr=False)
+    checkpoint: Checkpoint = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beat:
+    """A sign of life of one session, from who holds it.
+
+    `checkpoint`: where it stands; None if nothing has changed since the last beat that was kept.
+    `progressed`: whether it has come forward since it was claimed, so that earlier claims without
+    progress count no more.
+    """
+
+    key: str
+    token: int
+    owner: str
+    checkpoint: Checkpoint | None = None
+    progressed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One session as people may see it: no token, no prompt, no text of an error.
+
+    `owner`: who holds it, of a running one. `why`: of a parked or cancelled one, or the type of what
+    ended its last attempt. `wait`: seconds until it may be claimed, of a waiting one. `silent`: seconds since its
+    owner's last beat, of a running one. `age`: seconds since it was submitted.
+    `cancelling`: a cancel was asked for, which its owner has not answered yet.
+    """
+
+    key: str
+    status: Status
+    owner: str = ""
+    attempt: int = 0
+    fruitless: int = 0
+    delivered: int = 0
+    why: str = ""
+    wait: float = 0.0
+    silent: float = 0.0
+    age: float = 0.0
+    cancelling: bool = False
+
+
+class CheckpointStore(Protocol):
+    """Where a fleet's sessions are kept. Any thread may call, several at once.
+
+    Each method is one transaction. A store that cannot be reached raises `StoreError`; nothing was
+    changed then, or it is not known whether it was: all of them may be repeated.
+    """
+
+    def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
+        """Queue a session; False if the key is known already, whatever became of it."""
+        ...
+
+    def claim(self, owner: str, ttl: float, limit: int) -> list[Claimed]:
+        """Take up to `limit` sessions that wait and may begin, or whose owner has not been heard of for its ttl.
+
+        The longest waiting first. Each claim counts as an attempt, and as one without progress until a beat
+        tells of some. One that was to be cancelled when its owner was lost is cancelled, not claimed.
+        """
+        ...
+
+    def beat(self, beats: Sequence[Beat], ttl: float) -> Mapping[str, Kept]:
+        """Renew leases and write checkpoints, in one go. A key that is missing in the answer is lost."""
+        ...
+
+    def finish(self, beat: Beat, *, cancelled: bool = False) -> bool:
+        """The session is done, or was cancelled as somebody had asked. False: it was lost before."""
+        ...
+
+    def give_back(self, beat: Beat, delay: float, *, counts: bool = True, why: str = "") -> bool:
+        """Let somebody claim it again after `delay` seconds. Not `counts`: as if it had not been claimed."""
+        ...
+
+    def park(self, beat: Beat, why: str) -> bool:
+        """Leave it to a person: nobody claims it until it is released."""
+        ...
+
+    def release(self, key: str) -> bool:
+        """A parked session may be claimed again, and its attempts without progress are forgotten."""
+        ...
+
+    def cancel(self, key: str, why: str) -> bool:
+        """Have a session end. One that runs is told with its owner's next beat. False: there is none to end."""
+        ...
+
+    def log_timeout(self, beat: Beat, line: Mapping[str, Any]) -> bool:
+        """Add a line of timeouts.jsonl to the fleet's log. False, and nothing is added: it was lost before."""
+        ...
+
+    def timeouts(self, since: float = 0.0) -> Iterator[dict[str, Any]]:
+        """The log's lines, oldest first, from that time on."""
+        ...
+
+    def live(self, *, all: bool = False) -> list[Row]:  # noqa: A002 - the word of the command line
+        """What is there to see: all that is not over, or all."""
+        ...
+
+    def show(self, key: str) -> Row | None:
+        """One session."""
+        ...
+
+    def interrupt(self) -> None:
+        """End whatever waits in a connection, from any thread: it raises `StoreError`. The next call makes a new one."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        ...
