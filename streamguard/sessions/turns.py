@@ -21,6 +21,7 @@ from streamguard._scopes import scopes
 from streamguard.errors import (
     Attempted,
     CircuitOpenError,
+    LeaseLostError,
     ResumeDivergedError,
     StreamGuardError,
 )
@@ -131,10 +132,27 @@ class Conversation(Generic[T]):
 
     @property
     def has_told_deadline(self) -> bool:
-        """Whether a pull has raised the verdict on `total`."""
+        """Whether a pull has raised the verdict on `total`, or on the lease."""
         failure = self.turn._failure if self.turn is not None else None
         verdict = failure.verdict if isinstance(failure, StreamGuardError) else None
-        return verdict is not None and verdict.limit == "total"
+        return verdict is not None and verdict.limit in ("total", "lease")
+
+    def settled_point(self) -> ResumePoint | None:
+        """Where the session stands; None while the consumer is at work on a message, and may fail at it."""
+        turn = self.turn
+        if turn is None or turn.is_pulled or turn.is_over:
+            return self.latest_point()
+        return None
+
+    @property
+    def waits_to_begin(self) -> bool:
+        """Whether the consumer waits for an attempt to begin."""
+        return self.turn is not None and self.turn.waits_to_begin
+
+    def lose(self, error: LeaseLostError) -> None:
+        """The lease is over while the consumer waits for an attempt to begin: it gets this."""
+        if self.turn is not None:
+            self.turn.lose(error)
 
     def close(self) -> None:
         """The block is left: nothing is begun any more."""
@@ -179,6 +197,7 @@ class Turn(AsyncIterator[T]):
         self, conversation: Conversation[T], prompt: str | None, given: ResumePoint = _NOWHERE
     ) -> None:
         self._conversation = conversation
+        self._custody = conversation.hosting.custody
         self._prompt = prompt
         settings = conversation.reconnecting
         key_of = settings.dedupe_by if settings is not None else None
@@ -233,14 +252,16 @@ class Turn(AsyncIterator[T]):
     # -- pulling ---------------------------------------------------------------------------
 
     async def __anext__(self) -> T:
-        owner, keep_alive = self._owner, self._conversation.keep_alive
+        owner, keep_alive, custody = self._owner, self._conversation.keep_alive, self._custody
+        if custody is not None and not self.is_pulled:
+            custody.asked()
         if owner is None or keep_alive is not None or self.is_pulled or self._is_disturbed:
             return await self._next_or_kept_alive(keep_alive)
         # What `_next` comes to while messages flow, without its hops.
         self.is_pulled = True
         try:
             slot = owner.slot  # it is the turn's own, and the owner may have another one by then
-            if await slot.ready():
+            if await slot.ready() and (custody is None or not custody.is_over):
                 self._taken += 1
                 return slot.take()
         except BaseException:
@@ -270,9 +291,13 @@ class Turn(AsyncIterator[T]):
             while True:
                 if self._over is not None:
                     raise self._over.error
+                if self._conversation.hosting.is_lost:
+                    await self._be_lost()
                 owner = self._owner or await self._begin_attempt()
                 slot = owner.slot
                 if await self._is_ready(owner, slot):
+                    if self._conversation.hosting.is_lost:
+                        continue  # what has come is not delivered: another worker may have had it
                     self._taken += 1
                     return slot.take()
                 self._owner = None
@@ -280,6 +305,29 @@ class Turn(AsyncIterator[T]):
                     self._see_end(owner)
         finally:
             self.is_pulled = False
+
+    async def _be_lost(self) -> None:
+        """Raise that the lease is over, when the backend has ended. What is in the slot stays there."""
+        conversation = self._conversation
+        error = conversation.hosting.lost()
+        if (owner := conversation.owner) is not None:
+            owner.condemn()
+            await owner.released.wait()
+            if isinstance(owner.failure, LeaseLostError):
+                error = owner.failure
+        if self._over is None:
+            self._fail(error)
+
+    @property
+    def waits_to_begin(self) -> bool:
+        """Whether a pull waits for the next attempt to begin."""
+        return self._waiting is not None and self._over is None
+
+    def lose(self, error: LeaseLostError) -> None:
+        """As `_be_lost`, while it waits to begin."""
+        assert self._waiting is not None
+        self._over, self._failure = _Over(error), error
+        self._waiting.cancel()
 
     async def _is_ready(self, owner: Owner[T], slot: Slot[T]) -> bool:
         if self._is_disturbed:
@@ -310,6 +358,11 @@ class Turn(AsyncIterator[T]):
     def _has_untaken(self) -> bool:
         """Whether a message has come that the consumer has not got: it may never get it."""
         return self._owner is not None and self._owner.slot.is_full
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no message comes any more, which its consumer has been told."""
+        return self._over is not None
 
     @property
     def is_completed(self) -> bool:
