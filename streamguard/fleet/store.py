@@ -95,9 +95,13 @@ class Row:
 class CheckpointStore(Protocol):
     """Where a fleet's sessions are kept. Any thread may call, several at once.
 
+    `blocks`: whether they may take long (a network, a disk), so that they are called in a worker thread.
+
     Each method is one transaction. A store that cannot be reached raises `StoreError`; nothing was
     changed then, or it is not known whether it was: all of them may be repeated.
     """
+
+    blocks: bool
 
     def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
         """Queue a session; False if the key is known already, whatever became of it."""

@@ -77,11 +77,11 @@ class BlockClock:
 
     def on_confirmed(self, now: float) -> None:
         """Where a message is waited for, the pull sees to it; elsewhere the block is cancelled."""
-        limit = next((limit for limit, end in self._ends().items() if end <= now), None)
-        if limit is None:
+        over: list[_ByTheClock] = [limit for limit, end in self._ends().items() if end <= now]
+        if not over:
             self.look()  # the lease was renewed
             return
-        conversation = self._conversation
+        limit, conversation = over[0], self._conversation
         if conversation.has_told_deadline:
             return  # whoever got it is at work on it
         if limit == "lease":

@@ -24,6 +24,11 @@ class Entrusted(Protocol):
         """Where it stands; None while its consumer is at work on a message."""
         ...
 
+    @property
+    def delivered(self) -> int:
+        """How many messages its consumer is done with by then, or has at hand."""
+        ...
+
     def look(self) -> None:
         """The lease has ended before its time: see to it now."""
         ...

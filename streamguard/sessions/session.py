@@ -249,6 +249,10 @@ class _Entrusted:
     def settled_point(self) -> ResumePoint | None:
         return self._conversation.settled_point()
 
+    @property
+    def delivered(self) -> int:
+        return self._conversation.delivered
+
     def look(self) -> None:
         owner = self._conversation.owner
         if owner is not None and owner.attempt is not None:

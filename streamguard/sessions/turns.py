@@ -101,6 +101,7 @@ class Conversation(Generic[T]):
         self.is_closed = False
         self._patient_until: tuple[Owner[T], float] | None = None
         self.carried: tuple[int, int] = (0, 0)
+        self._delivered_before = 0  # in turns before the present one
         self._plan_for = plan_for
         self._opener_for = opener_for
 
@@ -137,10 +138,15 @@ class Conversation(Generic[T]):
         verdict = failure.verdict if isinstance(failure, StreamGuardError) else None
         return verdict is not None and verdict.limit in ("total", "lease")
 
+    @property
+    def delivered(self) -> int:
+        """How many messages its consumer has got, over all turns, in this session."""
+        return self._delivered_before + (self.turn.delivered if self.turn is not None else 0)
+
     def settled_point(self) -> ResumePoint | None:
         """Where the session stands; None while the consumer is at work on a message, and may fail at it."""
         turn = self.turn
-        if turn is None or turn.is_pulled or turn.is_over:
+        if turn is None or turn.is_settled:
             return self.latest_point()
         return None
 
@@ -208,7 +214,7 @@ class Turn(AsyncIterator[T]):
         self._owner: Owner[T] | None = None
         self._has_completed = given.completed
         self._over: _Over | None = _Over() if given.completed else None
-        self._taken = given.delivered
+        self._taken = self._given_delivered = given.delivered
         self._has_begun = False
         # Something has happened that the next pull must look at: the last one was cancelled, or the
         # turn was left and is to bring nothing more, though its end may still put something there.
@@ -360,9 +366,14 @@ class Turn(AsyncIterator[T]):
         return self._owner is not None and self._owner.slot.is_full
 
     @property
-    def is_over(self) -> bool:
-        """Whether no message comes any more, which its consumer has been told."""
-        return self._over is not None
+    def delivered(self) -> int:
+        """How many messages its consumer has got here."""
+        return self._taken - self._given_delivered
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its consumer is done with all that it has got: it pulls, has left a pull, or knows the end."""
+        return self.is_pulled or self._is_disturbed or self._over is not None
 
     @property
     def is_completed(self) -> bool:
@@ -447,6 +458,7 @@ class Turn(AsyncIterator[T]):
             raise self._over.error
         if (left := conversation.turn) is not None and left is not self:
             conversation.leave_at(left._ledger)
+            conversation._delivered_before += left.delivered
             self._ledger.follow(left._ledger)
             left.supersede(RuntimeError(_ASKED_SINCE))
             conversation.tally = conversation.tally.reset()  # a prompt has its own retries (S0-13)
