@@ -51,7 +51,7 @@ from streamguard.breaker.circuit_events import (
     CircuitThrottled,
 )
 from streamguard.breaker.records import PATIENCE, Change, Operation, Records, Step
-from streamguard.breaker.store import CircuitStore, MemoryStore
+from streamguard.breaker.circuit_store import CircuitStore, MemoryStore
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
     CircuitEscalatedError,

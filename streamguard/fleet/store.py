@@ -3,7 +3,7 @@
 A store is a queue, a lease on each session, its checkpoint, the log of timeouts and the live view, in one
 place. Its methods are synchronous and may block: engines call them in worker threads, so that a store serves
 asyncio and trio alike. All writes about a session that somebody holds are *fenced*: they name the token and the
-owner of the claim, and change nothing if the session has gone to another since (F3). All times are
+owner of the claim, and change nothing if the session has gone to another since. All times are
 the store's own, in seconds since the epoch; no machine's clock is compared with another's.
 
 What is a secret (the spec, the checkpoint) comes back from `claim` alone, never from what is listed or logged.
