@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from streamguard.errors import StoreError
 from streamguard.fleet import schema
 from streamguard.fleet.pool import Lane, Link, Pool
-from streamguard.fleet.schema import Dialect, Migration, Run
+
+if TYPE_CHECKING:
+    from streamguard.fleet.schema import Dialect, Migration, Run
 
 L = TypeVar("L", bound=Link)
 
@@ -43,7 +45,7 @@ class Database(ABC, Generic[L]):
         self._pool = Pool[L](self._connect, self.limits, patience=patience, place=place)
 
     @contextmanager
-    def use(self, lane: Lane) -> Iterator[Run]:
+    def use(self, lane: Lane) -> Generator[Run]:
         """Run statements about what is kept."""
         with self._link(self.lanes[lane]) as link:
             if not link.is_checked:
@@ -63,7 +65,7 @@ class Database(ABC, Generic[L]):
             return schema.migrate(run, self.dialect, self._migrations, self.place)
 
     @contextmanager
-    def whole(self) -> Iterator[Run]:
+    def whole(self) -> Generator[Run]:
         """Run statements in one transaction, that nobody else's changes of the schema overlap."""
         with self._link(self.lanes["write"]) as link:
             link.is_bounded = False
@@ -83,7 +85,7 @@ class Database(ABC, Generic[L]):
             self._pool.close()
 
     @contextmanager
-    def _link(self, lane: Lane) -> Iterator[L]:
+    def _link(self, lane: Lane) -> Generator[L]:
         if os.getpid() != self._pid:
             raise StoreError(
                 f"{self.place} was opened by process {self._pid}, and this is a fork of it: "
@@ -120,7 +122,7 @@ class Database(ABC, Generic[L]):
         """A new connection, or a StoreError."""
 
     @contextmanager
-    def _using(self, link: L, lane: Lane) -> Iterator[None]:  # noqa: ARG002 - of what is overridden
+    def _using(self, link: L, lane: Lane) -> Generator[None]:  # noqa: ARG002 - of what is overridden
         """What surrounds statements about what is kept."""
         yield
 

@@ -13,13 +13,15 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from streamguard.breaker.circuit import Circuit
 from streamguard.breaker.circuit_store import Listeners
 from streamguard.errors import StoreError
-from streamguard.fleet.database import Database
 from streamguard.fleet.stored_texts import checked_name
+
+if TYPE_CHECKING:
+    from streamguard.fleet.database import Database
 
 T = TypeVar("T")
 

@@ -1,153 +1,26 @@
-"""Sessions in a database: every operation of a `CheckpointStore` as one statement of SQL.
-
-A session is a row. `due` says from when on it may be claimed, be it that it waits or that its lease ends, so that
-one index finds both in their order. Who holds a session is the token and the owner of its row: each
-statement of a holder names both in its WHERE, and finds nothing once another has claimed it. All times come
-from `streamguard_now()`, the database's clock.
+"""Sessions in a database: a `CheckpointStore`, whose every operation is one of the `statements`.
 
 What was done and not heard of may be done again: `finish`, `give_back` and `park` of a claim that has ended so already
-say True. Knows no dialect but by what `Database` says of itself, and nothing of connections.
+say True. What is written is made into text here, and what is read into values; the spec and the checkpoint are
+read by `claim` alone. Knows no dialect but by what `Database` says of itself, and nothing of connections.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamguard._base import quoting
 from streamguard._base.numbers import check_count, check_number
 from streamguard.errors import ConfigError
-from streamguard.fleet.database import Database
+from streamguard.fleet import statements
 from streamguard.fleet.sql_circuits import SqlCircuits
 from streamguard.fleet.store import JSON, Beat, Checkpoint, Claimed, Kept, Row
 from streamguard.fleet.stored_texts import checked_name, fitting
 
-_NOW: Final = "(SELECT streamguard_now())"
-_MINE: Final = "key = :key AND token = :token AND owner = :owner"
-_HELD: Final = f"{_MINE} AND status = 'running'"
-_LIVES: Final = f"(status = 'running' AND due > {_NOW})"
-
-_SUBMIT: Final = f"""
-INSERT INTO streamguard_sessions (
-    key, status, due, heard, submitted, token, owner, attempt, fruitless, progressed, delivered, why, spec
-)
-SELECT :key, 'waiting', now, now, now, 0, '', 0, 0, 0, 0, '', :spec
-FROM (SELECT {_NOW} AS now) AS clock
-WHERE true
-ON CONFLICT (key) DO NOTHING
-RETURNING id
-"""
-
-# Of one that was to be cancelled, the claim is its end. {SKIP}: what others are claiming is not waited for.
-_CLAIM: Final = f"""
-WITH picked AS MATERIALIZED (
-    SELECT id AS picked_id FROM streamguard_sessions
-    WHERE due <= {_NOW} ORDER BY due, id LIMIT :limit {{SKIP}}
-)
-UPDATE streamguard_sessions SET
-    status = CASE WHEN cancelling IS NULL THEN 'running' ELSE 'cancelled' END,
-    owner = CASE WHEN cancelling IS NULL THEN :owner ELSE '' END,
-    due = CASE WHEN cancelling IS NULL THEN {_NOW} + :ttl END,
-    attempt = CASE WHEN cancelling IS NULL THEN attempt + 1 ELSE attempt END,
-    why = CASE WHEN cancelling IS NOT NULL THEN cancelling WHEN status = 'running' THEN 'lost' ELSE why END,
-    fruitless = CASE WHEN status = 'running' AND progressed = 0 THEN fruitless + 1 ELSE fruitless END,
-    token = token + 1,
-    progressed = 0,
-    cancelling = NULL,
-    ready = due,
-    heard = {_NOW}
-FROM picked WHERE id = picked_id
-RETURNING ready, id, status, key, token, attempt, fruitless, spec, checkpoint, delivered
-"""
-
-_WRITTEN: Final = """
-    checkpoint = COALESCE(:checkpoint, checkpoint),
-    delivered = COALESCE(:delivered, delivered)
-"""
-_BEAT: Final = f"""
-UPDATE streamguard_sessions SET
-    due = {_NOW} + :ttl,
-    heard = {_NOW},
-    progressed = CASE :progressed WHEN 1 THEN 1 ELSE progressed END,
-    fruitless = CASE :progressed WHEN 1 THEN 0 ELSE fruitless END,
-    {_WRITTEN}
-WHERE {_HELD}
-RETURNING key, cancelling IS NOT NULL
-"""
-# The same for all of them at once, where a statement can be given lists.
-_BEATS: Final = f"""
-UPDATE streamguard_sessions AS s SET
-    due = {_NOW} + :ttl,
-    heard = {_NOW},
-    progressed = CASE b.progressed WHEN 1 THEN 1 ELSE s.progressed END,
-    fruitless = CASE b.progressed WHEN 1 THEN 0 ELSE s.fruitless END,
-    checkpoint = COALESCE(b.checkpoint, s.checkpoint),
-    delivered = COALESCE(b.delivered, s.delivered)
-FROM unnest(
-    CAST(:key AS TEXT[]), CAST(:token AS BIGINT[]), CAST(:owner AS TEXT[]),
-    CAST(:progressed AS BIGINT[]), CAST(:checkpoint AS TEXT[]), CAST(:delivered AS BIGINT[])
-) AS b (key, token, owner, progressed, checkpoint, delivered)
-WHERE s.key = b.key AND s.token = b.token AND s.owner = b.owner AND s.status = 'running'
-RETURNING s.key, s.cancelling IS NOT NULL
-"""
-
-# `gives_way`: a cancel that the owner has not heard of comes first.
-_END: Final = f"""
-UPDATE streamguard_sessions SET
-    status = CASE WHEN :gives_way = 1 AND cancelling IS NOT NULL THEN 'cancelled' ELSE :status END,
-    why = CASE WHEN :gives_way = 1 AND cancelling IS NOT NULL THEN cancelling ELSE :why END,
-    due = CASE WHEN :gives_way = 1 AND cancelling IS NOT NULL THEN NULL ELSE {_NOW} + :delay END,
-    attempt = attempt - :uncounted,
-    fruitless = CASE
-        WHEN :progressed = 1 OR progressed = 1 THEN 0 ELSE fruitless + :fruitless
-    END,
-    cancelling = NULL,
-    heard = {_NOW},
-    {_WRITTEN}
-WHERE {_HELD}
-RETURNING id
-"""
-_HAS_ENDED: Final = f"""
-SELECT 1 FROM streamguard_sessions WHERE {_MINE}
-AND (status = :status OR (status = 'cancelled' AND :gives_way = 1))
-"""
-
-_RELEASE: Final = f"""
-UPDATE streamguard_sessions SET status = 'waiting', owner = '', fruitless = 0, due = {_NOW}
-WHERE key = :key AND status = 'parked'
-RETURNING id
-"""
-# The owner of one that is lost is not waited for.
-_CANCEL: Final = f"""
-UPDATE streamguard_sessions SET
-    status = CASE WHEN {_LIVES} THEN 'running' ELSE 'cancelled' END,
-    owner = CASE WHEN {_LIVES} THEN owner ELSE '' END,
-    due = CASE WHEN {_LIVES} THEN due END,
-    why = CASE WHEN {_LIVES} THEN why ELSE COALESCE(cancelling, :why) END,
-    cancelling = CASE WHEN {_LIVES} THEN COALESCE(cancelling, :why) END
-WHERE key = :key AND status IN ('waiting', 'running', 'parked')
-RETURNING id
-"""
-
-_LOG: Final = f"""
-INSERT INTO streamguard_timeouts (logged, session, line)
-SELECT {_NOW}, key, CAST(:line AS TEXT) FROM streamguard_sessions WHERE {_HELD} {{LOCK}}
-RETURNING id
-"""
-_TIMEOUTS: Final = """
-SELECT id, logged, session, line FROM streamguard_timeouts
-WHERE logged >= :since AND id > :after ORDER BY id LIMIT 500
-"""
-
-_ROWS: Final = f"""
-SELECT key, status, owner, attempt, fruitless, delivered, why,
-    due, heard, submitted, cancelling IS NOT NULL, {_NOW}
-FROM streamguard_sessions
-"""
-_LIVE: Final = f"{_ROWS} WHERE status IN ('waiting', 'running', 'parked') ORDER BY id"
-_ALL: Final = f"{_ROWS} ORDER BY id"
-_ONE: Final = f"{_ROWS} WHERE key = :key"
+if TYPE_CHECKING:
+    from streamguard.fleet.database import Database
 
 
 class SqlStore:
@@ -157,13 +30,15 @@ class SqlStore:
         self._database = database
         self.circuits = SqlCircuits(database)
         takes_locks = database.dialect == "postgresql"
-        self._claim = _CLAIM.replace("{SKIP}", "FOR UPDATE SKIP LOCKED" if takes_locks else "")
-        self._log = _LOG.replace("{LOCK}", "FOR UPDATE" if takes_locks else "")
+        self._claim = statements.CLAIM.replace(
+            "{SKIP}", "FOR UPDATE SKIP LOCKED" if takes_locks else ""
+        )
+        self._log = statements.LOG.replace("{LOCK}", "FOR UPDATE" if takes_locks else "")
 
     def __repr__(self) -> str:
         return f"<SqlStore: {self._database.place}>"
 
-    def __enter__(self) -> SqlStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -194,7 +69,7 @@ class SqlStore:
         checked_name("key", key)
         text = _json(spec, "the spec", key)
         with self._database.use("write") as run:
-            return bool(run(_SUBMIT, key=key, spec=text))
+            return bool(run(statements.SUBMIT, key=key, spec=text))
 
     def claim(self, owner: str, ttl: float, limit: int) -> list[Claimed]:
         """See `CheckpointStore`."""
@@ -215,13 +90,13 @@ class SqlStore:
         """See `CheckpointStore`."""
         checked_name("key", key)
         with self._database.use("write") as run:
-            return bool(run(_RELEASE, key=key))
+            return bool(run(statements.RELEASE, key=key))
 
     def cancel(self, key: str, why: str) -> bool:
         """See `CheckpointStore`."""
         checked_name("key", key)
         with self._database.use("write") as run:
-            return bool(run(_CANCEL, key=key, why=fitting(why)))
+            return bool(run(statements.CANCEL, key=key, why=fitting(why)))
 
     # -- what is held ----------------------------------------------------------------------
 
@@ -234,9 +109,11 @@ class SqlStore:
         with self._database.use("beat") as run:
             if self._database.dialect == "postgresql":
                 columns = {name: [values[name] for values in written] for name in written[0]}
-                rows = run(_BEATS, ttl=float(ttl), **columns)
+                rows = run(statements.BEATS, ttl=float(ttl), **columns)
             else:
-                rows = [row for values in written for row in run(_BEAT, ttl=ttl, **values)]
+                rows = [
+                    row for values in written for row in run(statements.BEAT, ttl=ttl, **values)
+                ]
         return {key: "cancel" if is_cancelling else "kept" for key, is_cancelling in rows}
 
     def finish(self, beat: Beat, *, cancelled: bool = False) -> bool:
@@ -272,8 +149,8 @@ class SqlStore:
         mine = {name: written[name] for name in ("key", "token", "owner")}
         with self._database.use("write") as run:
             return bool(
-                run(_END, **end, **how, **written, why=fitting(why))
-                or run(_HAS_ENDED, **end, **mine)
+                run(statements.END, **end, **how, **written, why=fitting(why))
+                or run(statements.HAS_ENDED, **end, **mine)
             )
 
     # -- what is seen ----------------------------------------------------------------------
@@ -296,19 +173,19 @@ class SqlStore:
     def _logged(self, since: float, after: int) -> list[tuple[Any, ...]]:
         """Some lines: nothing is held open while somebody reads them."""
         with self._database.use("read") as run:
-            return run(_TIMEOUTS, since=since, after=after)
+            return run(statements.TIMEOUTS, since=since, after=after)
 
     def live(self, *, all: bool = False) -> list[Row]:  # noqa: A002 - the word of the command line
         """See `CheckpointStore`."""
         with self._database.use("read") as run:
-            found = run(_ALL if all else _LIVE)
+            found = run(statements.ALL if all else statements.LIVE)
         return [_row(columns) for columns in found]
 
     def show(self, key: str) -> Row | None:
         """See `CheckpointStore`."""
         checked_name("key", key)
         with self._database.use("read") as run:
-            found = run(_ONE, key=key)
+            found = run(statements.ONE, key=key)
         return _row(found[0]) if found else None
 
 

@@ -14,17 +14,19 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from streamguard._base import quoting
 from streamguard.errors import StoreError
 from streamguard.fleet import schema
 from streamguard.fleet.database import Database
 from streamguard.fleet.pool import Lane, Link
-from streamguard.fleet.schema import Dialect, Migration
+
+if TYPE_CHECKING:
+    from streamguard.fleet.schema import Dialect, Migration
 
 PATIENCE: Final = 20.0
 _SHORTEST_PAUSE: Final = 0.0005
@@ -176,7 +178,7 @@ class SqliteDatabase(Database[SqliteLink]):
             link.commit()
 
     @contextmanager
-    def _using(self, link: SqliteLink, lane: Lane) -> Iterator[None]:
+    def _using(self, link: SqliteLink, lane: Lane) -> Generator[None]:
         if lane == "read":
             yield
         else:

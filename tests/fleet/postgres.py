@@ -17,7 +17,7 @@ from pathlib import Path
 
 PATIENCE = 60.0
 SETTINGS = {
-    "listen_addresses": "''",
+    "listen_addresses": "",
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
@@ -130,7 +130,13 @@ class Server:
 
     def _run(self, *command: str) -> None:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, cwd="/", **self._as_user()
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd="/",
+            check=False,
+            **self._as_user(),
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
