@@ -118,7 +118,9 @@ class SqliteDatabase(Database[SqliteLink]):
         self.path = Path(path).expanduser().absolute()
         self._clock = clock
         place = f"the store {quoting.name(self.path)}"
-        super().__init__(place, patience=patience, migrations=migrations)
+        self._patience = patience
+        # A call may wait for others to end, and then take its time.
+        super().__init__(place, patience=2 * patience, migrations=migrations)
 
     def __repr__(self) -> str:
         return f"SqliteDatabase({str(self.path)!r})"
@@ -131,7 +133,7 @@ class SqliteDatabase(Database[SqliteLink]):
             )
         except sqlite3.Error as error:
             raise self._explained(error) from None
-        link = SqliteLink(raw, self.patience)
+        link = SqliteLink(raw, self._patience)
         try:
             self._set_up(link, lane)
         except sqlite3.Error as error:
@@ -169,7 +171,7 @@ class SqliteDatabase(Database[SqliteLink]):
             )
         link.run("PRAGMA synchronous = FULL")
         if lane == "read":  # what readers wait for, if for anything, is over in an instant
-            link.run(f"PRAGMA busy_timeout = {int(self.patience * 1000)}")
+            link.run(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
 
     def _check(self, link: SqliteLink) -> None:
         if not schema.check(link.run, self.dialect, self._migrations, self.place):
@@ -194,6 +196,8 @@ class SqliteDatabase(Database[SqliteLink]):
 
     def _explained(self, error: BaseException) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_CANTOPEN and self.path.is_file() and not _is_writable(self.path):
+            code = sqlite3.SQLITE_READONLY
         advice = _ADVICE.get(code, f"failed: {quoting.quoted(error, 400)}")
         return StoreError(f"{self.place} {advice}")
 
@@ -201,6 +205,10 @@ class SqliteDatabase(Database[SqliteLink]):
 def _is(error: sqlite3.Error, code: int) -> bool:
     """Whether an error is of that kind. Those that Python raises itself have no code."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == code
+
+
+def _is_writable(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _make_folder(folder: Path) -> None:

@@ -73,9 +73,9 @@ class ServerPlace(Place):
     def __init__(self, server, *, stands_still: bool = True) -> None:
         super().__init__()
         self.server = server
-        self._schema = f"test_{next(_numbers)}"
-        server.execute(f"CREATE SCHEMA {self._schema}")
-        self._words = {"options": f"-c search_path={self._schema}"}
+        self.schema = f"test_{next(_numbers)}"
+        server.execute(f"CREATE SCHEMA {self.schema}")
+        self._words = {"options": f"-c search_path={self.schema}"}
         self.address = server.address(**self._words)
         with self.store() as store:
             store.initialise()

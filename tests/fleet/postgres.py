@@ -19,7 +19,6 @@ PATIENCE = 60.0
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "shared_buffers": "16MB",
     "max_connections": "100",

@@ -15,8 +15,16 @@ from tests.sizes import size
 KEYS = ("s", "t", "u")
 OWNERS = ("anna", "bert")
 WEIGHTS = {
-    **{"submit": 2, "claim": 6, "beat": 4, "finish": 1, "give_back": 3, "park": 2, "release": 2},
-    **{"cancel": 1, "log_timeout": 2, "advance": 4},
+    "submit": 2,
+    "claim": 6,
+    "beat": 4,
+    "finish": 1,
+    "give_back": 3,
+    "park": 2,
+    "release": 2,
+    "cancel": 1,
+    "log_timeout": 2,
+    "advance": 4,
 }
 
 
