@@ -316,7 +316,7 @@ class _Block(Generic[T]):
         finally:
             if (custody := self._hosting.custody) is not None:
                 owner = self._conversation.owner
-                custody.end(is_gone=owner is None or owner.confirmed)
+                custody.end(is_gone=owner is None or (owner.released.is_set() and owner.confirmed))
             for recorder in recording.among(self._hosting.teller.observers):
                 recorder.session_over(self._hosting.teller.activity)
 
