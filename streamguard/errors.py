@@ -10,6 +10,7 @@
     │   ├── TurnTimeoutError         turn:     the turn as a whole took too long
     │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
     ├── StreamTruncatedError         the stream ended before its turn did
+    ├── LeaseLostError               lease:    this worker may not act for the session any more
     ├── StreamInterruptedError       it ended after the consumer had cancelled a pull
     ├── NotASignalError              a reader returned something else (also TypeError); reported only
     ├── ProcessExitedError           the backend's process died under the stream
@@ -52,6 +53,7 @@ Limit: TypeAlias = Literal[
     "turn",
     "exit_grace",
     "total",
+    "lease",
     "truncated",
     "exited",
     "cleanup",
@@ -143,6 +145,8 @@ class Verdict:
                 return f"did not end its turn in {spent}{limit}"
             case "total" | "flow" | "step" | "llm_call" | "tool" | "cleanup":
                 return f"was not done in {spent}{limit}"
+            case "lease":
+                return f"lost its lease {spent} after that was last renewed{limit}"
             case "exit_grace":
                 return f"stayed open {spent} after its turn had ended{limit}"
             case "truncated":
@@ -320,6 +324,13 @@ class StreamTruncatedError(StreamGuardError):
     """The stream ended without the terminal message that this backend always sends."""
 
 
+class LeaseLostError(StreamGuardError):
+    """This worker may not act for the session any more: another one may have it by now.
+
+    The session was not at fault, and nothing is to be done here: it goes on elsewhere.
+    """
+
+
 class StreamInterruptedError(StreamGuardError):
     """The stream ended after a pull that the consumer's own scope had cancelled.
 
@@ -408,6 +419,7 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
     "tools": ToolTimeoutError,
     "turn": TurnTimeoutError,
     "total": DeadlineExceededError,
+    "lease": LeaseLostError,
     "truncated": StreamTruncatedError,
     "exited": ProcessExitedError,
 }

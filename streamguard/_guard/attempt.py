@@ -68,6 +68,8 @@ _WATCHING: Final = State.WATCHING
 # Between looks at a pull that is not parked: short at first, since most are a pass away.
 _FIRST_LOOK: Final = 2**-10
 _LAST_LOOK: Final = 0.5
+# A dead process hears none, and who has lost the lease may not wait for it.
+_NO_INTERRUPT: Final[tuple[Limit, ...]] = ("exited", "lease")
 # Between the cancels of what has swallowed one, when nothing that it could bring counts any more.
 _AGAIN: Final = 1.0
 # A process that ends closes its pipes, and is dead a moment later.
@@ -587,7 +589,7 @@ class Attempt:
                 return
             # Is a turn being waited for that an interrupt could end?
             waits = self.watch.turn_open and self.watch.waiting_since is not None
-            if self.plan.interrupts and waits and reached.due.limit != "exited":
+            if self.plan.interrupts and waits and reached.due.limit not in _NO_INTERRUPT:
                 self._in_context(self._on, Event.INTERRUPT)
                 return
         self._cut(reached, now)
@@ -846,6 +848,12 @@ class Attempt:
         now = self.loop.clock()
         due = self.watch.overdue_total(now)
         return self._record(due, now) if due is not None else None
+
+    def lost(self) -> Verdict | None:
+        """The verdict that the lease is over; None without one."""
+        assert self.loop is not None
+        lease = self.watch.lease()
+        return self._record(lease, self.loop.clock()) if lease is not None else None
 
     @property
     def _knows_turns(self) -> bool:

@@ -141,8 +141,9 @@ class Plan:
         """The limits as the watch wants them."""
         by_name = dict(self.tools)
         others = by_name.pop("*")
+        windows: dict[str, Any] = {name: self.limits.get(name) for name in LIMITS}
         return Limits(
-            **{name: self.limits.get(name) for name in LIMITS},
+            **windows,
             gate=self.gate,
             tools=others,
             tools_by_name=by_name,

@@ -78,6 +78,7 @@ STALLS_IN_A_ROW: Final = 3
 
 # Of limits that are due at the same instant the wider one is named: it is what binds.
 _PRECEDENCE: Final[tuple[Limit, ...]] = (
+    "lease",
     "total",
     "exited",
     "turn",
@@ -93,6 +94,9 @@ _EXITED: Final[frozenset[Limit]] = frozenset({"exited"})
 _OF_A_TURN: Final[frozenset[Limit]] = frozenset({"turn", "exit_grace"})
 # Their clocks run on through the consumer's time, in which nobody judges them (T1).
 _UNATTENDED: Final[frozenset[Limit]] = frozenset({"turn", "tools", "exit_grace"})
+
+# They end by the clock, whether or not the loop ran.
+_BY_THE_CLOCK: Final[frozenset[Limit]] = frozenset({"total", "lease"})
 
 _NAMELESS: Final = "a tool"
 
@@ -326,6 +330,13 @@ class Watch:
         """`total`, if it is spent: judged even when no pull is outstanding (T1)."""
         return total if (total := self._total()) is not None and now >= total.deadline else None
 
+    def lease(self) -> Due | None:
+        """The lease, and when it ends unless it is renewed before; None without one."""
+        if self.limits.lease is None:
+            return None
+        since, until = self.limits.lease()
+        return Due("lease", until, until - since, since)
+
     def due(self, now: float) -> Due | None:
         """The limit that has been reached, without the question whether the loop ran."""
         return self._reached(self._dues(), now)
@@ -341,7 +352,7 @@ class Watch:
                     return Half(silence.limit, silence.window)
             return None
         self.leave_steady()
-        if due.limit == "total":
+        if due.limit in _BY_THE_CLOCK:
             return due
         clock: _Clock = due if due.limit == "tools" else due.limit
         lateness = now - self._decidable(due)
@@ -594,6 +605,8 @@ class Watch:
         dues = self._turn_dues() if self.turn_open else self._between_turns()
         if self.limits.total is not None and (total := self._total()) is not None:
             dues.append(total)
+        if (lease := self.lease()) is not None:
+            dues.append(lease)
         if self._exited_at is not None:
             since = max(self._exited_at, self.waiting_since)
             dues.append(Due("exited", end_of(DRAIN, since), DRAIN, since))
@@ -633,7 +646,7 @@ class Watch:
         """
         clock = due if due.limit == "tools" else due.limit
         noticed = self._noticed.get(clock) if self._noticed else None
-        if due.limit == "total" or (noticed is None and due.limit not in _UNATTENDED):
+        if due.limit in _BY_THE_CLOCK or (noticed is None and due.limit not in _UNATTENDED):
             return due.deadline
         when = due.deadline if noticed is None else max(due.deadline, noticed.until)
         for judged in (self.waiting_since, self._turn_started):

@@ -6,7 +6,7 @@ Values only. Imports only errors and the standard library.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -34,6 +34,8 @@ class Limits:
     turn: float | None = None
     exit_grace: float | None = None
     total: float | None = None
+    # When the lease was last renewed, and when it ends; it moves with each renewal.
+    lease: Callable[[], tuple[float, float]] | None = None
     # Half of a silence's window is an instant to wake at only if somebody wants to be told.
     half_time: bool = True
 

@@ -1,1 +1,53 @@
-"""Guarded sessions on many machines: leases, checkpoints, and the engines that keep them."""
+"""Guarded sessions on many machines: a session whose worker died or hung goes on elsewhere, and never has two owners.
+
+    engine          what an engine does, whichever it is; the handler is the same on each
+    local_engine    workers of its own, over a store
+    lease           one session that a worker holds: its handler's view, and what its session obeys
+    fates           what becomes of a session whose handler has ended
+    fleet_log       its verdicts, as lines of the fleet's log
+    calls           a store's methods from an event loop, each within a bound
+    store           where sessions are kept: the interface
+    addresses       which store an address means; sql_store is SQLite's and PostgreSQL's
+
+Nothing of it is imported by the rest of the package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamguard._base.lazy import lazy
+
+if TYPE_CHECKING:
+    from streamguard.fleet.addresses import store_at
+    from streamguard.fleet.engine import Engine, Handler
+    from streamguard.fleet.lease import Lease
+    from streamguard.fleet.local_engine import LocalEngine
+    from streamguard.fleet.sql_store import SqlStore
+    from streamguard.fleet.store import Beat, Checkpoint, CheckpointStore, Claimed, Row
+
+__all__ = [
+    "Beat",
+    "Checkpoint",
+    "CheckpointStore",
+    "Claimed",
+    "Engine",
+    "Handler",
+    "Lease",
+    "LocalEngine",
+    "Row",
+    "SqlStore",
+    "store_at",
+]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "addresses": ("store_at",),
+        "engine": ("Engine", "Handler"),
+        "lease": ("Lease",),
+        "local_engine": ("LocalEngine",),
+        "sql_store": ("SqlStore",),
+        "store": ("Beat", "Checkpoint", "CheckpointStore", "Claimed", "Row"),
+    },
+)

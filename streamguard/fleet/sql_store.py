@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class SqlStore:
     """A `CheckpointStore` in a database, with the circuits that its workers share: see `store_at`."""
 
+    blocks = True
+
     def __init__(self, database: Database[Any]) -> None:
         self._database = database
         self.circuits = SqlCircuits(database)

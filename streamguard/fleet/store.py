@@ -95,6 +95,8 @@ class Row:
 class CheckpointStore(Protocol):
     """Where a fleet's sessions are kept. Any thread may call, several at once.
 
+    `blocks`: whether they may take long (a network, a disk), so that they are called in a worker thread.
+
     Each method is one transaction. A store that cannot be reached raises `StoreError`; nothing was
     changed then, or it is not known whether it was. All of them may be repeated: who ends its claim in the same way
     once more is told True again.
@@ -102,6 +104,8 @@ class CheckpointStore(Protocol):
     Keys and owners are texts of 1 to 500 characters. They, and what is no JSON, are refused as `ConfigError`; of
     many beats none is written then.
     """
+
+    blocks: bool
 
     def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
         """Queue a session; False if the key is known already, whatever became of it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable
+from signal import SIGTERM
 from typing import TYPE_CHECKING, Final
 
 from streamguard.process.ending import Ending, unknown
@@ -62,9 +63,15 @@ class PolledEnding(Ending):
     """One run of it. `noted` is told each signal's name when it is first sent."""
 
     def __init__(
-        self, tree: Tree, grace: float, *, first: int, noted: Callable[[str], object]
+        self,
+        tree: Tree,
+        grace: float,
+        *,
+        first: int = SIGTERM,
+        noted: Callable[[str], object] = lambda _: None,
+        ground: Polled | None = None,
     ) -> None:
-        super().__init__(tree, grace, 2 * grace + 5, Polled(), unknown, first=first)
+        super().__init__(tree, grace, 2 * grace + 5, ground or Polled(), unknown, first=first)
         self._noted = noted
         self._steps = self.run()
         self._wait: _Wait | None = None

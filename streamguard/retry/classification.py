@@ -23,6 +23,7 @@ from streamguard.errors import (
     CircuitOpenError,
     ConfigError,
     DeadlineExceededError,
+    LeaseLostError,
     ProcessExitedError,
     ResumeDivergedError,
     StreamInterruptedError,
@@ -94,7 +95,7 @@ def _is_our_own_end(error: BaseException) -> bool:
     if isinstance(error, DeadlineExceededError):
         scope = error.verdict.effective if error.verdict else None
         return scope is None or scope.kind not in _PART_OF_AN_ATTEMPT
-    return isinstance(error, StreamInterruptedError | CircuitOpenError)
+    return isinstance(error, StreamInterruptedError | CircuitOpenError | LeaseLostError)
 
 
 def _servers_verdict(error: BaseException) -> bool | None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from streamguard import events
 from streamguard._watch.watch import end_of
+from streamguard.errors import LeaseLostError
 
 if TYPE_CHECKING:
     from streamguard._guard.modes import Mode
     from streamguard._loops import Loop
     from streamguard._watch.watch import Limits
     from streamguard.events.teller import Teller
+    from streamguard.sessions.custody import Custody
     from streamguard.sessions.points import ResumePoint
 
 
@@ -25,6 +27,7 @@ class Hosting:
     limits: Limits
     mode: Mode
     started: float
+    custody: Custody | None = None
 
     def on_attempt(self, point: ResumePoint) -> None:
         """An attempt begins."""
@@ -35,6 +38,20 @@ class Hosting:
         """A connection is open."""
         if point.reason is not None:
             self.teller.tell(events.Reconnected, attempt=point.attempt, resumes=point.is_resumed)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody else may act for the session by now."""
+        return self.custody is not None and self.custody.is_over
+
+    def lost(self) -> LeaseLostError:
+        """What is raised then, where no verdict was told."""
+        name = self.teller.activity.name
+        return LeaseLostError(
+            f"the lease on this session{f' ({name})' if name else ''} is over: another worker may have it by now. "
+            "Nothing is to be done: it goes on there",
+            activity=self.teller.activity,
+        )
 
     @property
     def total_deadline(self) -> float:

@@ -23,6 +23,7 @@ from streamguard.errors import StreamGuardError, StreamInterruptedError, StreamT
 from streamguard.sessions.points import Connection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from streamguard._guard.attempt import Attempt
@@ -53,6 +54,7 @@ class OpenedConnection(Generic[T]):
         self._connection: Connection[T] | None = None
         self._tree: ProcessTree | None = None
         self._owns_tree = False
+        self._unkeep: Callable[[], None] = _nothing
 
     @property
     def takes_prompts(self) -> bool:
@@ -86,6 +88,8 @@ class OpenedConnection(Generic[T]):
         return Source(source, aiter(source))
 
     async def _connect(self, attempt: Attempt) -> None:
+        if self._hosting.is_lost:
+            raise self._hosting.lost()
         point = replace(self._point, activity=self._hosting.teller.activity)
         manager: Any = self._opener(point)
         if not hasattr(cast("object", type(manager)), "__aenter__"):
@@ -116,8 +120,7 @@ class OpenedConnection(Generic[T]):
     def _named(self, process: Any) -> Any:
         """The tree of the connection's process: adopted once, for all of its turns."""
         if self._tree is not None and self._tree.is_dead and is_guess(process):
-            self._tree.close()  # such a client may start a process for each turn
-            self._tree = None
+            self._let_go()  # such a client may start a process for each turn
         if self._tree is None:
             from streamguard.process import ProcessTree
 
@@ -129,7 +132,18 @@ class OpenedConnection(Generic[T]):
                 is_theirs = isinstance(target, ProcessTree)
                 self._tree = target if is_theirs else ProcessTree.adopt(target)
                 self._owns_tree = not is_theirs
+                if (custody := self._hosting.custody) is not None:
+                    self._unkeep = custody.keep(self._tree)
         return self._tree
+
+    def _let_go(self, *, is_gone: bool = True) -> None:
+        """Of its process nothing more is wanted. What may live on dies with the lease, at the latest."""
+        if is_gone:
+            self._unkeep()
+        self._unkeep = _nothing
+        if self._tree is not None and self._owns_tree:
+            self._tree.close()
+        self._tree = None
 
     # -- leaving ---------------------------------------------------------------------------
 
@@ -238,19 +252,24 @@ class OpenedConnection(Generic[T]):
         """
         tree = self._tree
         is_at_work = is_left and not isinstance(self.plan.process, Derived)
+        gone = False
         try:
             if (confirmed := self.is_confirmed(attempt, failure, closed=closed)) is not None:
-                return confirmed
+                gone = confirmed
             # A good end leaves a process alone, which may serve other turns. After a failure, or a
             # turn that was left half-way, it may be writing the session: it is ended, and that is
             # the proof.
-            if tree is None or (failure is None and closed and not is_at_work):
-                return closed
-            ended = await tree.terminate(self.plan.kill_grace)
-            return ended.confirmed
+            elif tree is None or (failure is None and closed and not is_at_work):
+                gone = closed
+            else:
+                gone = (await tree.terminate(self.plan.kill_grace)).confirmed
+            return gone
         finally:
-            if tree is not None and self._owns_tree:
-                tree.close()
+            self._let_go(is_gone=gone)
+
+
+def _nothing() -> None:
+    pass
 
 
 def raisable(error: BaseException) -> BaseException:

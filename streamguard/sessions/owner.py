@@ -33,7 +33,7 @@ from streamguard._guard.attempt import Attempt
 from streamguard._guard.guarded import GuardedIterator
 from streamguard._loops import by_hand
 from streamguard.errors import StreamGuardError
-from streamguard.sessions.ledger import Noted
+from streamguard.sessions.ledger import Ledger, Noted
 from streamguard.sessions.opened import OpenedConnection, raisable
 from streamguard.sessions.slot import Slot
 from streamguard.sessions.tenure import IS_ENDING, IS_PULLING, MAY_PULL, TABLE, Does
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from streamguard._loops import Loop, Parking
     from streamguard.events.session_events import AttemptOutcome
     from streamguard.sessions.hosting import Hosting
-    from streamguard.sessions.ledger import Ledger
     from streamguard.sessions.points import Opener, ResumePoint
 
 T = TypeVar("T")
@@ -136,6 +135,28 @@ class Owner(Generic[T]):
         """The consumer is back."""
         if self._keeps_waiting and self.attempt is not None:
             self.attempt.asked()
+
+    def condemn(self) -> None:
+        """Nothing may come of it any more, and somebody else may have the session: end it now (F2).
+
+        `released` tells when it has ended. A pull that is under way is cut by its watch.
+        """
+        if self._hosting.limits.lease is None:  # limits are off, but a lease binds all the same
+            self.stop("cancelled")
+            return
+        if self.state is State.RESTING:
+            # A turn of its own, in which nothing is asked: what is open is torn down with its verdict.
+            self.begin(None, Ledger(None, self.point))
+        attempt = self.attempt
+        if attempt is None or attempt.is_over or attempt.verdict is not None:
+            return
+        if self.state is State.PULLING:
+            self.waits_again()
+        elif self.state not in IS_PULLING:
+            if attempt.loop is None:
+                attempt.begin()
+            if (verdict := attempt.lost()) is not None:
+                attempt.decide(verdict)
 
     @property
     def _keeps_waiting(self) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamguard._guard.supervision import Process
     from streamguard._guard.teardown import SupportsDisconnect
     from streamguard.activity import Activity
+    from streamguard.sessions.custody import Custody
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -43,6 +44,7 @@ class ResumePoint:
     `completed`: whether the turn has ended, so that nothing is asked again.
     `work_dir`: the folder that the backend says it works in: many sessions can only be resumed there.
     `activity`: the session's live state, for what `open` makes to hold; None outside of `open`.
+    `custody`: what a fleet's lease has put there (`Lease.resume_point`): keep it with `dataclasses.replace`.
     """
 
     attempt: int = 1
@@ -57,6 +59,7 @@ class ResumePoint:
     completed: bool = False
     work_dir: str | None = None
     activity: Activity | None = field(default=None, repr=False, compare=False)
+    custody: Custody | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_resumed(self) -> bool:
@@ -71,11 +74,12 @@ class ResumePoint:
                 prompt=prompt,
                 token=self.token,
                 work_dir=self.work_dir,
+                custody=self.custody,
             )
         return replace(self, prompt=prompt, heard=False)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it but `activity`, as what `json.dumps` takes. It holds the prompt and the token.
+        """All of it but `activity` and `custody`, as what `json.dumps` takes. It holds the prompt and the token.
 
         Raises:
             ConfigError: If the cursor is neither an int nor a str.

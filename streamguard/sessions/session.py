@@ -7,13 +7,10 @@ their tasks it wants an `async with`, at whose end none of them is left.
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, overload
-
-import anyio
 
 from streamguard import _loops as loops
 from streamguard import events
@@ -23,16 +20,16 @@ from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.plan import Plan
 from streamguard._guard.teardown import outlast
 from streamguard.activity import Activity
-from streamguard.errors import ConfigError, DeadlineExceededError, Verdict
+from streamguard.errors import ConfigError
 from streamguard.events import recorders as recording
 from streamguard.events.teller import Teller
+from streamguard.sessions.block_clock import BlockClock
 from streamguard.sessions.hosting import Hosting
 from streamguard.sessions.points import ResumePoint
 from streamguard.sessions.replay import is_ordered
 from streamguard.sessions.turns import Conversation, Turn
 
 if TYPE_CHECKING:
-    from streamguard._loops.timekeeper import Entry
     from streamguard.sessions.hosting_operators import HostingOperator
     from streamguard.sessions.points import Opener
 
@@ -40,7 +37,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 NOTHING: Final = Operator(Plan(), "")
-_LOOK: Final = 0.1
 
 
 def session(
@@ -249,11 +245,7 @@ class _Block(Generic[T]):
     def __init__(self, opening: _Opening[T], operator: Operator) -> None:
         self._opening = opening
         self._operator = operator
-        self.entry: Entry | None = None
-        self.context = contextvars.copy_context()
-        self._scope: anyio.CancelScope | None = None
-        self._task: object = None
-        self._struck: Verdict | None = None
+        self._clock: BlockClock | None = None
 
     def enter(self) -> Chat[T]:
         plan = recording.joined(self._operator.plan)
@@ -261,14 +253,17 @@ class _Block(Generic[T]):
         mode = mode_in_force(plan.mode)
         activity = plan.activity or Activity()
         limits = self._operator.limits if mode != "off" else NO_LIMITS
+        start = self._opening.start
+        if (custody := start.custody) is not None and mode == "enforce":
+            limits = replace(limits, lease=lambda: custody.term(loop.clock()))
         self._hosting = hosting = Hosting(
             loop=loop,
             teller=Teller(activity, plan.observers, loop.clock),
             limits=limits,
             mode=mode,
             started=loop.clock(),
+            custody=custody,
         )
-        start = self._opening.start
         _check_cursor(start, plan)
         if plan.reconnecting is not None and isinstance(plan.reconnecting.prompt, str):
             plan.reconnecting.prompt_for(
@@ -287,55 +282,31 @@ class _Block(Generic[T]):
             reconnecting=plan.reconnecting,
             keep_alive=plan.keep_alive,
         )
-        if limits.total is not None and mode == "enforce":
-            self._task = loop.current_task()
-            self._scope = anyio.CancelScope()
-            self._scope.__enter__()
-            loop.timekeeper.put(self, hosting.total_deadline)
+        if custody is not None:
+            custody.begin(self)
+        if mode == "enforce" and (limits.total is not None or limits.lease is not None):
+            self._clock = BlockClock(hosting, self._conversation)
         return Chat(self._conversation)
 
-    # -- `total`, which may strike while the consumer works (O5) -----------------------------
+    @property
+    def _is_struck(self) -> bool:
+        return self._clock is not None and self._clock.struck is not None
 
-    def on_time(self, now: float) -> bool:  # noqa: ARG002 - a sleeper's method
-        return True
+    # -- for its custody ---------------------------------------------------------------------
 
-    def on_confirmed(self, now: float) -> None:
-        """Where a message is waited for, the pull sees to it; elsewhere the block is cancelled."""
-        if self._conversation.has_told_deadline:
-            return  # whoever got it is at work on it
-        attempt = self._attempt_under_way()
-        if attempt is not None and (attempt.in_use or attempt.verdict or attempt.candidate):
-            self._hosting.loop.timekeeper.put(self, now + _LOOK)
-            return
-        if self._conversation.is_pulled:
-            self._hosting.loop.timekeeper.put(self, now + _LOOK)
-            return
-        if attempt is not None and (verdict := attempt.overdue_total()) is not None:
-            self._struck = verdict
-            attempt.decide(verdict)
-        else:
-            self._struck = self._bare_verdict(now)
-        assert self._scope is not None
-        self._scope.cancel()
+    def settled_point(self) -> ResumePoint | None:
+        return self._conversation.settled_point()
 
-    def _attempt_under_way(self) -> Any:
+    @property
+    def delivered(self) -> int:
+        return self._conversation.delivered
+
+    def look(self) -> None:
         owner = self._conversation.owner
-        attempt = owner.attempt if owner is not None else None
-        return attempt if attempt is not None and not attempt.is_over else None
-
-    def _bare_verdict(self, now: float) -> Verdict:
-        hosting = self._hosting
-        return Verdict(
-            limit="total",
-            window=hosting.limits.total,
-            elapsed=now - hosting.started,
-            at=now,
-            name=hosting.teller.activity.name,
-            labels=dict(hosting.teller.activity.labels),
-            messages=hosting.teller.activity.messages,
-            token=hosting.teller.activity.token,
-            done=hosting.teller.activity.done,
-        )
+        if owner is not None and owner.attempt is not None:
+            owner.attempt.reconsider()
+        if self._clock is not None:
+            self._clock.look()
 
     # -- leaving -----------------------------------------------------------------------------
 
@@ -343,32 +314,29 @@ class _Block(Generic[T]):
         try:
             return await self._leave(exc)
         finally:
+            if (custody := self._hosting.custody) is not None:
+                owner = self._conversation.owner
+                custody.end(is_gone=owner is None or owner.confirmed)
             for recorder in recording.among(self._hosting.teller.observers):
                 recorder.session_over(self._hosting.teller.activity)
 
     async def _leave(self, exc: BaseException | None) -> bool:
-        self._hosting.loop.timekeeper.drop(self)
+        clock = self._clock
+        if clock is not None:
+            clock.stop()
         self._conversation.close()
         is_news = False
         try:
             is_news = await self._end_owner(exc)
         finally:
-            swallowed = self._leave_scope(exc)
+            swallowed = clock is not None and clock.leave(exc)
         owner = self._conversation.owner
         failure = owner.failure if owner is not None else None
-        if self._struck is not None and swallowed:
-            raise self._deadline_error(failure) from exc
+        if clock is not None and clock.struck is not None and swallowed:
+            raise clock.error(failure) from exc
         if exc is None and failure is not None and is_news:
             raise failure
         return False
-
-    def _leave_scope(self, exc: BaseException | None) -> bool:
-        if self._scope is None or loops.current().current_task() is not self._task:
-            # A generator that is entered by one task and closed by another: that one is gone, and
-            # what is left of the scope with it.
-            return False
-        kind, traceback = (type(exc), exc.__traceback__) if exc is not None else (None, None)
-        return bool(self._scope.__exit__(kind, exc, traceback)) and exc is not None
 
     async def _end_owner(self, exc: BaseException | None) -> bool:
         """Wait for the owner's end, through one cancellation: this one, or the next (D6).
@@ -380,7 +348,7 @@ class _Block(Generic[T]):
             return False
         was_known = owner.released.is_set()
         loop = self._hosting.loop
-        is_cancelled = loops.consists_of(exc, loop.cancelled) and self._struck is None
+        is_cancelled = loops.consists_of(exc, loop.cancelled) and not self._is_struck
         owner.stop("cancelled" if is_cancelled else "left", by_error=exc is not None)
         kept = exc if is_cancelled else None
         try:
@@ -391,9 +359,3 @@ class _Block(Generic[T]):
             if error is not kept:
                 raise
         return owner.link.failed_to_close and not was_known
-
-    def _deadline_error(self, failure: BaseException | None) -> BaseException:
-        if isinstance(failure, DeadlineExceededError):
-            return failure
-        assert self._struck is not None
-        return DeadlineExceededError(verdict=self._struck, activity=self._hosting.teller.activity)

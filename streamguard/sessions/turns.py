@@ -21,6 +21,7 @@ from streamguard._scopes import scopes
 from streamguard.errors import (
     Attempted,
     CircuitOpenError,
+    LeaseLostError,
     ResumeDivergedError,
     StreamGuardError,
 )
@@ -100,6 +101,7 @@ class Conversation(Generic[T]):
         self.is_closed = False
         self._patient_until: tuple[Owner[T], float] | None = None
         self.carried: tuple[int, int] = (0, 0)
+        self._delivered_before = 0  # in turns before the present one
         self._plan_for = plan_for
         self._opener_for = opener_for
 
@@ -131,10 +133,32 @@ class Conversation(Generic[T]):
 
     @property
     def has_told_deadline(self) -> bool:
-        """Whether a pull has raised the verdict on `total`."""
+        """Whether a pull has raised the verdict on `total`, or on the lease."""
         failure = self.turn._failure if self.turn is not None else None
         verdict = failure.verdict if isinstance(failure, StreamGuardError) else None
-        return verdict is not None and verdict.limit == "total"
+        return verdict is not None and verdict.limit in ("total", "lease")
+
+    @property
+    def delivered(self) -> int:
+        """How many messages its consumer has got, over all turns, in this session."""
+        return self._delivered_before + (self.turn.delivered if self.turn is not None else 0)
+
+    def settled_point(self) -> ResumePoint | None:
+        """Where the session stands; None while the consumer is at work on a message, and may fail at it."""
+        turn = self.turn
+        if turn is None or turn.is_settled:
+            return self.latest_point()
+        return None
+
+    @property
+    def waits_to_begin(self) -> bool:
+        """Whether the consumer waits for an attempt to begin."""
+        return self.turn is not None and self.turn.waits_to_begin
+
+    def lose(self, error: LeaseLostError) -> None:
+        """The lease is over while the consumer waits for an attempt to begin: it gets this."""
+        if self.turn is not None:
+            self.turn.lose(error)
 
     def close(self) -> None:
         """The block is left: nothing is begun any more."""
@@ -179,6 +203,7 @@ class Turn(AsyncIterator[T]):
         self, conversation: Conversation[T], prompt: str | None, given: ResumePoint = _NOWHERE
     ) -> None:
         self._conversation = conversation
+        self._custody = conversation.hosting.custody
         self._prompt = prompt
         settings = conversation.reconnecting
         key_of = settings.dedupe_by if settings is not None else None
@@ -189,8 +214,9 @@ class Turn(AsyncIterator[T]):
         self._owner: Owner[T] | None = None
         self._has_completed = given.completed
         self._over: _Over | None = _Over() if given.completed else None
-        self._taken = given.delivered
+        self._taken = self._given_delivered = given.delivered
         self._has_begun = False
+        self._is_at_hand = False  # its consumer has got a message, and has not come back since
         # Something has happened that the next pull must look at: the last one was cancelled, or the
         # turn was left and is to bring nothing more, though its end may still put something there.
         self._is_disturbed = False
@@ -233,15 +259,18 @@ class Turn(AsyncIterator[T]):
     # -- pulling ---------------------------------------------------------------------------
 
     async def __anext__(self) -> T:
-        owner, keep_alive = self._owner, self._conversation.keep_alive
+        owner, keep_alive, custody = self._owner, self._conversation.keep_alive, self._custody
+        if custody is not None and not self.is_pulled:
+            self._is_at_hand = False
+            custody.asked()
         if owner is None or keep_alive is not None or self.is_pulled or self._is_disturbed:
             return await self._next_or_kept_alive(keep_alive)
         # What `_next` comes to while messages flow, without its hops.
-        self.is_pulled = True
+        self.is_pulled, self._is_at_hand = True, False
         try:
             slot = owner.slot  # it is the turn's own, and the owner may have another one by then
-            if await slot.ready():
-                self._taken += 1
+            if await slot.ready() and (custody is None or not custody.is_over):
+                self._taken, self._is_at_hand = self._taken + 1, True
                 return slot.take()
         except BaseException:
             self._left_waiting(owner)
@@ -264,22 +293,49 @@ class Turn(AsyncIterator[T]):
                 "two pulls at once on one turn: a message would go to either. Let one task pull "
                 "and hand on"
             )
-        self.is_pulled = True
+        self.is_pulled, self._is_at_hand = True, False
         scopes.begins(self._conversation.hosting.teller.activity)
         try:
             while True:
                 if self._over is not None:
                     raise self._over.error
+                if self._conversation.hosting.is_lost:
+                    await self._be_lost()
                 owner = self._owner or await self._begin_attempt()
                 slot = owner.slot
                 if await self._is_ready(owner, slot):
-                    self._taken += 1
+                    if self._conversation.hosting.is_lost:
+                        continue  # what has come is not delivered: another worker may have had it
+                    self._taken, self._is_at_hand = self._taken + 1, True
                     return slot.take()
                 self._owner = None
                 if self._over is None:  # else it was left, or its block was, by another task
                     self._see_end(owner)
         finally:
             self.is_pulled = False
+
+    async def _be_lost(self) -> None:
+        """Raise that the lease is over, when the backend has ended. What is in the slot stays there."""
+        conversation = self._conversation
+        error = conversation.hosting.lost()
+        if (owner := conversation.owner) is not None:
+            owner.condemn()
+            await owner.released.wait()
+            if isinstance(owner.failure, LeaseLostError):
+                error = owner.failure
+        if self._over is None:
+            self._fail(error)
+
+    @property
+    def waits_to_begin(self) -> bool:
+        """Whether a pull waits for the next attempt to begin."""
+        return self._waiting is not None and self._over is None
+
+    def lose(self, error: LeaseLostError) -> None:
+        """As `_be_lost`, while it waits to begin."""
+        assert self._waiting is not None
+        self._over, self._failure = _Over(error), error
+        self._waiting.cancel()
 
     async def _is_ready(self, owner: Owner[T], slot: Slot[T]) -> bool:
         if self._is_disturbed:
@@ -310,6 +366,16 @@ class Turn(AsyncIterator[T]):
     def _has_untaken(self) -> bool:
         """Whether a message has come that the consumer has not got: it may never get it."""
         return self._owner is not None and self._owner.slot.is_full
+
+    @property
+    def delivered(self) -> int:
+        """How many messages its consumer has got here."""
+        return self._taken - self._given_delivered
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its consumer is done with all that it has got: it has come back for more, or knows the end."""
+        return not self._is_at_hand
 
     @property
     def is_completed(self) -> bool:
@@ -394,6 +460,7 @@ class Turn(AsyncIterator[T]):
             raise self._over.error
         if (left := conversation.turn) is not None and left is not self:
             conversation.leave_at(left._ledger)
+            conversation._delivered_before += left.delivered
             self._ledger.follow(left._ledger)
             left.supersede(RuntimeError(_ASKED_SINCE))
             conversation.tally = conversation.tally.reset()  # a prompt has its own retries (S0-13)

@@ -12,6 +12,7 @@ import termios
 import threading
 import time
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -269,7 +270,7 @@ def test_a_pid_that_was_given_to_another_is_not_signalled(backends, is_held):
     facts = TreeFacts(bystander.pid, 1.0, None, None)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        body = wire.pack_adopted(wire.Adopted(1, 0.1, facts))
+        body = wire.pack_adopted(wire.Adopted(1, 0.1, inf, facts))
         wire.send(ours.fileno(), wire.ADOPT, body, fd if is_held else None)
         os.close(fd)
         ours.close()
@@ -626,16 +627,17 @@ def test_a_tree_that_is_guarded_is_adopted_while_a_sentinel_is_in_force(backends
 
 @pytest.mark.parametrize("mark", [None, "a", "\udcff", "x" * 4096])
 @pytest.mark.parametrize("session", [None, 1])
-def test_what_is_said_is_heard(mark, session):
+@pytest.mark.parametrize("until", [inf, 4711.25])
+def test_what_is_said_is_heard(mark, session, until):
     """What goes over the wire comes back, whatever an environment held."""
-    said = wire.Adopted(2**40, 0.25, TreeFacts(2**22, 123456.0, session, mark))
+    said = wire.Adopted(2**40, 0.25, until, TreeFacts(2**22, 123456.0, session, mark))
     assert wire.unpack_adopted(wire.pack_adopted(said)) == said
     assert wire.unpack_host(wire.pack_host({1: 2.5, 2**22: 0.0})) == {1: 2.5, 2**22: 0.0}
 
 
 def test_a_mark_that_is_too_long_is_none():
     """A message must be sent in one piece."""
-    said = wire.Adopted(1, 0.25, TreeFacts(2, 3.0, None, "x" * 5000))
+    said = wire.Adopted(1, 0.25, inf, TreeFacts(2, 3.0, None, "x" * 5000))
     assert wire.unpack_adopted(wire.pack_adopted(said)).facts.mark is None
 
 

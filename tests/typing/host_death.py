@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 from datetime import timedelta
 from typing import assert_type
 
@@ -24,6 +25,9 @@ def for_a_while(process: subprocess.Popen[bytes]) -> None:
         assert_type(guard, Sentinel)
         guard.adopt(process)
         guard.adopt(4711)
+        guard.adopt(process, until=time.clock_gettime(time.CLOCK_BOOTTIME) + 30)
+        guard.renew(process, 4711.25)
+        guard.renew(4711, None)
         guard.release(process)
         assert_type(guard.pid, int | None)
     guard.close()
@@ -41,4 +45,6 @@ def mistakes(guard: Sentinel) -> None:
     sentinel(5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     sentinel(kill_grace="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     guard.adopt("4711")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    guard.adopt(4711, until="soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    guard.renew(4711)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     guard.release()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

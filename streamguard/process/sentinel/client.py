@@ -18,7 +18,9 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -70,15 +72,15 @@ class HelperLink:
             if self._fd is None:
                 self._launch()
 
-    def hold(self, members: Members, kill_grace: float) -> int:
-        """From now on end those when this process is gone; the number is for `drop`.
+    def hold(self, members: Members, kill_grace: float, until: float = inf) -> int:
+        """From now on end those when this process is gone, or `until` has come.
 
-        StreamGuardError if nobody can be found to do it.
+        The number is for `renew` and `drop`. StreamGuardError if nobody can be found to do it.
         """
         root = members.root
         with self.lock:
             serial = next(self._serials)
-            adopted = wire.Adopted(serial, kill_grace, members.facts)
+            adopted = wire.Adopted(serial, kill_grace, until, members.facts)
             self._held[serial] = adopted
             try:
                 if self._fd is None:
@@ -91,6 +93,21 @@ class HelperLink:
                 raise
         return serial
 
+    def renew(self, untils: Mapping[int, float]) -> None:
+        """Those have other deadlines now, by number; who is not held any more has none.
+
+        StreamGuardError if nobody can be found to see to it.
+        """
+        with self.lock:
+            known = {serial: until for serial, until in untils.items() if serial in self._held}
+            for serial, until in known.items():
+                self._held[serial] = self._held[serial]._replace(until=until)
+            if self._fd is None and known:
+                self._launch()  # who could not be replaced before
+            else:
+                for body in wire.pack_renewals(known):
+                    self._tell(wire.RENEW, body)
+
     def drop(self, serial: int) -> None:
         """Those may live on. What goes wrong is logged: this is called where nothing may raise."""
         with self.lock:
@@ -101,9 +118,16 @@ class HelperLink:
             except StreamGuardError:
                 logger.exception("a process could not be released from its sentinel")
 
-    def close(self) -> None:
-        """Say goodbye, and wait until the helper is gone. What was held may live on."""
+    def close(self, keep: Collection[int] = ()) -> None:
+        """All that is held may live on, but for what is to be kept: that is held on.
+
+        Without any, say goodbye to the helper, and wait until it is gone.
+        """
         with self.lock:
+            if any(serial in self._held for serial in keep):
+                for serial in self._held.keys() - set(keep):
+                    self.drop(serial)
+                return
             self._held.clear()
             if self._fd is None:
                 return

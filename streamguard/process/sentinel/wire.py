@@ -10,7 +10,7 @@ import array
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -18,16 +18,20 @@ from streamguard.process.members import TreeFacts
 
 HOST: Final = b"H"  # the application, and whom else no signal may hit
 ADOPT: Final = b"A"
+RENEW: Final = b"N"  # deadlines that are others now
 RELEASE: Final = b"R"
 GOODBYE: Final = b"G"
 
 _HEAD: Final = struct.Struct("=cI")
 _SPARED: Final = struct.Struct("=qd")
 _SERIAL: Final = struct.Struct("=Q")
-_ADOPTED: Final = struct.Struct("=Qdqdq")
+_ADOPTED: Final = struct.Struct("=Qddqdq")
+_RENEWAL: Final = struct.Struct("=Qd")
 _NO_SESSION: Final = -1
 # A mark of ours has 32 letters. One that is longer than this is none, and would split a message.
 _LONGEST_MARK: Final = 4096
+# Of as many, a message is as short.
+_MOST_RENEWALS: Final = 256
 
 _FD_SIZE: Final = array.array("i").itemsize
 _NO_SIGPIPE: Final[int] = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -42,10 +46,11 @@ class WireMessage(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """What an `ADOPT` says."""
+    """What an `ADOPT` says. `until`: on the clock of `boottime`; infinite without a deadline."""
 
     serial: int
     kill_grace: float
+    until: float
     facts: TreeFacts
 
 
@@ -104,12 +109,25 @@ def unpack_serial(body: bytes) -> int:
     return int(_SERIAL.unpack(body)[0])
 
 
+def pack_renewals(untils: Mapping[int, float]) -> Iterator[bytes]:
+    """The bodies of as many `RENEW`s as it takes: deadlines by serial."""
+    records = [_RENEWAL.pack(*one) for one in untils.items()]
+    for first in range(0, len(records), _MOST_RENEWALS):
+        yield b"".join(records[first : first + _MOST_RENEWALS])
+
+
+def unpack_renewals(body: bytes) -> dict[int, float]:
+    """One of them again."""
+    return dict(_RENEWAL.iter_unpack(body))
+
+
 def pack_adopted(adopted: Adopted) -> bytes:
     """The body of an `ADOPT`."""
     pid, started, session, mark = adopted.facts
     fixed = _ADOPTED.pack(
         adopted.serial,
         adopted.kill_grace,
+        adopted.until,
         pid,
         started,
         _NO_SESSION if session is None else session,
@@ -120,7 +138,7 @@ def pack_adopted(adopted: Adopted) -> bytes:
 
 def unpack_adopted(body: bytes) -> Adopted:
     """The same again."""
-    serial, kill_grace, pid, started, session = _ADOPTED.unpack_from(body)
+    serial, kill_grace, until, pid, started, session = _ADOPTED.unpack_from(body)
     mark = os.fsdecode(body[_ADOPTED.size :]) or None
     facts = TreeFacts(pid, started, None if session == _NO_SESSION else session, mark)
-    return Adopted(serial, kill_grace, facts)
+    return Adopted(serial, kill_grace, until, facts)

@@ -4,7 +4,9 @@ host.py LOOP    none, asyncio, uvloop or trio; it answers each line with what it
 
 sentinel SECONDS  have a sentinel, with that kill_grace; tells `helper PID`
 start NAME [marked|group] WORDS...   start a backend that follows the words; tells `NAME PID`
-adopt NAME        have the sentinel end it with us
+adopt NAME [UNTIL]    have the sentinel end it with us, and at that time
+renew NAME UNTIL  have the sentinel end it then
+hold NAME UNTIL   as one that holds a lease does, without a sentinel of ours
 release NAME      have it live on
 reap NAME         wait for its end
 close             say goodbye to the sentinel
@@ -66,6 +68,15 @@ def have_sentinel(seconds):
     tell("helper", guards[-1].pid)
 
 
+def hold(name, until):
+    from streamguard.process import ProcessTree
+    from streamguard.process.sentinel import sentinel as module
+
+    with ProcessTree.adopt(backends[name]) as tree:
+        module.hold(tree, 60, float(until))
+    tell("helper", module._link.pid)
+
+
 def fail():
     try:
         with guards[-1]:
@@ -120,7 +131,11 @@ def do(word, *words):
         case "start":
             start(*words)
         case "adopt":
-            guards[-1].adopt(backends[words[0]])
+            guards[-1].adopt(backends[words[0]], until=float(words[1]) if words[1:] else None)
+        case "renew":
+            guards[-1].renew(backends[words[0]], float(words[1]))
+        case "hold":
+            hold(*words)
         case "release":
             guards[-1].release(backends[words[0]])
         case "reap":
