@@ -152,7 +152,7 @@ class Owner(Generic[T]):
             return
         if self.state is State.PULLING:
             self.waits_again()
-        elif self.state not in IS_PULLING:
+        elif self.state is State.READY:  # in all others it is ending as it is
             if attempt.loop is None:
                 attempt.begin()
             if (verdict := attempt.lost()) is not None:

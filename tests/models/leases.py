@@ -35,20 +35,21 @@ class Lease:
         self._renewals = [tuple(each) for each in plan["renewals"]]
         self._taken: float | None = plan["taken"]
         self._sessions: list[Any] = []
-        if self._taken is not None:
-            self._wake_at(self._taken)
+        self._alarm: Any = None
 
     def _wake_at(self, at: float) -> None:
         if self._world.native:
             loop = asyncio.get_running_loop()
-            loop.call_at(self._start + at, self._tell)
-        else:
+            self._alarm = loop.call_at(self._start + at, self._tell)
+            return
 
-            async def wait() -> None:
+        async def wait() -> None:
+            with scope:
                 await trio.sleep_until(self._start + at)
                 self._tell()
 
-            trio.lowlevel.spawn_system_task(wait)
+        self._alarm = scope = trio.CancelScope()
+        trio.lowlevel.spawn_system_task(wait)
 
     def _tell(self) -> None:
         for each in self._sessions:
@@ -77,6 +78,8 @@ class Lease:
 
     def begin(self, session: Any) -> None:
         self._sessions.append(session)
+        if self._taken is not None:
+            self._wake_at(self._taken)
 
     def asked(self) -> None:
         self._compare(is_known=True)
@@ -95,8 +98,18 @@ class Lease:
     def finish(self, *, is_gone: bool) -> None:
         self._compare(is_known=False)
         self._sessions.pop()
+        if self._alarm is not None:
+            self._alarm.cancel()
         world = self._world
-        left = [each for each in world.connections if not each.is_gone]
+        mine = world.session_of_consumer  # what another one has left is said by that
+        left = [
+            each
+            for each in world.connections
+            if each.session == mine
+            and not each.is_gone
+            # What leaves by GeneratorExit, cut by somebody else, cannot say whether it has closed.
+            and (world.script(each.number)["close"] or {}).get("end") != "exit"
+        ]
         if is_gone and left and not world.is_after:
             world.wrong.append(
                 f"all is said to be gone, and {left[0].number} is there at {world.now}"
