@@ -1,10 +1,10 @@
 """The circuit breaker of a backend: spares it, and us, while it does not work (P3).
 
-circuit    the rules, as a state machine without clock, lock or wait
-store      where circuits are kept: the interface, and the memory of this process
-records    one circuit in a store that may fail, hang or be slow, and what is known of it here
-breaker    `CircuitBreaker` and its permits: what the rules need of the world
-events     what an observer is told
+circuit         the rules, as a state machine without clock, lock or wait
+circuit_store   where circuits are kept: the interface, and the memory of this process
+records         one circuit in a store that may fail, hang or be slow, and what is known of it here
+breaker         `CircuitBreaker` and its permits: what the rules need of the world
+circuit_events  what an observer is told
 """
 
 from streamguard.breaker.breaker import CircuitBreaker, OnOpen, Permit
@@ -18,7 +18,7 @@ from streamguard.breaker.circuit_events import (
     CircuitStoreFailed,
     CircuitThrottled,
 )
-from streamguard.breaker.store import CircuitStore, MemoryStore
+from streamguard.breaker.circuit_store import CircuitStore, MemoryStore
 
 __all__ = [
     "Circuit",

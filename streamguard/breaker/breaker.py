@@ -50,8 +50,8 @@ from streamguard.breaker.circuit_events import (
     CircuitStoreFailed,
     CircuitThrottled,
 )
+from streamguard.breaker.circuit_store import CircuitStore, MemoryStore
 from streamguard.breaker.records import PATIENCE, Change, Operation, Records, Step
-from streamguard.breaker.store import CircuitStore, MemoryStore
 from streamguard.errors import (
     ENDS_THE_PROGRAM,
     CircuitEscalatedError,

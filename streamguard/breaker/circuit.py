@@ -11,7 +11,7 @@
         escalated (opened `escalate_after` times in a row, or the credentials are refused), isolated
 
 A *circuit* is an immutable value, and each method of `Rules` makes the next one from it, given
-the time. Whoever keeps circuits (`store.CircuitStore`) has only to replace one value by another
+the time. Whoever keeps circuits (`circuit_store.CircuitStore`) has only to replace one value by another
 atomically.
 
 **Generations.** Each transition begins a new generation. A permit carries the generation it was

@@ -30,7 +30,7 @@ from streamguard.errors import ENDS_THE_PROGRAM
 from streamguard.events.teller import logger
 
 if TYPE_CHECKING:
-    from streamguard.breaker.store import CircuitStore
+    from streamguard.breaker.circuit_store import CircuitStore
 
 T = TypeVar("T")
 

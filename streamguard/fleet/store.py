@@ -3,7 +3,7 @@
 A store is a queue, a lease on each session, its checkpoint, the log of timeouts and the live view, in one
 place. Its methods are synchronous and may block: engines call them in worker threads, so that a store serves
 asyncio and trio alike. All writes about a session that somebody holds are *fenced*: they name the token and the
-owner of the claim, and change nothing if the session has gone to another since (F3). All times are
+owner of the claim, and change nothing if the session has gone to another since. All times are
 the store's own, in seconds since the epoch; no machine's clock is compared with another's.
 
 What is a secret (the spec, the checkpoint) comes back from `claim` alone, never from what is listed or logged.
@@ -40,7 +40,7 @@ class Claimed:
     """One session, held from now on by who has claimed it.
 
     `token` grows with each claim of the session; `owner` is the claimant's. Both fence what is written.
-    `attempt`: how many claims counted, this one included. `fruitless`: how many before this one, in a row, came to
+    `attempt`: how many claims counted, this one included. `fruitless`: how many of those before it, in a row, came to
     no progress.
     """
 
@@ -74,7 +74,7 @@ class Row:
     """One session as people may see it: no token, no prompt, no text of an error.
 
     `owner`: who holds it, of a running one. `why`: of a parked or cancelled one, or the type of what
-    ended its last attempt. `wait`: seconds until it may be claimed, of a waiting one. `silent`: seconds since its
+    ended its last attempt, "lost" if its owner was. `fruitless`: claims that are over, in a row, and came to no progress. `wait`: seconds until it may be claimed, of a waiting one. `silent`: seconds since its
     owner's last beat, of a running one. `age`: seconds since it was submitted.
     `cancelling`: a cancel was asked for, which its owner has not answered yet.
     """
@@ -98,7 +98,11 @@ class CheckpointStore(Protocol):
     `blocks`: whether they may take long (a network, a disk), so that they are called in a worker thread.
 
     Each method is one transaction. A store that cannot be reached raises `StoreError`; nothing was
-    changed then, or it is not known whether it was: all of them may be repeated.
+    changed then, or it is not known whether it was. All of them may be repeated: who ends its claim in the same way
+    once more is told True again.
+
+    Keys and owners are texts of 1 to 500 characters. They, and what is no JSON, are refused as `ConfigError`; of
+    many beats none is written then.
     """
 
     blocks: bool
@@ -110,13 +114,17 @@ class CheckpointStore(Protocol):
     def claim(self, owner: str, ttl: float, limit: int) -> list[Claimed]:
         """Take up to `limit` sessions that wait and may begin, or whose owner has not been heard of for its ttl.
 
-        The longest waiting first. Each claim counts as an attempt, and as one without progress until a beat
-        tells of some. One that was to be cancelled when its owner was lost is cancelled, not claimed.
+        The longest waiting first. Each claim counts as an attempt; one that is over (lost, or given back) and of which
+        no beat has told progress is `fruitless`. One that was to be cancelled when its owner was lost is
+        cancelled, not claimed.
         """
         ...
 
     def beat(self, beats: Sequence[Beat], ttl: float) -> Mapping[str, Kept]:
-        """Renew leases and write checkpoints, in one go. A key that is missing in the answer is lost."""
+        """Renew leases and write checkpoints, in one go. A key that is missing in the answer is lost.
+
+        A beat that comes late is kept if nobody has claimed the session since.
+        """
         ...
 
     def finish(self, beat: Beat, *, cancelled: bool = False) -> bool:
@@ -124,7 +132,10 @@ class CheckpointStore(Protocol):
         ...
 
     def give_back(self, beat: Beat, delay: float, *, counts: bool = True, why: str = "") -> bool:
-        """Let somebody claim it again after `delay` seconds. Not `counts`: as if it had not been claimed."""
+        """Let somebody claim it again after `delay` seconds. Not `counts`: as if it had not been claimed.
+
+        If a cancel was asked for and not heard of, it is cancelled instead; so it is with `park`.
+        """
         ...
 
     def park(self, beat: Beat, why: str) -> bool:
@@ -136,7 +147,10 @@ class CheckpointStore(Protocol):
         ...
 
     def cancel(self, key: str, why: str) -> bool:
-        """Have a session end. One that runs is told with its owner's next beat. False: there is none to end."""
+        """Have a session end. One that runs is told with its owner's next beat, one that is lost is not waited for.
+
+        False: there is none to end.
+        """
         ...
 
     def log_timeout(self, beat: Beat, line: Mapping[str, Any]) -> bool:
@@ -144,7 +158,7 @@ class CheckpointStore(Protocol):
         ...
 
     def timeouts(self, since: float = 0.0) -> Iterator[dict[str, Any]]:
-        """The log's lines, oldest first, from that time on."""
+        """The log's lines, oldest first, from that time on, each with its `session` and when it was `logged`."""
         ...
 
     def live(self, *, all: bool = False) -> list[Row]:  # noqa: A002 - the word of the command line

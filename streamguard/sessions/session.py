@@ -251,28 +251,6 @@ class Chat(AsyncIterable[T]):
         return self._conversation.latest_point()
 
 
-class _Entrusted:
-    """What a lease sees of its session."""
-
-    def __init__(self, conversation: Conversation[Any], clock: BlockClock | None) -> None:
-        self._conversation = conversation
-        self._clock = clock
-
-    def settled_point(self) -> ResumePoint | None:
-        return self._conversation.settled_point()
-
-    @property
-    def delivered(self) -> int:
-        return self._conversation.delivered
-
-    def look(self) -> None:
-        owner = self._conversation.owner
-        if owner is not None and owner.attempt is not None:
-            owner.attempt.reconsider()
-        if self._clock is not None:
-            self._clock.look()
-
-
 class _Block(Generic[T]):
     """One `async with` of a session: its clock, its conversation, and the end of both."""
 
@@ -317,10 +295,10 @@ class _Block(Generic[T]):
             reconnecting=plan.reconnecting,
             keep_alive=plan.keep_alive,
         )
+        if custody is not None:
+            custody.begin(self)
         if mode == "enforce" and (limits.total is not None or limits.lease is not None):
             self._clock = BlockClock(hosting, self._conversation)
-        if custody is not None:
-            custody.begin(_Entrusted(self._conversation, self._clock))
         return Chat(self._conversation)
 
     def _exclusive(self, mode: Mode, activity: Activity) -> Exclusive | None:
@@ -333,6 +311,22 @@ class _Block(Generic[T]):
     @property
     def _is_struck(self) -> bool:
         return self._clock is not None and self._clock.struck is not None
+
+    # -- for its custody ---------------------------------------------------------------------
+
+    def settled_point(self) -> ResumePoint | None:
+        return self._conversation.settled_point()
+
+    @property
+    def delivered(self) -> int:
+        return self._conversation.delivered
+
+    def look(self) -> None:
+        owner = self._conversation.owner
+        if owner is not None and owner.attempt is not None:
+            owner.attempt.reconsider()
+        if self._clock is not None:
+            self._clock.look()
 
     # -- leaving -----------------------------------------------------------------------------
 

@@ -217,6 +217,7 @@ class Turn(AsyncIterator[T]):
         self._over: _Over | None = _Over() if given.completed else None
         self._taken = self._given_delivered = given.delivered
         self._has_begun = False
+        self._is_at_hand = False  # its consumer has got a message, and has not come back since
         # Something has happened that the next pull must look at: the last one was cancelled, or the
         # turn was left and is to bring nothing more, though its end may still put something there.
         self._is_disturbed = False
@@ -261,15 +262,16 @@ class Turn(AsyncIterator[T]):
     async def __anext__(self) -> T:
         owner, keep_alive, custody = self._owner, self._conversation.keep_alive, self._custody
         if custody is not None and not self.is_pulled:
+            self._is_at_hand = False
             custody.asked()
         if owner is None or keep_alive is not None or self.is_pulled or self._is_disturbed:
             return await self._next_or_kept_alive(keep_alive)
         # What `_next` comes to while messages flow, without its hops.
-        self.is_pulled = True
+        self.is_pulled, self._is_at_hand = True, False
         try:
             slot = owner.slot  # it is the turn's own, and the owner may have another one by then
             if await slot.ready() and (custody is None or not custody.is_over):
-                self._taken += 1
+                self._taken, self._is_at_hand = self._taken + 1, True
                 return slot.take()
         except BaseException:
             self._left_waiting(owner)
@@ -292,7 +294,7 @@ class Turn(AsyncIterator[T]):
                 "two pulls at once on one turn: a message would go to either. Let one task pull "
                 "and hand on"
             )
-        self.is_pulled = True
+        self.is_pulled, self._is_at_hand = True, False
         scopes.begins(self._conversation.hosting.teller.activity)
         try:
             while True:
@@ -305,7 +307,7 @@ class Turn(AsyncIterator[T]):
                 if await self._is_ready(owner, slot):
                     if self._conversation.hosting.is_lost:
                         continue  # what has come is not delivered: another worker may have had it
-                    self._taken += 1
+                    self._taken, self._is_at_hand = self._taken + 1, True
                     return slot.take()
                 self._owner = None
                 if self._over is None:  # else it was left, or its block was, by another task
@@ -373,8 +375,8 @@ class Turn(AsyncIterator[T]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether its consumer is done with all that it has got: it pulls, has left a pull, or knows the end."""
-        return self.is_pulled or self._is_disturbed or self._over is not None
+        """Whether its consumer is done with all that it has got: it has come back for more, or knows the end."""
+        return not self._is_at_hand
 
     @property
     def is_completed(self) -> bool:

@@ -56,6 +56,38 @@ class CircuitStore(Protocol):
         ...
 
 
+class Listeners:
+    """Who wants to hear of which circuit, in this process."""
+
+    def __init__(self) -> None:
+        # Changed in place only, so that a copy can be taken from any thread.
+        self._listeners: dict[object, tuple[str, Callable[[], None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._listeners)
+
+    def add(self, key: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` from `tell(key)`, until what is returned is called."""
+        handle = object()
+        self._listeners[handle] = (key, changed)
+
+        def unlisten() -> None:
+            self._listeners.pop(handle, None)
+
+        return unlisten
+
+    def tell(self, key: str) -> None:
+        """That circuit has changed. The others hear of it, whatever one of them raises."""
+        heard = [changed for of, changed in list(self._listeners.values()) if of == key]
+        for changed in heard:
+            try:
+                changed()
+            except ENDS_THE_PROGRAM:
+                raise
+            except BaseException:  # noqa: BLE001 - it is logged
+                logger.exception("listener %r of a circuit raised", changed)
+
+
 class MemoryStore:
     """Circuits of this process: any number of breakers, loops and threads."""
 
@@ -65,8 +97,7 @@ class MemoryStore:
         self._clock = clock
         self._lock = threading.Lock()
         self._circuits: dict[str, Circuit] = {}
-        # Changed in place only, so that a copy can be taken from any thread.
-        self._listeners: dict[object, tuple[str, Callable[[], None]]] = {}
+        self._listeners = Listeners()
 
     def update(self, key: str, change: Callable[[Circuit, float], tuple[Circuit, T]], /) -> T:
         """See `CircuitStore`."""
@@ -74,24 +105,10 @@ class MemoryStore:
             before = self._circuits.get(key, Circuit())
             after, answer = change(before, self._clock())
             self._circuits[key] = after
-        if after != before:
-            heard = [changed for of, changed in list(self._listeners.values()) if of == key]
-            for changed in heard:
-                # What was kept is kept, and the others hear of it, whatever one of them raises.
-                try:
-                    changed()
-                except ENDS_THE_PROGRAM:
-                    raise
-                except BaseException:  # noqa: BLE001 - it is logged
-                    logger.exception("listener %r of a circuit raised", changed)
+        if after != before:  # what was kept is kept, whatever a listener raises
+            self._listeners.tell(key)
         return answer
 
     def listen(self, key: str, changed: Callable[[], None], /) -> Callable[[], None]:
         """See `CircuitStore`."""
-        handle = object()
-        self._listeners[handle] = (key, changed)
-
-        def unlisten() -> None:
-            self._listeners.pop(handle, None)
-
-        return unlisten
+        return self._listeners.add(key, changed)
