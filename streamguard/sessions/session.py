@@ -302,7 +302,9 @@ class _Block(Generic[T]):
         return Chat(self._conversation)
 
     def _exclusive(self, mode: Mode, activity: Activity) -> Exclusive | None:
-        if (backend := self._opening.exclusive) is None or mode != "enforce":
+        backend = self._opening.exclusive
+        # Whoever has it on a lease is the owner by that, and one that is stopped is not any more.
+        if backend is None or mode != "enforce" or self._opening.start.custody is not None:
             return None
         from streamguard.sessions.exclusive import Exclusive
 

@@ -179,6 +179,55 @@ async def test_an_end_that_is_not_confirmed_keeps_it(loop):
     assert await refusal() is not None
 
 
+async def test_the_next_attempt_after_an_unconfirmed_end_has_it_too(loop):
+    """D5: where its user takes the risk; and nobody else gets it for that."""
+
+    async def stream():
+        yield "a"
+        await anyio.sleep_forever()
+
+    deaf, gone, attempts = swallows_cancel(stream()), anyio.Event(), []
+
+    async def well():
+        yield "b"
+
+    @asynccontextmanager
+    async def open_(point):
+        attempts.append(point.attempt)
+        yield Connection(well() if point.attempt > 1 else deaf, disconnect=gone.wait)
+
+    pipe = idle_guard(10, disconnect_timeout=5)
+    resume = reconnecting_resume(backoff=[0], resume_after_unconfirmed_teardown=True)
+    async with session(open_, point=POINT, exclusive="test") | pipe | resume as chat:
+        assert [each async for each in chat] == ["a", "b"]
+    assert attempts == [1, 2]
+    assert await refusal() is not None
+    gone.set()
+    deaf.release()
+    await anyio.sleep(100)
+
+
+class Lease:
+    """One that does not end."""
+
+    is_over = False
+
+    def term(self, now):
+        return now, now + 1000
+
+    def __getattr__(self, name):
+        return lambda *_, **__: None
+
+
+async def test_a_lease_goes_before(loop):
+    """F2: of one that is stopped, the lease is over, but not the lock."""
+    async with chat_of() as chat:
+        async for _ in chat:
+            leased = ResumePoint(token=TOKEN, prompt="go", custody=Lease())
+            assert await refusal(point=leased) is None
+            assert await refusal() is not None
+
+
 async def test_one_that_could_not_be_opened_lets_go_of_it(loop):
     async def fails(point):
         raise ConnectionError("no")

@@ -283,6 +283,24 @@ def test_what_survives_is_not_proven_dead(backends, room, monkeypatch):
     assert is_dead(survivor.pid)
 
 
+def test_who_ends_what_is_left_has_it_on_record_meanwhile(backends, room, monkeypatch):
+    """D5: it may die over it, and whoever comes then must find both."""
+    left = backends.start("ready", "hang")
+    record = Record(a_dead_one(), (facts_of(left),))
+    path = left_in(room, record)
+    seen = []
+
+    def look(before):
+        seen.append(Record.from_text(peek(path)))
+        return end_left(before)
+
+    monkeypatch.setattr(exclusive, "end_left", look)
+    assert opens() is True
+    (meanwhile,) = seen
+    assert meanwhile.holder.pid == os.getpid()
+    assert meanwhile.trees == record.trees
+
+
 def test_one_that_lives_without_its_lock_is_no_dead_one(backends, room):
     """D5: a program may close all its descriptors. Its backend is at work, and is left alone."""
     holder, backend = backends.start("ready", "hang"), backends.start("ready", "hang")
