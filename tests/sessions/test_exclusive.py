@@ -19,6 +19,7 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
+from streamguard._base import filelock
 from streamguard._base.filelock import FileLock, peek
 from streamguard.errors import StreamGuardError
 from streamguard.retry import ErrorClass, classify
@@ -381,6 +382,24 @@ def test_one_whose_file_was_taken_away_meanwhile_is_none(tmp_path):
     lock.close()
     assert FileLock.take(str(path)) is None
     other.release()
+
+
+def test_a_file_that_is_taken_away_before_it_is_locked_is_opened_again(tmp_path, monkeypatch):
+    """Whoever had it lets go of it, and removes it, between the two."""
+    path = tmp_path / "lock"
+    before = FileLock.take(str(path))
+    lock_it = filelock._lock
+
+    def late(fd):
+        before.release()
+        return lock_it(fd)
+
+    monkeypatch.setattr(filelock, "_lock", late)
+    lock = FileLock.take(str(path))
+    assert lock is not None
+    assert path.stat().st_ino == os.fstat(lock._fd).st_ino
+    assert FileLock.take(str(path)) is None
+    lock.release()
 
 
 def test_the_error_travels():
