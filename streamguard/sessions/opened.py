@@ -92,6 +92,8 @@ class OpenedConnection(Generic[T]):
 
     async def _connect(self, attempt: Attempt) -> None:
         await self._check_lease()
+        if (exclusive := self._hosting.exclusive) is not None:
+            await exclusive.take(self, self._point.token)
         point = replace(self._point, activity=self._hosting.teller.activity)
         manager: Any = self._opener(point)
         if not hasattr(cast("object", type(manager)), "__aenter__"):
@@ -143,6 +145,8 @@ class OpenedConnection(Generic[T]):
                 self._owns_tree = not is_theirs
                 if (custody := self._hosting.custody) is not None:
                     self._unkeep = custody.keep(self._tree)
+                if (exclusive := self._hosting.exclusive) is not None:
+                    exclusive.keep(self, self._tree)
         return self._tree
 
     def _let_go(self, *, is_gone: bool = True) -> None:
@@ -275,6 +279,8 @@ class OpenedConnection(Generic[T]):
             return gone
         finally:
             self._let_go(is_gone=gone)
+            if gone and (exclusive := self._hosting.exclusive) is not None:
+                exclusive.gone(self)
 
 
 def _nothing() -> None:

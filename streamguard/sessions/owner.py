@@ -118,6 +118,7 @@ class Owner(Generic[T]):
         attempt.watch.started = self._hosting.started
         attempt.watch.mark_prompt(now)
         ledger.begin(attempt, now)
+        ledger.exclusive = self._hosting.exclusive
         self.failure = None
         self.attempt = attempt
         self._messages = GuardedIterator(_Feed(self, prompt), attempt, is_hosted=True)

@@ -23,6 +23,7 @@ from streamguard.errors import (
     CircuitOpenError,
     LeaseLostError,
     ResumeDivergedError,
+    SessionHeldError,
     StreamGuardError,
 )
 from streamguard.retry.classes import ErrorClass, class_named
@@ -582,7 +583,7 @@ class Turn(AsyncIterator[T]):
             self._complete()
             return
         settings = conversation.reconnecting
-        if settings is None or isinstance(failure, ResumeDivergedError):
+        if settings is None or isinstance(failure, ResumeDivergedError | SessionHeldError):
             self._fail(failure)
         else:
             self._follow_up(owner, failure, settings)
