@@ -1,6 +1,6 @@
 """What a fleet's users write: one handler, whichever the engine."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from signal import SIGTERM
 from typing import assert_type
@@ -24,7 +24,7 @@ async def words() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def open_(point: ResumePoint) -> AsyncIterator[AsyncIterator[str]]:
+async def open_(point: ResumePoint) -> AsyncGenerator[AsyncIterator[str]]:
     yield words()
 
 
