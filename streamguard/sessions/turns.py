@@ -317,14 +317,14 @@ class Turn(AsyncIterator[T]):
     async def _be_lost(self) -> None:
         """Raise that the lease is over, when the backend has ended. What is in the slot stays there."""
         conversation = self._conversation
-        error = conversation.hosting.lost()
+        failure: BaseException | None = None
         if (owner := conversation.owner) is not None:
             owner.condemn()
             await owner.released.wait()
-            if isinstance(owner.failure, LeaseLostError):
-                error = owner.failure
+            failure = owner.failure
         if self._over is None:
-            self._fail(error)
+            told = failure if isinstance(failure, LeaseLostError) else None
+            self._fail(told or conversation.hosting.lost_between_attempts())
 
     @property
     def waits_to_begin(self) -> bool:

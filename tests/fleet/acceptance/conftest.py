@@ -20,7 +20,7 @@ def made(request, tmp_path, store: str, loop: str) -> Yard:
     return Yard(store, place.address, tmp_path, loop, place.server.socket)
 
 
-@pytest.fixture(params=PAIRS, ids=lambda pair: "-".join(pair))
+@pytest.fixture(params=PAIRS, ids="-".join)
 def yard(request, tmp_path):
     yard = made(request, tmp_path, *request.param)
     yield yard
@@ -31,5 +31,13 @@ def yard(request, tmp_path):
 def served_yard(request, tmp_path):
     """One on PostgreSQL, for what needs a network."""
     yard = made(request, tmp_path, "postgresql", request.param)
+    yield yard
+    yard.close()
+
+
+@pytest.fixture(params=["asyncio", "trio"] if FULL else ["trio"])
+def file_yard(request, tmp_path):
+    """One with a file."""
+    yard = made(request, tmp_path, "sqlite", request.param)
     yield yard
     yard.close()

@@ -139,7 +139,7 @@ class Yard:
 
     def through(self, proxy: SilentProxy) -> str:
         """The store's address, by way of that proxy."""
-        host = f"host='{os.path.dirname(self._socket)}'"
+        host = f"host='{Path(self._socket).parent}'"
         assert host in self.address
         return self.address.replace(host, f"host=127.0.0.1 port={proxy.port} connect_timeout=2")
 
