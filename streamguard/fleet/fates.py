@@ -9,6 +9,7 @@
     an error that no retry helps             parked
     a hang, or another error that passes     given back, with the policy's delay (F5)
     … for the n-th time without progress     parked: it would fail for ever
+    n workers in a row were lost with it     parked before it begins: it may be what they died of
     no breaker lets it begin                 given back until one does; it counts nothing
 
 Values only. Knows errors and the retry policy; neither stores nor engines.
@@ -65,6 +66,18 @@ Fate: TypeAlias = Finished | Cancelled | Back | Parked | Lost
 NOT_GONE: Final = (
     "unsafe: its backend may still be alive on {owner}; see that it ends, then release it"
 )
+
+
+def fate_of_claim(fruitless: int, limit: int) -> Parked | None:
+    """What becomes of a session before it begins; None if it is to begin.
+
+    `fruitless`: attempts in a row that came to no progress. Those that took their workers with them were never judged.
+    """
+    if fruitless < limit:
+        return None
+    return Parked(
+        why=f"poison: {fruitless} attempts in a row came to no progress: their workers were lost, or have it in their logs"
+    )
 
 
 def fate_of(

@@ -265,7 +265,8 @@ class LocalEngine:
 
     async def _run(self, holding: _Holding, handler: Handler) -> None:
         try:
-            await holding.run(handler)
+            if self._fate_of_claim(holding) is None:
+                await holding.run(handler)
         finally:
             # Also while everything is being cancelled: what is held is given back within a bound.
             with anyio.CancelScope(shield=True):
@@ -282,10 +283,16 @@ class LocalEngine:
                     del self._held[holding.lease.key]
                     self._wake.set()
 
+    def _fate_of_claim(self, holding: _Holding) -> fates.Parked | None:
+        return fates.fate_of_claim(holding.lease.fruitless, self.attempts_without_progress)
+
     async def _conclude(self, holding: _Holding) -> None:
         await self._log_of(holding, is_last=True)
         lease, error = holding.lease, holding.error
-        if holding.was_cut:
+        fate: fates.Fate
+        if (refused := self._fate_of_claim(holding)) is not None:
+            fate = refused
+        elif holding.was_cut:
             fate = holding.fate_of_cut(self.owner)
         else:
             fate = fates.fate_of(

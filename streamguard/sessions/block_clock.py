@@ -136,25 +136,6 @@ class BlockClock:
         if attempt is not None and (overdue := attempt.overdue_total()) is not None:
             attempt.decide(overdue)
             return overdue
-        verdict = self._bare_verdict(limit, now)
+        verdict = self._hosting.verdict_on(limit, now)
         self._hosting.teller.tell(events.TimedOut, at=now, verdict=verdict, enforced=True)
         return verdict
-
-    def _bare_verdict(self, limit: _ByTheClock, now: float) -> Verdict:
-        """The verdict where no attempt is under way."""
-        hosting = self._hosting
-        since, until = hosting.started, hosting.total_deadline
-        if limit == "lease" and hosting.limits.lease is not None:
-            since, until = hosting.limits.lease()
-        activity = hosting.teller.activity
-        return Verdict(
-            limit=limit,
-            window=until - since if limit == "lease" else hosting.limits.total,
-            elapsed=now - since,
-            at=now,
-            name=activity.name,
-            labels=dict(activity.labels),
-            messages=activity.messages,
-            token=activity.token,
-            done=activity.done,
-        )

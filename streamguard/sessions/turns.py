@@ -337,7 +337,7 @@ class Turn(AsyncIterator[T]):
             and isinstance(owner.failure, LeaseLostError)
         ):
             self._see_end(owner)
-        self._end_lost(conversation.hosting.lost())
+        self._end_lost(conversation.hosting.lost_between_attempts())
 
     def _end_lost(self, error: LeaseLostError) -> NoReturn:
         """Raise that the lease is over, where no attempt has."""
