@@ -50,7 +50,8 @@ class Holding:
         """Run the handler, as long as the lease is good."""
         self._mind()
         self.was_cut = True  # unless it is found to have ended by itself
-        if self.lease.is_over:  # the claim took too long to come: nothing is begun
+        # The claim took too long to come, or it is not wanted any more: nothing is begun.
+        if self.lease.is_over or self._scope.cancel_called:
             return
         with self._scope, self.log:
             try:
