@@ -36,9 +36,13 @@ class Engine(Protocol):
         ...
 
     async def release(self, key: str) -> bool:
-        """Let a parked session be claimed again. False if it is not parked."""
+        """Let a parked session go on. False if it is not parked."""
         ...
 
     async def sessions(self) -> list[Row]:
         """What is not over yet."""
+        ...
+
+    async def show(self, key: str) -> Row | None:
+        """One session, whatever became of it; None if the key is not known."""
         ...

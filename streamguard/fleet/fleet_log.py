@@ -39,9 +39,9 @@ class FleetLog(recording.Recording):
         again, self._again = self._again, []
         return [*again, *map(self._line, ready)]
 
-    def again(self, line: dict[str, Any]) -> None:
-        """That one could not be written."""
-        self._again.append(line)
+    def again(self, lines: list[dict[str, Any]]) -> None:
+        """Those could not be written."""
+        self._again += lines
 
     def _line(self, timeout: Timeout) -> dict[str, Any]:
         return {**timeout.line(), "attempt": self._lease.attempt, "worker": self._lease.owner}

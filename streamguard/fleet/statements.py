@@ -124,6 +124,12 @@ INSERT INTO streamguard_timeouts (logged, session, line)
 SELECT {_NOW}, key, CAST(:line AS TEXT) FROM streamguard_sessions WHERE {_HELD} {{LOCK}}
 RETURNING id
 """
+# Of a session that is kept elsewhere.
+NOTE: Final = f"""
+INSERT INTO streamguard_timeouts (logged, session, line)
+SELECT {_NOW}, CAST(:key AS TEXT), CAST(:line AS TEXT)
+RETURNING id
+"""
 TIMEOUTS: Final = """
 SELECT id, logged, session, line FROM streamguard_timeouts
 WHERE logged >= :since AND id > :after ORDER BY id LIMIT 500

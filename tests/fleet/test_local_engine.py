@@ -20,6 +20,7 @@ from streamguard import (
     session,
 )
 from streamguard import _loops as loops
+from streamguard.errors import StoreError
 from streamguard.fleet.lease import Lease
 from streamguard.fleet.local_engine import LocalEngine
 from streamguard.testing import Script, done, fail, hang, opened, say, silence, tool_start
@@ -279,7 +280,7 @@ async def test_a_hang_gives_the_session_back_with_the_policys_delay(loop):
     assert (line["limit"], line["timeout_ms"], line["run_id"]) == ("idle", 20_000, "k")
     began = anyio.current_time()
     await fleet.worker().serve(fleet.handler(backend), until_idle=True)
-    assert 39.9 <= anyio.current_time() - began <= 43  # it was looked for each 0.05 s
+    assert 39.9 <= anyio.current_time() - began <= 43  # `until` looks every 0.05 s
     assert fleet.status() == "done"
     assert backend.points[1].token == "s"
 
@@ -318,22 +319,74 @@ async def test_a_poison_session_is_parked(loop):
     assert fleet.status() == "done"
 
 
-async def test_a_session_that_its_workers_die_of_is_parked(loop):
-    """F5: nobody judged those attempts, and the next worker would die of it, too."""
-    fleet = Fleet()
-    backend = Backend([Script(say("a"), done())])
-    worker = fleet.worker()
-    await worker.submit("k", {"prompt": "go"})
-    for _ in range(3):
-        fleet.store.claim("dead", 1.0, 1)
-        await anyio.sleep(1.0)
-    await worker.serve(fleet.handler(backend), until_idle=True)
+async def test_a_session_that_kills_its_workers_is_parked(loop):
+    """F5: nobody lives to say that it failed, so the next claim says it."""
+    fleet, begun = Fleet(), []
+
+    async def handler(lease: Lease) -> None:
+        begun.append(lease.token)
+        await anyio.sleep_forever()
+
+    await fleet.worker().submit("k", {"prompt": "go"})
+    for number in range(1, 4):
+        worker = fleet.worker()
+        async with serving(worker, handler):
+            await until(lambda number=number: len(begun) == number)
+            worker._calls = _dead
+        await anyio.sleep(TTL + 1)
+    assert begun == [1, 2, 3]
+    await fleet.worker().serve(handler, until_idle=True)
     assert fleet.status() == "parked"
-    assert fleet.entry().why.startswith("poison: 3 attempts")
-    assert backend.points == []
-    await worker.release("k")
-    await worker.serve(fleet.handler(backend), until_idle=True)
+    assert fleet.entry().why.startswith("poison: 3 attempts in a row")
+
+
+async def test_no_handler_begins_on_a_claim_that_took_too_long(loop):
+    """F2: past the fence another may have it."""
+    fleet, begun = Fleet(), []
+
+    async def handler(lease: Lease) -> None:
+        begun.append(anyio.current_time())
+
+    worker = fleet.worker()
+    claim = fleet.store.claim
+    late = iter([TTL])
+
+    def slow(owner: str, ttl: float, limit: int) -> Any:
+        claimed = claim(owner, ttl, limit)
+        by = next(late, 0.0) if claimed else 0.0
+        worker._clock = lambda: fleet.knobs["clock"]() + by
+        return claimed
+
+    fleet.store.claim = slow
+    await worker.submit("k", {"prompt": "go"})
+    await worker.serve(handler, until_idle=True)
+    assert len(begun) == 1
+    assert fleet.entry().attempt == 1
     assert fleet.status() == "done"
+
+
+async def test_lines_wait_for_a_store_that_is_away(loop):
+    """F1: all of them, in their order."""
+    fleet = Fleet()
+    script = Script(opened("s"), say("a"), hang())
+    rest = (step for _ in range(5) for step in (silence(2), say("b")))
+    backend = Backend([script, script, Script(*rest, done())])
+    worker = fleet.worker()
+    write, refused = fleet.store.log_timeout, []
+
+    def log_timeout(beat: Any, line: Any) -> bool:
+        if len(refused) < 3:
+            refused.append(line)
+            raise StoreError("no log today")
+        return write(beat, line)
+
+    fleet.store.log_timeout = log_timeout
+    await worker.submit("k", {"prompt": "go"})
+    pipe = idle_guard(3) | reconnecting_resume(policy=RetryPolicy(idle=Backoff(5, (0.0,))))
+    await worker.serve(fleet.handler(backend, pipe), until_idle=True)
+    assert fleet.status() == "done"
+    assert [line["final_action"] for line in fleet.store.lines] == ["retry", "retry"]
+    assert fleet.store.lines[0] == refused[0]
 
 
 async def test_progress_clears_the_count(loop):

@@ -542,3 +542,14 @@ def test_two_stores_at_one_place_are_one(place, store):
     assert other.beat([beat(claimed)], TTL) == {"s": "kept"}
     assert isinstance(other, SqlStore)
     assert other.live() == store.live()
+
+
+def test_a_line_of_a_session_that_is_kept_elsewhere(place, store):
+    """Where an engine keeps its sessions itself, there is no row here to fence it by."""
+    place.advance(5)
+    store.note_timeout("elsewhere", {"limit": "idle", "n": 1})
+    assert list(store.timeouts()) == [
+        {"limit": "idle", "n": 1, "session": "elsewhere", "logged": MIDNIGHT + 5}
+    ]
+    with pytest.raises(ConfigError, match="is no JSON"):
+        store.note_timeout("elsewhere", {"limit": object()})

@@ -6,6 +6,7 @@ That nobody reads what it says any more does not end it. Standard library alone,
 does is to depend on nobody.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -27,8 +28,6 @@ for seq in range(int(first), int(last) + 1):
         "at": time.clock_gettime(time.CLOCK_BOOTTIME),
     }
     os.write(file, json.dumps(line).encode() + b"\n")
-    try:
+    with contextlib.suppress(OSError):
         os.write(1, b"%d\n" % seq)
-    except OSError:
-        pass
     time.sleep(float(every))
