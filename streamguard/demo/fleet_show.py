@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import anyio
 import anyio.abc
@@ -25,8 +25,10 @@ from streamguard import sentinel
 from streamguard.demo.fleet_handler import DELIVERED, IDLE
 from streamguard.demo.screen import Screen
 from streamguard.fleet import Row, SqlStore, store_at
-from streamguard.fleet.store import JSON
 from streamguard.process import ProcessTree
+
+if TYPE_CHECKING:
+    from streamguard.fleet.store import JSON
 
 TTL: Final = 3.0
 FLUSH: Final = 0.5
@@ -76,7 +78,7 @@ class _Worker:
 async def _worker(name: str, place: str, folder: Path) -> AsyncGenerator[_Worker, None]:
     """A worker, as a user would start it. None is left."""
     command = [sys.executable, "-m", "streamguard", "fleet", "serve", _HANDLER]
-    knobs = ["--store", place, "--ttl", str(TTL), "--flush", str(FLUSH), "--claim", "1"]
+    knobs = ["--store", place, "--ttl", str(TTL), "--flush", str(FLUSH), "--limit", "2"]
     with (folder / f"worker-{name}.log").open("wb") as log:
         process = await anyio.open_process(
             [*command, *knobs], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
