@@ -523,3 +523,33 @@ def test_help_names_every_part(fleet):
     for part in PARTS:
         assert re.search(rf"^    {part} ", told.out, re.MULTILINE)
         assert fleet(part, "--help").code == 0
+
+
+# --- the report -----------------------------------------------------------------------------
+
+
+def test_the_report_of_a_store_and_of_exported_lines(fleet, worker, monkeypatch):
+    fleet("submit", "hung-once")
+    assert ended(worker("handlers:hanging", "--until-idle")).code == 0
+    told = fleet("--fleet", command="report")
+    assert (told.code, told.out) == (0, "fleet-report.html\n")
+    assert "hung-once hung and recovered: the fleet in the store" in Path(
+        "fleet-report.html"
+    ).read_text("utf-8")
+    assert fleet("--fleet", "--svg", command="report").out == "fleet-report.svg\n"
+    lines = fleet("log", "--json").out
+    Path("lines.jsonl").write_text(f"{lines}torn {{")
+    assert fleet("--fleet", "lines.jsonl", "-o", "exported.html", command="report").code == 0
+    page = Path("exported.html").read_text("utf-8")
+    assert "hung-once hung: the fleet in lines.jsonl" in page
+    assert "1 line could not be read" in page
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines.encode())))
+    assert fleet("--fleet", "-", "-o", "piped.html", command="report").code == 0
+    assert "hung-once hung: the fleet in" in Path("piped.html").read_text("utf-8")
+
+
+def test_a_report_of_nothing_is_one_line(fleet):
+    one_line(fleet("--fleet", "nowhere", command="report"), "nowhere cannot be read")
+    one_line(fleet("--store", "nowhere", command="report"), "there is no store at")
+    one_line(fleet("--store", "x", "lines", command="report"), "name one of them")
+    assert "which run?" in fleet(command="report").err
