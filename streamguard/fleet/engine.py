@@ -35,6 +35,10 @@ class Engine(Protocol):
         """Have a session end, wherever it is. False if there is none to end."""
         ...
 
+    async def release(self, key: str) -> bool:
+        """Let a parked session be claimed again. False if it is not parked."""
+        ...
+
     async def sessions(self) -> list[Row]:
         """What is not over yet."""
         ...

@@ -21,17 +21,19 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.abc
 import anyio.lowlevel
+import anyio.to_thread
 
 from streamguard import _loops as loops
 from streamguard._base.boottime import boottime
 from streamguard._base.numbers import check_count, check_number
-from streamguard.errors import ConfigError, StoreError
+from streamguard.errors import ConfigError, StoreError, StreamGuardError
 from streamguard.events.teller import logger
 from streamguard.fleet import fates
 from streamguard.fleet.calls import Calls
 from streamguard.fleet.fleet_log import FleetLog
-from streamguard.fleet.lease import FENCE, Lease
+from streamguard.fleet.lease import FENCE, Lease, put_off_ends
 from streamguard.fleet.store import JSON, Beat, CheckpointStore, Claimed, Row
+from streamguard.process.sentinel.sentinel import start_helper
 from streamguard.retry.decision import DEFAULT_POLICY
 
 if TYPE_CHECKING:
@@ -145,6 +147,8 @@ class LocalEngine:
             (1 - FENCE) * self.ttl,
         )
         self._is_draining = False
+        if self.store.blocks:
+            await anyio.to_thread.run_sync(_prepare)
         async with anyio.create_task_group() as beats:
             beats.start_soon(self._beat_for_ever)
             try:
@@ -243,6 +247,7 @@ class LocalEngine:
                 holding := self._held.get(beat.key)
             ) is not None and holding.lease.token == beat.token:
                 holding.heard(beat, sent, kept.get(beat.key))
+        put_off_ends(holding.lease for holding in holdings)
         for holding in holdings:
             await self._log_of(holding)
 
@@ -315,6 +320,14 @@ class LocalEngine:
         if str(error) != self._complained:
             logger.warning("fleet: %s", error)
         self._complained = str(error)
+
+
+def _prepare() -> None:
+    """Have ready what ends the backends of a worker that is stopped or killed: to start it takes a moment."""
+    try:
+        start_helper()
+    except StreamGuardError:
+        logger.exception("fleet: backends may outlive this worker")
 
 
 def _tell(lease: Lease, fate: fates.Fate, error: BaseException | None) -> None:

@@ -279,7 +279,7 @@ async def test_a_hang_gives_the_session_back_with_the_policys_delay(loop):
     assert (line["limit"], line["timeout_ms"], line["run_id"]) == ("idle", 20_000, "k")
     began = anyio.current_time()
     await fleet.worker().serve(fleet.handler(backend), until_idle=True)
-    assert 40 <= anyio.current_time() - began <= 43
+    assert 39.9 <= anyio.current_time() - began <= 43
     assert fleet.status() == "done"
     assert backend.points[1].token == "s"
 
