@@ -26,6 +26,7 @@ from streamguard.fleet.lease import FENCE
 from streamguard.process.sentinel.sentinel import start_helper
 
 if TYPE_CHECKING:
+    from streamguard.evidence.receipts import FinalAction
     from streamguard.fleet.engine import Handler
     from streamguard.fleet.holding import Holding
     from streamguard.retry.policy import RetryPolicy
@@ -106,13 +107,13 @@ class FleetWorker(ABC):
                         del self._held[key]
 
     async def _conclude(self, holding: Holding, fate: fates.Fate | None) -> None:
-        await self._log_of(holding, is_last=True)
         if fate is None:
             fate = holding.fate(self.policy, limit=self.attempts_without_progress)
+        await self._log_of(holding, fates.action_of(fate))  # fenced, so before it is let go of
         _tell(holding, await self._write(holding, fate))
 
-    async def _log_of(self, holding: Holding, *, is_last: bool = False) -> None:
-        lines = holding.log.decided(is_last=is_last)
+    async def _log_of(self, holding: Holding, at_last: FinalAction | None = None) -> None:
+        lines = holding.log.decided(at_last)
         while lines:
             try:
                 await self._write_line(holding, lines[0])

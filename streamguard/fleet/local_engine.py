@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Between looks for a session, where there was none; some of it at random, so that workers do not come as one.
 _IDLE: Final = 0.5
+# Between claims, where there is more and we have some already: the others are to get some of it.
+_MANNERS: Final = 0.02
 
 
 class LocalEngine(FleetWorker):
@@ -160,7 +162,7 @@ class LocalEngine(FleetWorker):
             for each in claimed:
                 self._begin(each, sent, handler, sessions)
             if claimed and len(claimed) == room:
-                await anyio.lowlevel.checkpoint()
+                await anyio.sleep(_MANNERS if len(self._held) > 2 * self.claim else 0)
                 continue
             if until_idle and not claimed and not self._held and not await self._is_awaited():
                 return

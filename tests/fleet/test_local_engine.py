@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ from streamguard import (
     StreamGuardError,
     idle_guard,
     reconnecting_resume,
+    scope,
     session,
 )
 from streamguard import _loops as loops
@@ -278,6 +280,7 @@ async def test_a_hang_gives_the_session_back_with_the_policys_delay(loop):
     assert entry.not_before == pytest.approx(anyio.current_time() + 40, abs=1)
     [line] = fleet.store.lines
     assert (line["limit"], line["timeout_ms"], line["run_id"]) == ("idle", 20_000, "k")
+    assert line["final_action"] == "retry"
     began = anyio.current_time()
     await fleet.worker().serve(fleet.handler(backend), until_idle=True)
     assert 39.9 <= anyio.current_time() - began <= 43  # `until` looks every 0.05 s
@@ -387,6 +390,41 @@ async def test_lines_wait_for_a_store_that_is_away(loop):
     assert fleet.status() == "done"
     assert [line["final_action"] for line in fleet.store.lines] == ["retry", "retry"]
     assert fleet.store.lines[0] == refused[0]
+
+
+async def test_workers_share_what_there_is(loop):
+    """One that looks first does not take it all."""
+    fleet, by = Fleet(), {}
+
+    async def handler(lease: Lease) -> None:
+        by[lease.owner] = by.get(lease.owner, 0) + 1
+        await anyio.sleep(60)
+
+    workers = [fleet.worker(), fleet.worker()]
+    for i in range(40):
+        await workers[0].submit(f"k{i}", {})
+    async with anyio.create_task_group() as group:
+        for worker in workers:
+            group.start_soon(partial(worker.serve, handler, until_idle=True))
+            await anyio.sleep(0.2)
+    assert len(by) == 2
+    assert min(by.values()) >= 5
+
+
+async def test_a_scope_whose_time_is_up_is_a_line_too(loop):
+    fleet = Fleet()
+
+    async def handler(lease: Lease) -> None:
+        with suppress(TimeoutError):
+            async with scope("step", "build", timeout=5):
+                await anyio.sleep(60)
+
+    worker = fleet.worker()
+    await worker.submit("k", {})
+    await worker.serve(handler, until_idle=True)
+    assert fleet.status() == "done"
+    [line] = fleet.store.lines
+    assert (line["limit"], line["scope"], line["final_action"]) == ("step", "step", "fail")
 
 
 async def test_progress_clears_the_count(loop):

@@ -196,4 +196,4 @@ def _sentence(line: dict[str, Any]) -> str:
 
 
 def _place(store: SqlStore) -> str:
-    return store._database.place
+    return store.place

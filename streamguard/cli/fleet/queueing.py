@@ -67,7 +67,7 @@ def init(asked: argparse.Namespace) -> int:
     """Make what a store needs, unless it is there."""
     with where.opened(asked.store) as store:
         store.initialise()
-        print(f"ready: {quoted(store._database.place)}")
+        print(f"ready: {quoted(store.place)}")
     return EXIT_OK
 
 
@@ -78,7 +78,7 @@ def migrate(asked: argparse.Namespace) -> int:
         for what in done:
             print(f"made: {quoted(what)}")
         if not done:
-            print(f"nothing to do: {quoted(store._database.place)} is of the present version")
+            print(f"nothing to do: {quoted(store.place)} is of the present version")
     return EXIT_OK
 
 

@@ -22,7 +22,7 @@ def fleet_report(lines: str | None, store: str | None) -> FleetReport:
     if lines is None:
         with where.opened(store, must_be_there=True) as opened:
             sessions = [asdict(row) for row in opened.live(all=True)]
-            return FleetReport(opened._database.place, opened.timeouts(), sessions)
+            return FleetReport(opened.place, opened.timeouts(), sessions)
     if store is not None:
         raise ConfigError("lines are read, or a store is asked: name one of them")
     if lines == "-":
