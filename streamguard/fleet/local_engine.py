@@ -30,7 +30,7 @@ from streamguard.events.teller import logger
 from streamguard.fleet import fates
 from streamguard.fleet.calls import Calls
 from streamguard.fleet.fleet_log import FleetLog
-from streamguard.fleet.lease import FENCE, Lease
+from streamguard.fleet.lease import FENCE, KILL, Lease
 from streamguard.fleet.store import JSON, Beat, CheckpointStore, Claimed, Row
 from streamguard.retry.decision import DEFAULT_POLICY
 
@@ -142,7 +142,7 @@ class LocalEngine:
             self.owner,
             self.limit,
             FENCE * self.ttl,
-            (1 - FENCE) * self.ttl,
+            (KILL - FENCE) * self.ttl,
         )
         self._is_draining = False
         async with anyio.create_task_group() as beats:
