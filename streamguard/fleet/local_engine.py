@@ -13,7 +13,7 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -94,7 +94,8 @@ class LocalEngine:
         self.policy = policy
         self.owner: Final = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._calls = Calls(store, ttl / 3)
-        self._held: dict[str, _Holding] = {}
+        # Of one key there may be two for a moment: one that is lost and has not ended, and the next claim.
+        self._held: dict[tuple[str, int], _Holding] = {}
         self._is_draining = False
         self._wake = anyio.Event()
         self._complained = ""
@@ -213,8 +214,9 @@ class LocalEngine:
     def _begin(
         self, claimed: Claimed, sent: float, handler: Handler, group: anyio.abc.TaskGroup
     ) -> None:
-        holding = _Holding(claimed, self.ttl, sent, self._clock)
-        self._held[claimed.key] = holding
+        earlier = [each for each in self._held.values() if each.lease.key == claimed.key]
+        holding = _Holding(claimed, self.ttl, sent, self._clock, earlier)
+        self._held[claimed.key, claimed.token] = holding
         if self._is_draining:  # it was claimed meanwhile
             holding.drain()
         group.start_soon(self._run, holding, handler, name=f"fleet session {claimed.key!r}")
@@ -239,9 +241,7 @@ class LocalEngine:
             return
         self._complained = ""
         for beat in beats:
-            if (
-                holding := self._held.get(beat.key)
-            ) is not None and holding.lease.token == beat.token:
+            if (holding := self._held.get((beat.key, beat.token))) is not None:
                 holding.heard(beat, sent, kept.get(beat.key))
         for holding in holdings:
             await self._log_of(holding)
@@ -275,7 +275,8 @@ class LocalEngine:
                         self.ttl,
                     )
                 finally:
-                    del self._held[holding.lease.key]
+                    del self._held[holding.lease.key, holding.lease.token]
+                    holding.is_over.set()
                     self._wake.set()
 
     def _fate_of_claim(self, holding: _Holding) -> fates.Parked | None:
@@ -346,12 +347,20 @@ class _Holding:
     """A session that this worker runs: its lease, and the scope in which its handler runs.
 
     `error`: what its handler has raised, or has done wrong. `was_cut`: it was cancelled, by us or from outside.
+    `earlier`: of the same session, here, and not over yet: there are never two owners.
     """
 
     def __init__(
-        self, claimed: Claimed, ttl: float, sent: float, clock: Callable[[], float]
+        self,
+        claimed: Claimed,
+        ttl: float,
+        sent: float,
+        clock: Callable[[], float],
+        earlier: Sequence[_Holding] = (),
     ) -> None:
         self._scope = anyio.CancelScope()
+        self._earlier = earlier
+        self.is_over: Final = anyio.Event()
         self.lease: Final = Lease(
             claimed, ttl, sent, clock=clock, cancel=self._scope.cancel, changed=self._mind
         )
@@ -368,6 +377,9 @@ class _Holding:
         self.was_cut = True  # unless it is found to have ended by itself
         with self._scope, self.log:
             try:
+                for each in self._earlier:
+                    await each.is_over.wait()
+                self._earlier = ()
                 await handler(self.lease)
             except Exception as error:  # noqa: BLE001 - it becomes the session's fate
                 self.error = self.error or error
