@@ -6,7 +6,7 @@
 
 A lease is good until `sent + 0.7 ttl`: counted from when the last beat that the store kept was *sent*, on a clock that
 goes on while the machine sleeps. Past that nothing is delivered, opened or checkpointed here (F2), and what is left of the
-ttl is for tearing down. It is the session's `Custody`. What is checkpointed is what the consumer is done with (F3): a
+ttl is for tearing down: a process that is left of it at `sent + 0.9 ttl` is killed. It is the session's `Custody`. What is checkpointed is what the consumer is done with (F3): a
 snapshot is taken while it waits in a pull, else at its next one. Engines renew it and write what it has to say;
 nothing here knows a store. All of it belongs to one loop's thread.
 """
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 # What of a ttl a worker uses; the rest is for ending what it had, before another one begins.
 FENCE: Final = 0.7
+# When a backend's process is killed, of a ttl. Another worker may begin at its very end, and a kill on a busy machine takes
+# its time: at the end itself, backends were measured at work up to 16 ms into another one's lease.
+KILL: Final = 0.9
 
 
 class Lease:
@@ -137,7 +140,7 @@ class Lease:
             self._cancel()
 
     def keep(self, tree: ProcessTree) -> Callable[[], None]:
-        """End `tree` at the end of the ttl, even if this program is stopped or gone by then."""
+        """End `tree` before the end of the ttl, even if this program is stopped or gone by then."""
         from streamguard.process.sentinel.sentinel import hold
 
         try:
@@ -154,6 +157,10 @@ class Lease:
             held.drop()
 
         return let_go
+
+    @property
+    def _killing(self) -> float:
+        return self._sent + KILL * self.ttl
 
     def end(self, *, is_gone: bool) -> None:
         """The session's block was left."""

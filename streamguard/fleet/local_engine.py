@@ -216,9 +216,7 @@ class LocalEngine(FleetWorker):
             return
         self._complained = ""
         for beat in beats:
-            if (
-                holding := self._held.get(beat.key)
-            ) is not None and holding.lease.token == beat.token:
+            if (holding := self._held.get((beat.key, beat.token))) is not None:
                 holding.heard(beat, sent, kept.get(beat.key))
         put_off_ends(holding.lease for holding in holdings)
         for holding in holdings:

@@ -120,7 +120,7 @@ def test_a_message_that_was_read_and_not_processed(yard, faults):
     old, new = yard.worker("old", faults=faults), yard.worker("new", faults=faults)
     old.go()
     yard.until(old.is_up)
-    [session] = yard.submit(["s"], kind="steady", messages=2, every=0.0, busy=1.0)
+    [session] = yard.submit(["s"], kind="steady", messages=1, every=0.0, busy=1.0)
     truth = yard.until(lambda truth: truth.of("delivered", seq=1))
     read = truth.of("delivered", seq=1)[0]["at"]
     yard.until(lambda truth: sum(b["sent"] > read for b in truth.of("beat")) >= 2)

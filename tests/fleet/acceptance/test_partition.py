@@ -80,7 +80,7 @@ def test_a_silent_file(tmp_path, file_yard, faults):
 @pytest.mark.parametrize("faults", [[], ["no_shutdown"]], ids=["", "control"])
 def test_connections_that_are_black_for_ever(served_yard, faults):
     """F2: what waits in them is cut, and beats go another way as soon as there is one."""
-    yard, ttl = served_yard, 4.0
+    yard, ttl = served_yard, 3.0
     proxy = yard.proxy()
     worker = yard.worker("worker", address=yard.through(proxy), ttl=ttl, faults=faults)
     worker.go()
@@ -90,7 +90,7 @@ def test_connections_that_are_black_for_ever(served_yard, faults):
     for is_last in (False, True):  # as many as a worker has for its beats
         proxy.is_black = True
         blind = yard.truth().lines[-1]["at"]
-        yard.until_after(blind + 1.0)  # a beat is under way
+        yard.until_after(blind + 0.8)  # a beat is under way
         proxy.forsake()
         began = boottime()
 

@@ -33,13 +33,28 @@ class Pen:
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
-class Truth:
-    """What is in the file by now."""
+class Reader:
+    """Reads what is new in the file."""
 
     def __init__(self, path: Path) -> None:
-        text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        self.lines: list[Line] = [json.loads(line) for line in whole.splitlines()]
+        self._file = path.open("rb")
+        self._lines: list[Line] = []
+        self._rest = b""
+
+    def read(self) -> Truth:
+        *whole, self._rest = (self._rest + self._file.read()).split(b"\n")
+        self._lines += map(json.loads, whole)
+        return Truth(list(self._lines))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Truth:
+    """What was in the file when it was read."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        self.lines = lines
 
     def of(self, what: str, **more: Any) -> list[Line]:
         return [

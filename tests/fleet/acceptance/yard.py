@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from streamguard.fleet import store_at
-from tests.fleet.acceptance.truth import Truth, boottime
+from tests.fleet.acceptance.truth import Reader, Truth, boottime
 from tests.fleet.silent_proxy import SilentProxy
 
 ROOT = Path(__file__).parents[3]
@@ -96,6 +96,7 @@ class Yard:
         self.folder = folder
         self.log = folder / "truth"
         self.log.touch()
+        self._reader = Reader(self.log)
         self.evidence = folder / "evidence"
         self.store: Any = store_at(address)
         self._socket = socket
@@ -152,7 +153,7 @@ class Yard:
     # -- what happens --------------------------------------------------------------------------
 
     def truth(self) -> Truth:
-        return Truth(self.log)
+        return self._reader.read()
 
     def until(self, true: Callable[[Truth], Any], within: float = PATIENCE) -> Truth:
         """Wait until that is so; what is true then."""
@@ -196,6 +197,7 @@ class Yard:
         for proxy in self._proxies:
             proxy.close()
         self.store.close()
+        self._reader.close()
         for file in self._files:
             file.close()
 

@@ -1,8 +1,8 @@
 """A backend as a process: says a number on each line, and writes down what it does, as an agent works on its files.
 
-    python -I -S backend.py LOG SESSION TOKEN FIRST LAST EVERY
+    python -I -S backend.py LOG SESSION TOKEN FIRST LAST EVERY deaf|polite
 
-That nobody reads what it says any more does not end it. Standard library alone, and nothing of the tests: what it
+That nobody reads what it says any more does not end it; nor, of a deaf one, does SIGTERM. Standard library alone, and nothing of the tests: what it
 does is to depend on nobody.
 """
 
@@ -13,9 +13,10 @@ import signal
 import sys
 import time
 
-log, session, token, first, last, every = sys.argv[1:]
+log, session, token, first, last, every, manners = sys.argv[1:]
 signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if manners == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 os.set_blocking(1, False)
 file = os.open(log, os.O_WRONLY | os.O_APPEND)
 for seq in range(int(first), int(last) + 1):

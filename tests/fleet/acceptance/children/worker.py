@@ -300,6 +300,7 @@ class Run:
             str(self._first(point)),
             str(self.last + 1),
             str(self.every),
+            "polite" if self.spec.get("where") == "backoff" else "deaf",
         )
         process = await anyio.open_process(
             [sys.executable, "-I", "-S", str(BACKEND), self.worker.config["log"], *words],
@@ -326,7 +327,7 @@ class Run:
                         yield Message(seq, TurnEnded("success"))
                         return
                     yield self._message(seq)
-                    if where == "backoff" and seq == 3:
+                    if where in {"backoff", "closing"} and seq == 3:
                         raise ConnectionError("reset")
                     if where == "idle" and seq == 3:
                         await anyio.sleep(3600)
