@@ -22,7 +22,7 @@ from streamguard._base.numbers import check_count, check_number
 from streamguard.errors import ConfigError, StoreError, StreamGuardError
 from streamguard.events.teller import logger
 from streamguard.fleet import fates
-from streamguard.fleet.lease import FENCE
+from streamguard.fleet.lease import FENCE, KILL
 from streamguard.process.sentinel.sentinel import start_helper
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class FleetWorker(ABC):
         self.policy = policy
         self.owner: Final = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._clock = clock
-        self._held: dict[str, Holding] = {}
+        # Of one key there may be two for a moment: one that is lost and has not ended, and the next claim.
+        self._held: dict[tuple[str, int], Holding] = {}
         self._is_draining = False
         self._complained = ""
 
@@ -80,10 +81,15 @@ class FleetWorker(ABC):
 
     # -- one session -----------------------------------------------------------------------
 
+    def _hold(self, holding: Holding) -> None:
+        if holding.name not in self._held:
+            key = holding.lease.key
+            holding.earlier = [each for each in self._held.values() if each.lease.key == key]
+            self._held[holding.name] = holding
+
     async def _run(self, holding: Holding, handler: Handler) -> None:
         """Run a session that is held, to its end here."""
-        key = holding.lease.key
-        self._held[key] = holding
+        self._hold(holding)
         if self._is_draining:  # it was claimed meanwhile
             holding.drain()
         sentence = fates.fate_before(holding.lease.fruitless, self.attempts_without_progress)
@@ -99,12 +105,12 @@ class FleetWorker(ABC):
                     self._complain(away)
                     logger.warning(
                         "fleet: what became of session %r could not be written; others may claim it in %g s",
-                        key,
+                        holding.lease.key,
                         holding.lease.ttl,
                     )
                 finally:
-                    if self._held.get(key) is holding:
-                        del self._held[key]
+                    self._held.pop(holding.name, None)
+                    holding.is_over.set()
 
     async def _conclude(self, holding: Holding, fate: fates.Fate | None) -> None:
         if fate is None:
@@ -139,7 +145,7 @@ class FleetWorker(ABC):
             self.owner,
             self.limit,
             FENCE * self.ttl,
-            (1 - FENCE) * self.ttl,
+            (KILL - FENCE) * self.ttl,
         )
 
     def _complain(self, error: StoreError) -> None:

@@ -6,8 +6,8 @@
 
 A lease is good until `sent + 0.7 ttl`: counted from when the last beat that the store kept was *sent*, on a clock that
 goes on while the machine sleeps. Past that nothing is delivered, opened or checkpointed here (F2), and what is left of the
-ttl is for tearing down: a process that is left of it at `sent + 0.9 ttl` is killed. It is the session's `Custody`. What is checkpointed is what the consumer is done with (F3): a
-snapshot is taken while it waits in a pull, else at its next one. Engines renew it and write what it has to say;
+ttl is for tearing down: a process that is left of it at `sent + 0.9 ttl` is killed. It is the session's `Custody`. What is
+checkpointed is what the consumer is done with (F3): a snapshot is taken while it waits in a pull, else at its next one. Engines renew it and write what it has to say;
 nothing here knows a store. All of it belongs to one loop's thread.
 """
 
@@ -144,8 +144,8 @@ class Lease:
         from streamguard.process.sentinel.sentinel import hold
 
         try:
-            # No grace: that was what is left of the ttl, once the lease is over.
-            held = hold(tree, 0.0, self._sent + self.ttl)
+            # No grace: that was the time since the lease was over.
+            held = hold(tree, 0.0, self._killing)
         except StreamGuardError:
             logger.exception("fleet: process %d may outlive the lease on %r", tree.pid, self.key)
             return _nothing
@@ -259,13 +259,13 @@ class Lease:
 
 
 def put_off_ends(leases: Iterable[Lease]) -> None:
-    """Move the deadlines of their backends' processes to the end of their ttl, in a few messages."""
+    """Move the deadlines of their backends' processes with their own, in a few messages."""
     from streamguard.process.sentinel.sentinel import renew_all
 
     by_end: dict[float, list[Held]] = {}
     for lease in leases:
         if lease._held:
-            by_end.setdefault(lease._sent + lease.ttl, []).extend(lease._held.values())
+            by_end.setdefault(lease._killing, []).extend(lease._held.values())
     for end, held in by_end.items():
         try:
             renew_all(held, end)

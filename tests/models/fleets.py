@@ -318,7 +318,9 @@ async def _work(world: World, number: int) -> None:
             world.scopes[number] = scope
             await engine.serve(partial(_handle, world, number))
         if engine._held:
-            world.complain("held", f"worker {number} has left with {sorted(engine._held)}")
+            world.complain(
+                "held", f"worker {number} has left with {sorted(map(str, engine._held))}"
+            )
         await anyio.sleep(1)
 
 
