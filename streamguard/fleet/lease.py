@@ -40,7 +40,8 @@ KILL: Final = 0.9
 class Lease:
     """One session, held by this worker.
 
-    `key`, `spec`: what was submitted. `attempt`: how many workers have had it, this one included.
+    `key`, `spec`: what was submitted. `attempt`: how many workers have had it, this one included; those that handed
+    it on, since they drained, do not count.
     `token`: grows with each of them: pass it to what must know a stale owner from the present one.
     `state`: yours; it goes with the next checkpoint and comes back with the next attempt. It must be JSON.
     """
@@ -79,6 +80,7 @@ class Lease:
         # Its session was left in the midst of a message: what is known of it stays as it was before that.
         self._is_frozen = False
         self._leaves_at_pull = False
+        self._had_session = self._has_progressed = False
         self._cancel, self._changed = cancel, changed
         # Whether every backend that was opened under it is certainly gone.
         self.is_gone = True
@@ -127,7 +129,7 @@ class Lease:
                 f"lease on {self.key!r}: a session under it is open already. Of one lease there is one session at a time: "
                 "leave the other one's block first, or submit a second key"
             )
-        self._session = session
+        self._session, self._had_session = session, True
         self._is_frozen = False
         self._changed()
 
@@ -196,9 +198,13 @@ class Lease:
 
     @property
     def progressed(self) -> bool:
-        """Whether the session has come forward since it was claimed."""
-        now, then = self._snapshot, self._began
-        return now.delivered > then.delivered or now.state != then.state
+        """Whether it has come forward since it was claimed: its backend, or, without a session, its state.
+
+        A handler that counts its attempts in its state has not come forward with that.
+        """
+        if self._had_session:
+            return self._has_progressed
+        return self._snapshot.state != self._began.state
 
     def beat(self) -> Beat:
         """What is to be written now. What it takes along is saved once `saved` is told of it."""
@@ -242,6 +248,7 @@ class Lease:
         point, delivered = self._snapshot.point, self._snapshot.delivered
         if self._session is not None and (settled := self._session.settled_point()) is not None:
             point = settled.as_json()
+            self._has_progressed = self._has_progressed or self._session.has_progressed
             delivered = self._began.delivered + self._session.delivered
         now = Checkpoint(point=point, state=self._state_as_json(), delivered=delivered)
         if now != self._snapshot:

@@ -86,11 +86,11 @@ class BlockClock:
             self.look()  # the lease was renewed
             return
         limit, conversation = over[0], self._conversation
-        if conversation.has_told_deadline:
+        if conversation.has_told_deadline():
             return  # whoever got it is at work on it
         if limit == "lease":
             self._context.run(self._lose, now)
-            if conversation.has_told_deadline:
+            if conversation.has_told_deadline():
                 return
         attempt = self._attempt_under_way()
         will_raise = attempt is not None and (
