@@ -94,7 +94,10 @@ def _spec(asked: argparse.Namespace) -> dict[str, Any]:
     if asked.prompt is not None:
         return {"prompt": _prompt(asked.prompt)}
     if asked.spec is None:
-        return {}
+        raise ConfigError(
+            "say what is to be done: --prompt TEXT (or - for standard input), or --spec JSON; where the handler "
+            "needs nothing, --spec {}"
+        )
     text = _text("--spec", asked.spec)
     try:
         spec = json.loads(text, parse_constant=_no_number)
@@ -115,7 +118,11 @@ def _no_number(_: str) -> NoReturn:
 
 def _prompt(said: str) -> str:
     # As a shell's $(...) has it: `echo` adds a line's end that nobody means.
-    return _text("--prompt", said).removesuffix("\n") if said == "-" else said
+    text = _text("--prompt", said).removesuffix("\n") if said == "-" else said
+    if not text.strip():
+        where = "standard input" if said == "-" else "it"
+        raise ConfigError(f"--prompt: {where} is empty, and a backend would have nothing to do")
+    return text
 
 
 def _text(option: str, said: str) -> str:
