@@ -137,21 +137,11 @@ class TemporalEngine(FleetWorker):
         `drain_on`: signals that drain it, such as `[signal.SIGTERM]`. StoreError if Temporal cannot be reached, has no
         such namespace or is too old: nothing is tried again before it has worked once.
         """
-        from temporalio.worker import Worker
-
         check_loop()
         await self._sessions.check_server()
         self._announce()
         self._is_draining, self._drained = False, asyncio.Event()
-        worker = Worker(
-            self.client,
-            task_queue=self.task_queue,
-            activities=[self._activity(handler)],
-            identity=self.owner,
-            max_concurrent_activities=self.limit,
-            # We end the sessions ourselves. Cancels that its library sends at a shutdown can make that hang.
-            graceful_shutdown_timeout=_A_DAY,
-        )
+        worker = self._worker(handler)
         async with anyio.create_task_group() as signals:
             if wanted := tuple(drain_on):
                 signals.start_soon(self._drain_on, wanted)
@@ -162,6 +152,27 @@ class TemporalEngine(FleetWorker):
         """Take no further session, hand on those that run, and let `serve` return."""
         super().drain()
         self._drained.set()
+
+    def _worker(self, handler: Handler) -> Worker:
+        from temporalio.worker import Worker
+
+        try:
+            return Worker(
+                self.client,
+                task_queue=self.task_queue,
+                activities=[self._activity(handler)],
+                identity=self.owner,
+                max_concurrent_activities=self.limit,
+                # We end the sessions ourselves. Cancels that its library sends at a shutdown can make that hang.
+                graceful_shutdown_timeout=_A_DAY,
+            )
+        except RuntimeError as error:
+            if "multiple workers" not in str(error):
+                raise
+            raise ConfigError(
+                f"this client serves {quoting.name(repr(self.task_queue))} already: give each engine of a process a client of "
+                "its own, or have one engine with a higher limit"
+            ) from None
 
     async def _work(self, worker: Worker) -> None:
         """Have Temporal's worker run until we drain, and until all that it has begun is handed on."""

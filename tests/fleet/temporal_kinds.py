@@ -83,7 +83,7 @@ class Truth:
         words = [line.split() for line in self._path.read_text().splitlines()]
         return [Line(float(a), k, int(n), w, int(t)) for a, k, n, w, t in words]
 
-    def handler(self, who: str, count: int = 300, pace: float = 0.1):
+    def handler(self, who: str, count: int = 300, pace: float = 0.1, token: str = "any"):
         """Delivers `count` messages, from the checkpoint on, one each `pace` seconds."""
 
         async def handle(lease):
@@ -93,7 +93,7 @@ class Truth:
             async def connect(point):
                 numbers = range(lease.state.get("next", 0), count)
                 steps = (step for n in numbers for step in (silence(pace), say(str(n))))
-                yield Script(opened(lease.key), *steps, done())
+                yield Script(opened(f"token-{token}"), *steps, done())
 
             async with session(connect, point=lease.resume_point()) | idle_guard(60) as chat:
                 async for message in chat:
