@@ -25,6 +25,7 @@ from streamguard.errors import CircuitOpenError, LeaseLostError, StreamGuardErro
 from streamguard.retry.classes import ErrorClass
 
 if TYPE_CHECKING:
+    from streamguard.evidence.receipts import FinalAction
     from streamguard.retry.policy import RetryPolicy
 
 E = TypeVar("E", bound=BaseException)
@@ -62,6 +63,18 @@ class Lost:
 
 
 Fate: TypeAlias = Finished | Cancelled | Back | Parked | Lost
+
+
+def action_of(fate: Fate) -> FinalAction:
+    """What a verdict on the session has come to, for the log."""
+    match fate:
+        case Parked():
+            return "escalate"
+        case Back() | Lost():
+            return "retry"
+        case Finished() | Cancelled():
+            return "fail"
+
 
 NOT_GONE: Final = (
     "unsafe: its backend may still be alive on {owner}; see that it ends, then release it"

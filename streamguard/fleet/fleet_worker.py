@@ -16,14 +16,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 
 from streamguard._base.numbers import check_count, check_number
-from streamguard.errors import ConfigError, StoreError
+from streamguard.errors import ConfigError, StoreError, StreamGuardError
 from streamguard.events.teller import logger
 from streamguard.fleet import fates
-from streamguard.fleet.lease import FENCE
+from streamguard.fleet.lease import FENCE, KILL
+from streamguard.process.sentinel.sentinel import start_helper
 
 if TYPE_CHECKING:
+    from streamguard.evidence.receipts import FinalAction
     from streamguard.fleet.engine import Handler
     from streamguard.fleet.holding import Holding
     from streamguard.retry.policy import RetryPolicy
@@ -55,7 +58,8 @@ class FleetWorker(ABC):
         self.policy = policy
         self.owner: Final = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._clock = clock
-        self._held: dict[str, Holding] = {}
+        # Of one key there may be two for a moment: one that is lost and has not ended, and the next claim.
+        self._held: dict[tuple[str, int], Holding] = {}
         self._is_draining = False
         self._complained = ""
 
@@ -77,10 +81,15 @@ class FleetWorker(ABC):
 
     # -- one session -----------------------------------------------------------------------
 
+    def _hold(self, holding: Holding) -> None:
+        if holding.name not in self._held:
+            key = holding.lease.key
+            holding.earlier = [each for each in self._held.values() if each.lease.key == key]
+            self._held[holding.name] = holding
+
     async def _run(self, holding: Holding, handler: Handler) -> None:
         """Run a session that is held, to its end here."""
-        key = holding.lease.key
-        self._held[key] = holding
+        self._hold(holding)
         if self._is_draining:  # it was claimed meanwhile
             holding.drain()
         sentence = fates.fate_before(holding.lease.fruitless, self.attempts_without_progress)
@@ -96,21 +105,21 @@ class FleetWorker(ABC):
                     self._complain(away)
                     logger.warning(
                         "fleet: what became of session %r could not be written; others may claim it in %g s",
-                        key,
+                        holding.lease.key,
                         holding.lease.ttl,
                     )
                 finally:
-                    if self._held.get(key) is holding:
-                        del self._held[key]
+                    self._held.pop(holding.name, None)
+                    holding.is_over.set()
 
     async def _conclude(self, holding: Holding, fate: fates.Fate | None) -> None:
-        await self._log_of(holding, is_last=True)
         if fate is None:
             fate = holding.fate(self.policy, limit=self.attempts_without_progress)
+        await self._log_of(holding, fates.action_of(fate))  # fenced, so before it is let go of
         _tell(holding, await self._write(holding, fate))
 
-    async def _log_of(self, holding: Holding, *, is_last: bool = False) -> None:
-        lines = holding.log.decided(is_last=is_last)
+    async def _log_of(self, holding: Holding, at_last: FinalAction | None = None) -> None:
+        lines = holding.log.decided(at_last)
         while lines:
             try:
                 await self._write_line(holding, lines[0])
@@ -119,6 +128,13 @@ class FleetWorker(ABC):
                 holding.log.again(lines)
                 return
             del lines[0]
+
+    async def _prepare(self) -> None:
+        """Have ready what ends the backends of a worker that is stopped or killed: to start it takes a moment."""
+        try:
+            await anyio.to_thread.run_sync(start_helper)
+        except StreamGuardError:
+            logger.exception("fleet: backends may outlive this worker")
 
     # -- what it says ----------------------------------------------------------------------
 
@@ -129,7 +145,7 @@ class FleetWorker(ABC):
             self.owner,
             self.limit,
             FENCE * self.ttl,
-            (1 - FENCE) * self.ttl,
+            (KILL - FENCE) * self.ttl,
         )
 
     def _complain(self, error: StoreError) -> None:

@@ -30,6 +30,7 @@ class Holding:
     """A session that this worker runs.
 
     `error`: what its handler has raised, or has done wrong. `was_cut`: it was cancelled, by us or from outside.
+    `earlier`: of the same session, on this worker, and not over yet: there are never two owners.
     """
 
     def __init__(
@@ -42,9 +43,16 @@ class Holding:
         self.log: Final = FleetLog(self.lease)
         self.error: Exception | None = None
         self.was_cut = False
+        self.earlier: list[Holding] = []
+        self.is_over: Final = anyio.Event()
         self._is_cancelled = False
         self._patient_until = inf
         self.bare_beat: Final = Beat(key=claimed.key, token=claimed.token, owner=claimed.owner)
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """What it is known by on its worker."""
+        return self.lease.key, self.lease.token
 
     async def run(self, handler: Handler) -> None:
         """Run the handler, as long as the lease is good."""
@@ -55,6 +63,9 @@ class Holding:
             return
         with self._scope, self.log:
             try:
+                for each in self.earlier:
+                    await each.is_over.wait()
+                self.earlier = []
                 await handler(self.lease)
             except Exception as error:  # noqa: BLE001 - it becomes the session's fate
                 self.error = self.error or error

@@ -26,6 +26,7 @@ from streamguard.fleet import fates
 from streamguard.fleet.calls import Calls
 from streamguard.fleet.fleet_worker import FleetWorker
 from streamguard.fleet.holding import Holding
+from streamguard.fleet.lease import put_off_ends
 from streamguard.fleet.store import JSON, CheckpointStore, Claimed, Row
 from streamguard.retry.decision import DEFAULT_POLICY
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 # Between looks for a session, where there was none; some of it at random, so that workers do not come as one.
 _IDLE: Final = 0.5
+# Between claims, where there is more and we have some already: the others are to get some of it.
+_MANNERS: Final = 0.02
 
 
 class LocalEngine(FleetWorker):
@@ -127,6 +130,8 @@ class LocalEngine(FleetWorker):
         """
         self._announce()
         self._is_draining = False
+        if self.store.blocks:
+            await self._prepare()
         async with anyio.create_task_group() as beats:
             beats.start_soon(self._beat_for_ever)
             try:
@@ -157,7 +162,7 @@ class LocalEngine(FleetWorker):
             for each in claimed:
                 self._begin(each, sent, handler, sessions)
             if claimed and len(claimed) == room:
-                await anyio.lowlevel.checkpoint()
+                await anyio.sleep(_MANNERS if len(self._held) > 2 * self.claim else 0)
                 continue
             if until_idle and not claimed and not self._held and not await self._is_awaited():
                 return
@@ -188,7 +193,7 @@ class LocalEngine(FleetWorker):
         self, claimed: Claimed, sent: float, handler: Handler, group: anyio.abc.TaskGroup
     ) -> None:
         holding = Holding(claimed, self.ttl, sent, self._clock)
-        self._held[claimed.key] = holding
+        self._hold(holding)
         group.start_soon(self._run, holding, handler, name=f"fleet session {claimed.key!r}")
 
     # -- beating ---------------------------------------------------------------------------
@@ -211,10 +216,9 @@ class LocalEngine(FleetWorker):
             return
         self._complained = ""
         for beat in beats:
-            if (
-                holding := self._held.get(beat.key)
-            ) is not None and holding.lease.token == beat.token:
+            if (holding := self._held.get((beat.key, beat.token))) is not None:
                 holding.heard(beat, sent, kept.get(beat.key))
+        put_off_ends(holding.lease for holding in holdings)
         for holding in holdings:
             await self._log_of(holding)
 

@@ -38,6 +38,11 @@ class SqlStore:
     def __repr__(self) -> str:
         return f"<SqlStore: {self._database.place}>"
 
+    @property
+    def place(self) -> str:
+        """Where it is, for people: no password, no option."""
+        return self._database.place
+
     def __enter__(self) -> Self:
         return self
 

@@ -27,6 +27,7 @@ from streamguard.fleet import fates
 from streamguard.fleet.calls import Calls
 from streamguard.fleet.fleet_worker import FleetWorker
 from streamguard.fleet.holding import Holding
+from streamguard.fleet.lease import put_off_ends
 from streamguard.fleet.temporal_record import SessionRecord
 from streamguard.fleet.temporal_sessions import ACTIVITY_TYPE, TemporalSessions, check_loop
 from streamguard.fleet.temporal_task import TemporalTask
@@ -140,6 +141,7 @@ class TemporalEngine(FleetWorker):
         check_loop()
         await self._sessions.check_server()
         self._announce()
+        await self._prepare()
         self._is_draining, self._drained = False, asyncio.Event()
         worker = self._worker(handler)
         async with anyio.create_task_group() as signals:
@@ -309,6 +311,7 @@ class TemporalEngine(FleetWorker):
             holding.drain()
             answer = "kept"
         holding.heard(beat, sent, answer)
+        put_off_ends([holding.lease])
 
     async def _write(self, holding: Holding, fate: fates.Fate) -> fates.Fate:
         task, beat, is_kept = self._tasks[holding], holding.last_beat(), False

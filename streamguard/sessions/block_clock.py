@@ -36,6 +36,7 @@ class BlockClock:
     def __init__(self, hosting: Hosting, conversation: Conversation[Any]) -> None:
         self.entry: Entry | None = None
         self.struck: Verdict | None = None
+        self._is_stopped = False
         self._hosting = hosting
         self._conversation = conversation
         # What the timekeeper wakes us for happens in the context of who uses the session.
@@ -47,10 +48,13 @@ class BlockClock:
 
     def look(self) -> None:
         """Be woken for whatever comes next."""
+        if self._is_stopped:
+            return
         self._hosting.loop.timekeeper.put(self, min(self._ends().values()))
 
     def stop(self) -> None:
         """The block is left: nothing strikes it any more."""
+        self._is_stopped = True
         self._hosting.loop.timekeeper.drop(self)
 
     def leave(self, exc: BaseException | None) -> bool:
@@ -82,14 +86,18 @@ class BlockClock:
             self.look()  # the lease was renewed
             return
         limit, conversation = over[0], self._conversation
-        if conversation.has_told_deadline:
+        if conversation.has_told_deadline():
             return  # whoever got it is at work on it
         if limit == "lease":
             self._context.run(self._lose, now)
+            if conversation.has_told_deadline():
+                return
         attempt = self._attempt_under_way()
-        if conversation.is_pulled or (
-            attempt is not None and (attempt.in_use or attempt.verdict or attempt.candidate)
-        ):
+        will_raise = attempt is not None and (
+            attempt.in_use or attempt.verdict or attempt.candidate
+        )
+        # What has failed may take its time to close; a lease that is lost meanwhile does not wait for that.
+        if will_raise or (conversation.is_pulled and limit == "total"):
             self._hosting.loop.timekeeper.put(self, now + _LOOK)
             return
         self._context.run(self._strike, limit, now)
@@ -132,25 +140,6 @@ class BlockClock:
         if attempt is not None and (overdue := attempt.overdue_total()) is not None:
             attempt.decide(overdue)
             return overdue
-        verdict = self._bare_verdict(limit, now)
+        verdict = self._hosting.verdict_on(limit, now)
         self._hosting.teller.tell(events.TimedOut, at=now, verdict=verdict, enforced=True)
         return verdict
-
-    def _bare_verdict(self, limit: _ByTheClock, now: float) -> Verdict:
-        """The verdict where no attempt is under way."""
-        hosting = self._hosting
-        since, until = hosting.started, hosting.total_deadline
-        if limit == "lease" and hosting.limits.lease is not None:
-            since, until = hosting.limits.lease()
-        activity = hosting.teller.activity
-        return Verdict(
-            limit=limit,
-            window=until - since if limit == "lease" else hosting.limits.total,
-            elapsed=now - since,
-            at=now,
-            name=activity.name,
-            labels=dict(activity.labels),
-            messages=activity.messages,
-            token=activity.token,
-            done=activity.done,
-        )

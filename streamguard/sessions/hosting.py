@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from streamguard import events
 from streamguard._watch.watch import end_of
-from streamguard.errors import LeaseLostError
+from streamguard.errors import LeaseLostError, Verdict
 
 if TYPE_CHECKING:
     from streamguard._guard.modes import Mode
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamguard._watch.watch import Limits
     from streamguard.events.teller import Teller
     from streamguard.sessions.custody import Custody
+    from streamguard.sessions.exclusive import Exclusive
     from streamguard.sessions.points import ResumePoint
 
 
@@ -28,6 +29,7 @@ class Hosting:
     mode: Mode
     started: float
     custody: Custody | None = None
+    exclusive: Exclusive | None = None
 
     def on_attempt(self, point: ResumePoint) -> None:
         """An attempt begins."""
@@ -44,8 +46,35 @@ class Hosting:
         """Whether somebody else may act for the session by now."""
         return self.custody is not None and self.custody.is_over
 
+    def verdict_on(self, limit: Literal["lease", "total"], now: float) -> Verdict:
+        """The verdict on that limit where no attempt is under way. It is to be told."""
+        since, until = self.started, self.total_deadline
+        if limit == "lease" and self.limits.lease is not None:
+            since, until = self.limits.lease()
+        activity = self.teller.activity
+        return Verdict(
+            limit=limit,
+            window=until - since if limit == "lease" else self.limits.total,
+            elapsed=now - since,
+            at=now,
+            name=activity.name,
+            labels=dict(activity.labels),
+            messages=activity.messages,
+            token=activity.token,
+            done=activity.done,
+        )
+
+    def lost_between_attempts(self) -> LeaseLostError:
+        """What is raised where there is no attempt on which it could be a verdict; it is told here."""
+        if self.limits.lease is None:  # limits are off, and a lease binds all the same
+            return self.lost()
+        now = self.loop.clock()
+        verdict = self.verdict_on("lease", now)
+        self.teller.tell(events.TimedOut, at=now, verdict=verdict, enforced=True)
+        return LeaseLostError(verdict=verdict, activity=self.teller.activity)
+
     def lost(self) -> LeaseLostError:
-        """What is raised then, where no verdict was told."""
+        """What is raised then, where the verdict is somebody else's to tell."""
         name = self.teller.activity.name
         return LeaseLostError(
             f"the lease on this session{f' ({name})' if name else ''} is over: another worker may have it by now. "

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streamguard.backends import Backend
     from streamguard.backends.stream_reading import Reporter
     from streamguard.breaker.breaker import Permit
+    from streamguard.sessions.exclusive import Exclusive
     from streamguard.sessions.points import ResumePoint
     from streamguard.sessions.replay import Replay
 
@@ -47,6 +48,7 @@ class Ledger:
         self.replay = replay
         self.token: str | None = None
         self.permit: Permit | None = None
+        self.exclusive: Exclusive | None = None
         self.deeds = Deeds()
         self._committed = 0
         self._heard = 0
@@ -56,6 +58,7 @@ class Ledger:
         self._asides = 0
         self._last_aside = 0
         self._first_new: float | None = None
+        self.has_progressed = False  # in any attempt
         self._last_new = 0.0
         self.failed: Failed | None = None
         self.ended: TurnEnded | None = None
@@ -167,6 +170,7 @@ class Ledger:
         else:
             if self._first_new is None:
                 self._first_new = now
+            self.has_progressed = True
             self._last_new = now
             if self.permit is not None:
                 self.permit.progressed()
@@ -181,6 +185,8 @@ class Ledger:
                 self.failed = signal
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
+                if self.token is not None and self.exclusive is not None:
+                    self.exclusive.known(self.token)
             case TurnEnded():
                 self.ended = signal
                 if signal.outcome == "success":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -17,13 +18,14 @@ from streamguard import (
     StreamGuardError,
     idle_guard,
     reconnecting_resume,
+    scope,
     session,
 )
 from streamguard import _loops as loops
 from streamguard.errors import StoreError
 from streamguard.fleet.lease import Lease
 from streamguard.fleet.local_engine import LocalEngine
-from streamguard.testing import Script, done, fail, hang, opened, say, silence, tool_start
+from streamguard.testing import Script, done, fail, hang, opened, ping, say, silence, tool_start
 from tests.fleet.memory_store import MemoryCheckpoints
 from tests.sessions.backend import Backend
 
@@ -278,6 +280,7 @@ async def test_a_hang_gives_the_session_back_with_the_policys_delay(loop):
     assert entry.not_before == pytest.approx(anyio.current_time() + 40, abs=1)
     [line] = fleet.store.lines
     assert (line["limit"], line["timeout_ms"], line["run_id"]) == ("idle", 20_000, "k")
+    assert line["final_action"] == "retry"
     began = anyio.current_time()
     await fleet.worker().serve(fleet.handler(backend), until_idle=True)
     assert 39.9 <= anyio.current_time() - began <= 43  # `until` looks every 0.05 s
@@ -387,6 +390,88 @@ async def test_lines_wait_for_a_store_that_is_away(loop):
     assert fleet.status() == "done"
     assert [line["final_action"] for line in fleet.store.lines] == ["retry", "retry"]
     assert fleet.store.lines[0] == refused[0]
+
+
+async def test_workers_share_what_there_is(loop):
+    """One that looks first does not take it all."""
+    fleet, by = Fleet(), {}
+
+    async def handler(lease: Lease) -> None:
+        by[lease.owner] = by.get(lease.owner, 0) + 1
+        await anyio.sleep(60)
+
+    workers = [fleet.worker(), fleet.worker()]
+    for i in range(40):
+        await workers[0].submit(f"k{i}", {})
+    async with anyio.create_task_group() as group:
+        for worker in workers:
+            group.start_soon(partial(worker.serve, handler, until_idle=True))
+            await anyio.sleep(0.2)
+    assert len(by) == 2
+    assert min(by.values()) >= 5
+
+
+async def test_a_scope_whose_time_is_up_is_a_line_too(loop):
+    fleet = Fleet()
+
+    async def handler(lease: Lease) -> None:
+        with suppress(TimeoutError):
+            async with scope("step", "build", timeout=5):
+                await anyio.sleep(60)
+
+    worker = fleet.worker()
+    await worker.submit("k", {})
+    await worker.serve(handler, until_idle=True)
+    assert fleet.status() == "done"
+    [line] = fleet.store.lines
+    assert (line["limit"], line["scope"], line["final_action"]) == ("step", "step", "fail")
+
+
+async def test_a_greeting_is_no_progress(loop):
+    """F5: a backend that connects, says hello and hangs is parked like one that says nothing."""
+    fleet = Fleet(policy=RetryPolicy(idle=Backoff(9, (1.0,))))
+    backend = Backend([Script(opened("s"), ping(), hang())])
+    worker = fleet.worker()
+    await worker.submit("k", {"prompt": "go"})
+    await worker.serve(fleet.handler(backend, idle_guard(20)), until_idle=True)
+    entry = fleet.entry()
+    assert (entry.status, entry.attempt) == ("parked", 3)
+    assert entry.checkpoint.delivered == 6
+
+
+async def test_a_handler_that_counts_its_attempts_makes_no_progress_by_that(loop):
+    fleet = Fleet(policy=RetryPolicy(network=Backoff(9, (1.0,))))
+    backend = Backend([Script(fail(LOST))])
+
+    async def handler(lease: Lease) -> None:
+        lease.state["tries"] = lease.state.get("tries", 0) + 1
+        await fleet.handler(backend)(lease)
+
+    worker = fleet.worker()
+    await worker.submit("k", {"prompt": "go"})
+    await worker.serve(handler, until_idle=True)
+    assert (fleet.status(), fleet.entry().checkpoint.state) == ("parked", {"tries": 3})
+
+
+async def test_a_message_that_kills_its_workers_is_no_progress(loop):
+    """F5: it came each time, and nobody has ever dealt with it."""
+    fleet, begun = Fleet(), []
+    backend = Backend([Script(opened("s"), say("a"), hang())])
+
+    async def handler(lease: Lease) -> None:
+        begun.append(lease.token)
+        await fleet.handler(backend, busy=1e6)(lease)
+
+    await fleet.worker().submit("k", {"prompt": "go"})
+    for number in range(1, 4):
+        worker = fleet.worker()
+        async with serving(worker, handler):
+            await until(lambda number=number: len(begun) == number)
+            await anyio.sleep(3)
+            worker._calls = _dead
+        await anyio.sleep(TTL + 1)
+    await fleet.worker().serve(handler, until_idle=True)
+    assert fleet.status() == "parked"
 
 
 async def test_progress_clears_the_count(loop):

@@ -39,6 +39,7 @@ def limits_told(events: Events) -> list[str]:
 class Held:
     """A lease on the loop's own clock."""
 
+    key: str = ""
     until: float = 0.0
     since: float = 0.0
     sessions: list[Any] = field(default_factory=list)
@@ -171,6 +172,27 @@ async def test_lost_in_backoff(loop):
     assert len(seen.backend.points) == 1
     assert limits_told(seen.events) == ["lease"]
     assert error.verdict is not None
+
+
+async def test_lost_while_what_has_failed_is_closed(loop):
+    """F1: a verdict there, too, though no attempt is left that it could be one on."""
+    lease = Held()
+
+    async def closing(_: Any) -> None:
+        await anyio.sleep(3)
+
+    seen = Seen(
+        Backend([Script(opened("s"), say("a"), silence(8), fail(LOST))], closing=closing),
+        lease,
+        reconnecting_resume(policy=RetryPolicy(network=Backoff(3, (0,)))),
+    )
+    error = await seen.run()
+    assert isinstance(error, LeaseLostError)
+    assert error.verdict is not None
+    assert error.verdict.limit == "lease"
+    assert limits_told(seen.events) == ["lease"]
+    assert len(seen.backend.points) == 1
+    assert lease.ends == [True]
 
 
 async def test_lost_in_backoff_that_nobody_waits_for(loop):
