@@ -419,6 +419,18 @@ async def _nothing(lease: Lease) -> None:
     pass
 
 
+async def test_two_workers_on_one_client(fleet):
+    """Temporal's library refuses that, with a backtrace of its own."""
+    worker, other = fleet.worker(), fleet.worker()
+    async with serving(worker, _nothing):
+        key = fleet.key()
+        await worker.submit(key, {})
+        await row_when(worker, key, is_("done"))
+        with pytest.raises(ConfigError, match=r"this client serves .*give each engine") as caught:
+            await other.serve(_nothing)
+        assert "\n" not in str(caught.value)
+
+
 async def test_what_cannot_be_kept(fleet):
     worker = fleet.worker()
     with pytest.raises(ConfigError, match="is no JSON"):
