@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 # All of what users install beside it.
-FOR_USERS = ("trio", "uvloop", "aiostream", "claude", "postgres", "yaml")
+FOR_USERS = ("trio", "uvloop", "aiostream", "claude", "postgres", "temporal", "yaml")
 
 project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]

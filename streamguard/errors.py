@@ -15,6 +15,7 @@
     ├── NotASignalError              a reader returned something else (also TypeError); reported only
     ├── ProcessExitedError           the backend's process died under the stream
     ├── ResumeDivergedError          a backend played again what it had said, but otherwise
+    ├── SessionHeldError             another program has the session; .holder
     ├── EarlierError                 what ended an attempt in another process, by name and text
     ├── StoreError                   a fleet's store is away, or cannot be used as it is
     ├── LineError                    a line of a process cannot be given; .number .tail
@@ -344,6 +345,26 @@ class ProcessExitedError(StreamGuardError):
 
 class ResumeDivergedError(StreamGuardError):
     """After a reconnect the backend played again what it had said before, but not the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionHolder:
+    """Which program has a session, and since when. `program`: what it is called, without its arguments."""
+
+    pid: int
+    program: str
+    host: str
+    since: datetime
+
+
+class SessionHeldError(StreamGuardError):
+    """Another owner has the session, or has left something at work that may live on: nothing was opened.
+
+    `holder` says which program that is; None if it has not said who it is.
+    """
+
+    gave_up: str | None = "unsafe"
+    holder: SessionHolder | None = None
 
 
 class EarlierError(StreamGuardError):

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import itertools
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 
 from streamguard.backends import facts
 from streamguard.evidence import stream_names as streams
+from streamguard.sessions import exclusive
 from streamguard.testing import VirtualLoop, run_virtual
 from tests import sizes  # noqa: F401 - before anybody asks hypothesis for examples
 
@@ -39,7 +41,9 @@ REAL = [
         "evidence/test_worktree.py",
     ),
     *("fleet/acceptance", "fleet/test_stores_in_trouble.py", "fleet/test_stores_together.py"),
+    *("fleet/test_temporal_engine.py", "fleet/test_temporal_in_trouble.py"),
     *("loops/test_uvloop_in_real_time.py", "sessions/test_processes.py", "sessions/test_web.py"),
+    "sessions/test_owning_programs.py",
     *("test_packaging.py", "test_typing.py", "typing"),
 ]
 
@@ -109,6 +113,19 @@ def _signals_are_not_ignored() -> None:
 def _names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that an earlier test has left to the collector has a name in the evidence, too."""
     monkeypatch.setattr(streams, "_holders", WeakValueDictionary())
+
+
+_rooms = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def _locks_of_its_own(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many tests call their session the same, in many programs at once; and some never let go of it."""
+    room = tmp_path_factory.getbasetemp() / f"locks-{next(_rooms)}"
+    room.mkdir()
+    monkeypatch.setattr(exclusive, "_ROOM", room)
 
 
 class Loop:

@@ -16,6 +16,7 @@ from streamguard import (
     DeadlineExceededError,
     FirstMessageTimeoutError,
     IdleTimeoutError,
+    LeaseLostError,
     LivenessTimeoutError,
     ProcessExitedError,
     StreamGuardError,
@@ -94,7 +95,11 @@ def test_every_error_is_in_the_drawing():
 
 def test_each_limit_has_its_error_but_the_grace():
     """T14: `exit_grace` ends a run that was a success."""
-    others = {"truncated": StreamTruncatedError, "exited": ProcessExitedError}
+    others = {
+        "truncated": StreamTruncatedError,
+        "exited": ProcessExitedError,
+        "lease": LeaseLostError,
+    }
     assert {**TIMEOUTS, **others} == ERRORS
     assert issubclass(FirstMessageTimeoutError, IdleTimeoutError)
 
@@ -125,6 +130,7 @@ def ended_by_term():
         (ConfigError("x"), 2),
         (StreamTruncatedError("x"), 1),
         (ProcessExitedError("x"), 1),
+        (LeaseLostError("x"), 1),
         (StreamGuardError("x"), 1),
         (TimeoutError("somebody else's"), 1),
         (ValueError("x"), 1),

@@ -797,6 +797,7 @@ class Attempt:
             return
         if not self.is_over:
             self._reached = _Reached(None, verdict=verdict)
+            self.watch.leave_steady()  # or the next pull would ask the source once more
         self._on(Event.VERDICT)
 
     def is_our_cut(self, error: BaseException) -> bool:

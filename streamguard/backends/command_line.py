@@ -52,6 +52,7 @@ class CommandLine:
         command: str | Sequence[str] | None = None,
         cwd: str | PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        exclusive: bool = True,
     ) -> Session[Message]:
         """A session of this command line: each prompt a process, each one resumed by the session's id.
 
@@ -67,9 +68,12 @@ class CommandLine:
             cwd: The folder to work in. Some agents keep their sessions by folder.
 
             env: Its whole environment, this process's own if there is none.
+
+            exclusive: Whether no two programs may be in one session at once (`SessionHeldError`).
         """
         opening = self.open(*options, command=command, cwd=cwd, env=env)
-        return session(opening, prompt=prompt, point=point)
+        name = self._command if exclusive else None
+        return session(opening, prompt=prompt, point=point, exclusive=name)
 
     def open(
         self,

@@ -26,6 +26,7 @@ streamguard {__version__}: a liveness layer for agent streams
   timeout  the same for wall time, with GNU timeout's own command line
   report   a recorded run as a page: what hung, since when, what was tried
   top      the guarded runs of this machine, live
+  fleet    sessions on many workers: queue them, serve them, see what becomes of them
   demo     an agent that hangs is caught, ended and resumed: some 8 seconds
   doctor   what is installed, what this machine can do, what is in force and in the way
 
@@ -42,7 +43,7 @@ In a program it is one `|` away from any async iterator:
         ...
 """
 # Each in its own module of this package, which has a `main(words)` that gives the exit code.
-COMMANDS = ("run", "timeout", "report", "top", "demo", "doctor")
+COMMANDS = ("run", "timeout", "report", "top", "fleet", "demo", "doctor")
 ANSWERS = {"-h": HELP, "--help": HELP, "help": HELP, "-V": VERSION, "--version": VERSION}
 
 # What all parts but `run` and `timeout` end with; those two as GNU's (`runner.result`).

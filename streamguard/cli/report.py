@@ -2,7 +2,7 @@
 
 Reads what a `Recorder` has left in the folder RUN, also while the run goes on or after it has
 crashed, and changes nothing of it. The page is one file and asks for no other. For a folder of
-runs: a page in each of them, and an index.
+runs: a page in each of them, and an index. With --fleet: the same of a fleet's log of timeouts, from its store.
 """
 
 from __future__ import annotations
@@ -16,42 +16,63 @@ from pathlib import Path
 
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from streamguard.cli.fleet import where
 from streamguard.cli.parsers import Parser
-from streamguard.errors import ConfigError
+from streamguard.errors import ConfigError, StoreError
 from streamguard.evidence.files import Folder
 from streamguard.evidence.report import Entry, drawing, entry, index, page, read_run, runs_in
 
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, 1 if the report cannot be read or written, 2 if there is no such run."""
-    asked = _parser().parse_args(words)
+    parser = _parser()
+    asked = parser.parse_args(words)
     try:
+        if asked.fleet or asked.store is not None:
+            return _report_fleet(asked)
+        if asked.run is None:
+            parser.error("which run? Name its folder, as in Recorder(RUN); or say --fleet")
         runs = runs_in(Path(asked.run))
         if runs and not asked.svg and asked.output is None:
             return _report_all(Path(asked.run), runs)
         return _report(Path(asked.run), asked)
-    except ConfigError as error:
+    except (ConfigError, StoreError) as error:
         return _fail(str(error), EXIT_USAGE)
     except OSError as error:
-        why = f"{error.filename or asked.run}: {error.strerror}; another place may do: -o FILE"
+        named = error.filename or asked.run or asked.output or ""
+        why = f"{named}: {error.strerror}; another place may do: -o FILE"
         return _fail(why, EXIT_FAILED)
 
 
 def _report(run: Path, asked: argparse.Namespace) -> int:
     recorded = read_run(run)
     text = drawing(recorded) if asked.svg else page(recorded)
-    if asked.output == "-":
+    return _put(text, asked.output, run / ("report.svg" if asked.svg else "report.html"))
+
+
+def _report_fleet(asked: argparse.Namespace) -> int:
+    from streamguard.cli.fleet import reporting
+
+    told = reporting.fleet_report(asked.run, asked.store)
+    text = told.drawing() if asked.svg else told.page()
+    file = Path("fleet-report.svg" if asked.svg else "fleet-report.html")
+    return _put(text, asked.output, file)
+
+
+def _put(text: str, output: str | None, otherwise: Path) -> int:
+    """Write a report where it is wanted."""
+    if output == "-":
         sys.stdout.buffer.write(text.encode())
         return EXIT_OK
-    if asked.output is None:
-        _write(run / ("report.svg" if asked.svg else "report.html"), text)
+    if output is None:
+        _write(otherwise, text)
         return EXIT_OK
-    file = Path(asked.output).absolute()
+    file = Path(output).absolute()
     if str(file).startswith(("/dev/", "/proc/")):  # as root they could be replaced
         with file.open("ab") as opened:
             opened.write(text.encode())
         return EXIT_OK
-    file = file.resolve() if file.is_symlink() else Path(asked.output)
+    file = file.resolve() if file.is_symlink() else Path(output)
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, "a folder, and no file", str(file))
     if not file.parent.is_dir():
@@ -90,14 +111,21 @@ def _parser() -> Parser:
     parser.add_argument(
         "run",
         metavar="RUN",
-        help="the run's folder, as in Recorder(RUN), or a folder of runs, which get an index",
+        nargs="?",
+        help="the run's folder, as in Recorder(RUN), or a folder of runs, which get an index; with --fleet: a file of "
+        "lines that `streamguard fleet log --json` has written, - for stdin (default: the store is asked)",
     )
+    parser.add_argument(
+        "--fleet", action="store_true", help="a fleet's log of timeouts instead of a run"
+    )
+    where.add_option(parser)
     parser.add_argument("--svg", action="store_true", help="a picture for mails and tickets")
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="where to write, - for stdout (default: report.html or report.svg in RUN)",
+        help="where to write, - for stdout (default: report.html or report.svg in RUN; of a fleet, "
+        "fleet-report.html here)",
     )
     return parser
 

@@ -11,52 +11,49 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from streamguard._base.durations import typed
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_OK, EXIT_USAGE
 from streamguard.cli.parsers import Parser
+from streamguard.cli.tables import WIDEST, Columns, Line, clock
 from streamguard.top.published import read_all
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-COLUMNS: Final = (
-    "PID",
-    "NAME",
-    "STATE",
-    "SILENT",
-    "LIMIT",
-    "IN FLIGHT",
-    "MESSAGES",
-    "AGE",
-    "LAST",
+RUNS: Final = Columns(
+    names=("PID", "NAME", "STATE", "SILENT", "LIMIT", "IN FLIGHT", "MESSAGES", "AGE", "LAST"),
+    numbers=frozenset({"PID", "SILENT", "LIMIT", "MESSAGES", "AGE"}),
+    nothing="No guarded run of yours says anything. `streamguard run` does; a program with publishing().",
+    nothing_drawn="no guarded run",
+    caption="Ctrl-C ends this; the runs go on",
+    has_bar=True,
 )
-_NUMBERS: Final = frozenset({"PID", "SILENT", "LIMIT", "MESSAGES", "AGE"})
-# How many characters are shown: of a name, and of any other cell.
+# How many characters of a name are shown.
 _NAME_LENGTH: Final = 40
-_WIDEST: Final = 120
-_BAR: Final = 10
-
-
-class Line(NamedTuple):
-    """One run: its cells as texts, and how much of its idle limit is spent (0 to 1 and more)."""
-
-    cells: tuple[str, ...]
-    spent: float
 
 
 def main(words: Sequence[str]) -> int:
-    """The exit code: 0, or 2 if a live table is wanted and rich is not installed."""
+    """The exit code: 0, or 2 if a live table is wanted and rich is not installed, or a fleet's store does not answer."""
     asked = _parser().parse_args(words)
+    if asked.fleet or asked.store is not None:
+        from streamguard.cli.fleet import looking
+
+        return looking.top(asked)
     if asked.json:
         print(json.dumps(read_all(), indent=2))
         return EXIT_OK
+    return show(asked, lambda: RUNS.plain(_runs()), lambda: RUNS.drawn(_runs()))
+
+
+def show(asked: argparse.Namespace, plain: Callable[[], str], drawn: Callable[[], Table]) -> int:
+    """Show it as is asked for: once as plain lines, or again and again as a table."""
     if asked.once or not sys.stdout.isatty():
-        print(plain(rows(read_all(), time.monotonic())))
+        print(plain())
         return EXIT_OK
     try:
         from rich.live import Live as Screen
@@ -67,15 +64,21 @@ def main(words: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return EXIT_USAGE
-    return _show(Screen(screen=True, auto_refresh=False), asked.every)
+    return _show(Screen(screen=True, auto_refresh=False), drawn, asked.every)
 
 
 def _parser() -> Parser:
+    from streamguard.cli.fleet import where
+
     parser = Parser(
         prog="streamguard top",
         description="The guarded runs of this user on this machine: what each is doing, since when "
         "it is silent, and what is in flight. Ctrl-C ends it.",
     )
+    parser.add_argument(
+        "--fleet", action="store_true", help="the sessions of a fleet instead, from its store"
+    )
+    where.add_option(parser)
     parser.add_argument("--once", action="store_true", help="look once, and print plain lines")
     parser.add_argument("--json", action="store_true", help="look once, for a program")
     parser.add_argument(
@@ -98,14 +101,18 @@ def _interval(text: str) -> float:
     return value
 
 
-def _show(live: Live, every: float) -> int:
+def _show(live: Live, drawn: Callable[[], Table], every: float) -> int:
     with live as screen:
         try:
             while True:
-                screen.update(table(rows(read_all(), time.monotonic())), refresh=True)
+                screen.update(drawn(), refresh=True)
                 time.sleep(every)
         except KeyboardInterrupt:
             return EXIT_OK
+
+
+def _runs() -> list[Line]:
+    return rows(read_all(), time.monotonic())
 
 
 # --- rows ---------------------------------------------------------------------------------
@@ -133,60 +140,17 @@ def _row(run: dict[str, Any], now: float) -> Line:
         str(run.get("pid")),
         quoted(run.get("name", "?"), _NAME_LENGTH),
         state if attempt == 1 else f"{state}, attempt {attempt}",
-        _clock(silent),
+        clock(silent),
         typed(idle) if idle else "-",
         ", ".join(map(str, work)) or "-",
         str(run.get("messages", 0)),
-        _clock(age),
+        clock(age),
         str(run.get("last_signal") or "-"),
     )
     # A name is whatever somebody chose: nothing of it may reach the terminal as a command.
-    shown = tuple(quoted(cell, _WIDEST) for cell in cells)
+    shown = tuple(quoted(cell, WIDEST) for cell in cells)
     return Line(shown, silent / idle if counts else 0.0)
 
 
 def _number(value: Any, otherwise: float) -> float:
     return float(value) if isinstance(value, int | float) else otherwise
-
-
-def _clock(value: float) -> str:
-    minutes, seconds = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-# --- pictures -----------------------------------------------------------------------------
-
-
-def plain(shown: Sequence[Line]) -> str:
-    """A table of plain text."""
-    if not shown:
-        return "No guarded run of yours says anything. `streamguard run` does; a program with publishing()."
-    lines = [COLUMNS, *(row.cells for row in shown)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
-            for name, cell, width in zip(COLUMNS, line, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    )
-
-
-def table(shown: Sequence[Line]) -> Table:
-    """A table for a terminal, with a bar for how much of the limit is spent."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=SIMPLE, expand=True, caption="Ctrl-C ends this; the runs go on")
-    for name in (*COLUMNS, ""):
-        made.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
-    for row in shown:
-        colour = "red" if row.spent >= 0.8 else "yellow" if row.spent >= 0.5 else "default"
-        full = round(min(1.0, row.spent) * _BAR)
-        bar = Text("█" * full + "·" * (_BAR - full), style=colour)
-        made.add_row(*(Text(cell) for cell in row.cells), bar)
-    if not shown:
-        made.add_row("-", "no guarded run", *("" for _ in COLUMNS[2:]), "")
-    return made

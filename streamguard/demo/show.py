@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import re
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
@@ -17,9 +16,9 @@ import anyio
 
 from streamguard import Activity, Recorder, events, idle_guard, reconnecting_resume, session
 from streamguard._base.durations import in_words
-from streamguard._base.quoting import quoted
 from streamguard.backends.claude.command import open_cli
 from streamguard.demo import agent
+from streamguard.demo.screen import Screen
 from streamguard.errors import StreamGuardError
 from streamguard.evidence.report import page, read_run
 from streamguard.process import ProcessTree
@@ -28,7 +27,6 @@ IDLE: Final = 2.0
 KILL_GRACE: Final = 1.0
 _PROMPT: Final = "Fix the failing login test."
 _FRAMES_PER_SECOND: Final = 10
-_WIDTH: Final = 100
 
 
 async def show(folder: Path, out: TextIO | None = None) -> int:
@@ -127,22 +125,12 @@ class _Incident:
         return alive
 
 
-class _Screen:
-    """Lines with the time since the start, and on a terminal one below them that changes."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._began = time.monotonic()
-        self._has_status = out.isatty()
-
-    def say(self, text: str) -> None:
-        """Write a line that stays."""
-        at = f"{time.monotonic() - self._began:5.1f} s  " if text else ""
-        self._write(f"{self._erased}{at}{quoted(text)}\n")
+class _Screen(Screen):
+    """On a terminal a line at the bottom says what the stream is doing."""
 
     async def keep_status(self, activity: Activity) -> None:
         """Show what the stream is doing, until cancelled."""
-        if not self._has_status:
+        if not self.has_status:
             return
         try:
             while True:
@@ -150,16 +138,7 @@ class _Screen:
                 idle = 0.0 if since is None else anyio.current_time() - since
                 full = min(int(idle / IDLE * 20), 20)
                 bar = "#" * full + "." * (20 - full)
-                status = f"[{bar}] {activity.status}, silent for {idle:.1f} s"
-                self._write(f"{self._erased}{quoted(status, _WIDTH)}")
+                self.status(f"[{bar}] {activity.status}, silent for {idle:.1f} s")
                 await anyio.sleep(1 / _FRAMES_PER_SECOND)
         finally:
-            self._write(self._erased)
-
-    @property
-    def _erased(self) -> str:
-        return "\r\x1b[K" if self._has_status else ""
-
-    def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
+            self.no_status()

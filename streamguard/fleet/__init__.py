@@ -2,6 +2,9 @@
 
     engine          what an engine does, whichever it is; the handler is the same on each
     local_engine    workers of its own, over a store
+    temporal_engine the same on Temporal; its sessions, its calls and what it keeps are temporal_*
+    fleet_worker    what all engines' workers do with a session that they hold
+    holding         a session that is held, and the scope in which its handler runs
     lease           one session that a worker holds: its handler's view, and what its session obeys
     fates           what becomes of a session whose handler has ended
     fleet_log       its verdicts, as lines of the fleet's log
@@ -24,7 +27,15 @@ if TYPE_CHECKING:
     from streamguard.fleet.lease import Lease
     from streamguard.fleet.local_engine import LocalEngine
     from streamguard.fleet.sql_store import SqlStore
-    from streamguard.fleet.store import Beat, Checkpoint, CheckpointStore, Claimed, Row
+    from streamguard.fleet.store import (
+        Beat,
+        Checkpoint,
+        CheckpointStore,
+        Claimed,
+        Row,
+        TimeoutsLog,
+    )
+    from streamguard.fleet.temporal_engine import TemporalEngine
 
 __all__ = [
     "Beat",
@@ -37,6 +48,8 @@ __all__ = [
     "LocalEngine",
     "Row",
     "SqlStore",
+    "TemporalEngine",
+    "TimeoutsLog",
     "store_at",
 ]
 
@@ -48,6 +61,7 @@ __getattr__, __dir__ = lazy(
         "lease": ("Lease",),
         "local_engine": ("LocalEngine",),
         "sql_store": ("SqlStore",),
-        "store": ("Beat", "Checkpoint", "CheckpointStore", "Claimed", "Row"),
+        "store": ("Beat", "Checkpoint", "CheckpointStore", "Claimed", "Row", "TimeoutsLog"),
+        "temporal_engine": ("TemporalEngine",),
     },
 )

@@ -15,7 +15,7 @@ import anyio.to_thread
 from streamguard.errors import StoreError
 
 if TYPE_CHECKING:
-    from streamguard.fleet.store import CheckpointStore
+    from streamguard.fleet.store import Blocking
 
 T = TypeVar("T")
 # Beats, claims, ends of sessions, lines of the log: more at once wait.
@@ -25,7 +25,7 @@ _THREADS: Final = 16
 class Calls:
     """The calls of one engine. To be made in its loop."""
 
-    def __init__(self, store: CheckpointStore, bound: float) -> None:
+    def __init__(self, store: Blocking, bound: float) -> None:
         self._store = store
         self._bound = bound
         self._threads = anyio.CapacityLimiter(_THREADS)

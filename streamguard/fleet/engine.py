@@ -35,6 +35,14 @@ class Engine(Protocol):
         """Have a session end, wherever it is. False if there is none to end."""
         ...
 
+    async def release(self, key: str) -> bool:
+        """Let a parked session go on. False if it is not parked."""
+        ...
+
     async def sessions(self) -> list[Row]:
         """What is not over yet."""
+        ...
+
+    async def show(self, key: str) -> Row | None:
+        """One session, whatever became of it; None if the key is not known."""
         ...

@@ -9,7 +9,7 @@
     an error that no retry helps             parked
     a hang, or another error that passes     given back, with the policy's delay (F5)
     … for the n-th time without progress     parked: it would fail for ever
-    n workers in a row were lost with it     parked before it begins: it may be what they died of
+    so many workers were lost with it        parked, before it is begun once more
     no breaker lets it begin                 given back until one does; it counts nothing
 
 Values only. Knows errors and the retry policy; neither stores nor engines.
@@ -25,6 +25,7 @@ from streamguard.errors import CircuitOpenError, LeaseLostError, StreamGuardErro
 from streamguard.retry.classes import ErrorClass
 
 if TYPE_CHECKING:
+    from streamguard.evidence.receipts import FinalAction
     from streamguard.retry.policy import RetryPolicy
 
 E = TypeVar("E", bound=BaseException)
@@ -63,20 +64,33 @@ class Lost:
 
 Fate: TypeAlias = Finished | Cancelled | Back | Parked | Lost
 
+
+def action_of(fate: Fate) -> FinalAction:
+    """What a verdict on the session has come to, for the log."""
+    match fate:
+        case Parked():
+            return "escalate"
+        case Back() | Lost():
+            return "retry"
+        case Finished() | Cancelled():
+            return "fail"
+
+
 NOT_GONE: Final = (
     "unsafe: its backend may still be alive on {owner}; see that it ends, then release it"
 )
 
 
-def fate_of_claim(fruitless: int, limit: int) -> Parked | None:
-    """What becomes of a session before it begins; None if it is to begin.
+def fate_before(fruitless: int, limit: int) -> Parked | None:
+    """What becomes of a session that was claimed, before it is begun; None: it may begin.
 
-    `fruitless`: attempts in a row that came to no progress. Those that took their workers with them were never judged.
+    `fruitless`: attempts in a row without progress that are over. Who fails says so itself, so the last of them was lost.
     """
     if fruitless < limit:
         return None
     return Parked(
-        why=f"poison: {fruitless} attempts in a row came to no progress: their workers were lost, or have it in their logs"
+        why=f"poison: {fruitless} attempts in a row came to no progress, and the last one's worker was lost; see what "
+        "became of it"
     )
 
 

@@ -16,7 +16,7 @@ from streamguard.evidence.receipts import FinalAction, Marks, Place, Standing, T
 if TYPE_CHECKING:
     from streamguard._guard.attempt import Attempt
     from streamguard.activity import Activity
-    from streamguard.errors import ScopeName
+    from streamguard.errors import ScopeName, Verdict
     from streamguard.events.event import Event, ScopeEvent
     from streamguard.events.recorders import Tap
     from streamguard.fleet.lease import Lease
@@ -32,16 +32,21 @@ class FleetLog(recording.Recording):
         self._open: list[Timeout] = []
         self._again: list[dict[str, Any]] = []
 
-    def decided(self, *, is_last: bool = False) -> list[dict[str, Any]]:
-        """The lines that are ready, which are the caller's from now on. `is_last`: all that are left."""
-        ready = [each for each in self._open if is_last or each.final_action is not None]
-        self._open = [each for each in self._open if each not in ready]
+    def decided(self, at_last: FinalAction | None = None) -> list[dict[str, Any]]:
+        """The lines that are ready, which are the caller's from now on.
+
+        `at_last`: what follows in the end, when the handler is over, from all that nothing has followed yet.
+        """
+        if at_last is not None:
+            self._decide(at_last)
+        ready = [each for each in self._open if each.final_action is not None]
+        self._open = [each for each in self._open if each.final_action is None]
         again, self._again = self._again, []
         return [*again, *map(self._line, ready)]
 
-    def again(self, line: dict[str, Any]) -> None:
-        """That one could not be written."""
-        self._again.append(line)
+    def again(self, lines: list[dict[str, Any]]) -> None:
+        """Those could not be written."""
+        self._again += lines
 
     def _line(self, timeout: Timeout) -> dict[str, Any]:
         return {**timeout.line(), "attempt": self._lease.attempt, "worker": self._lease.owner}
@@ -58,24 +63,25 @@ class FleetLog(recording.Recording):
     def __call__(self, event: Event | ScopeEvent, /) -> None:
         match event:
             case events.TimedOut(enforced=True) if event.verdict.limit != "exit_grace":
-                self._note(event)
-            case events.RetryScheduled():
+                self._note(event.verdict, event.activity)
+            case events.ScopeTimedOut():
+                self._note(event.verdict, event.activity)
+            case events.RetryScheduled():  # what the session gives up, the fleet may not
                 self._decide("retry")
-            case events.GaveUp():
-                self._decide("escalate" if event.escalate else "fail")
             case _:
                 pass
 
-    def _note(self, event: events.TimedOut) -> None:
+    def _note(self, verdict: Verdict, activity: Activity | None) -> None:
         key = self._lease.key
         self._open.append(
             Timeout(
                 id=uuid.uuid4().hex,
-                verdict=event.verdict,
+                verdict=verdict,
                 place=Place(run_id=key, flow="fleet", step=key, agent=None),
                 marks=Marks(),
                 standing=Standing(
-                    stream=event.activity.name or None, retries=self._lease.attempt - 1
+                    stream=(activity.name if activity is not None else "") or None,
+                    retries=self._lease.attempt - 1,
                 ),
                 recovery_path="",
                 transcript_path=None,

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from streamguard._base.boottime import boottime
-from streamguard.errors import ConfigError
+from streamguard.errors import ConfigError, StreamGuardError
+from streamguard.events.teller import logger
 from streamguard.fleet.store import JSON, Beat, Checkpoint, Claimed
 from streamguard.sessions.points import ResumePoint
 
@@ -142,8 +143,12 @@ class Lease:
         """End `tree` before the end of the ttl, even if this program is stopped or gone by then."""
         from streamguard.process.sentinel.sentinel import hold
 
-        # No grace: that was what is left of the ttl, once the lease is over.
-        held = hold(tree, 0.0, self._killing)
+        try:
+            # No grace: that was what is left of the ttl, once the lease is over.
+            held = hold(tree, 0.0, self._killing)
+        except StreamGuardError:
+            logger.exception("fleet: process %d may outlive the lease on %r", tree.pid, self.key)
+            return _nothing
         handle = object()
         self._held[handle] = held
 
@@ -170,8 +175,6 @@ class Lease:
     def renewed(self, sent: float) -> None:
         """A beat that was sent then was kept."""
         self._sent = max(self._sent, sent)
-        for held in self._held.values():
-            held.renew(self._killing)
         self._changed()
 
     def lose(self) -> None:
@@ -253,3 +256,22 @@ class Lease:
                 "dicts in it"
             ) from None
         return state
+
+
+def put_off_ends(leases: Iterable[Lease]) -> None:
+    """Move the deadlines of their backends' processes with their ends, in a few messages."""
+    from streamguard.process.sentinel.sentinel import renew_all
+
+    by_end: dict[float, list[Held]] = {}
+    for lease in leases:
+        if lease._held:
+            by_end.setdefault(lease._killing, []).extend(lease._held.values())
+    for end, held in by_end.items():
+        try:
+            renew_all(held, end)
+        except StreamGuardError:
+            logger.exception("fleet: %d processes may end before their lease", len(held))
+
+
+def _nothing() -> None:
+    pass

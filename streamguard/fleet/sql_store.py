@@ -11,13 +11,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from streamguard._base import quoting
 from streamguard._base.numbers import check_count, check_number
-from streamguard.errors import ConfigError
 from streamguard.fleet import statements
 from streamguard.fleet.sql_circuits import SqlCircuits
 from streamguard.fleet.store import JSON, Beat, Checkpoint, Claimed, Kept, Row
-from streamguard.fleet.stored_texts import checked_name, fitting
+from streamguard.fleet.stored_texts import checked_name, fitting, json_of
 
 if TYPE_CHECKING:
     from streamguard.fleet.database import Database
@@ -39,6 +37,11 @@ class SqlStore:
 
     def __repr__(self) -> str:
         return f"<SqlStore: {self._database.place}>"
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: no password, no option."""
+        return self._database.place
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +72,7 @@ class SqlStore:
     def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
         """See `CheckpointStore`."""
         checked_name("key", key)
-        text = _json(spec, "the spec", key)
+        text = json_of(spec, "the spec", key)
         with self._database.use("write") as run:
             return bool(run(statements.SUBMIT, key=key, spec=text))
 
@@ -159,10 +162,17 @@ class SqlStore:
 
     def log_timeout(self, beat: Beat, line: Mapping[str, Any]) -> bool:
         """See `CheckpointStore`."""
-        text = _json(line, "a line of the log", beat.key)
+        text = json_of(line, "a line of the log", beat.key)
         mine = {"key": beat.key, "token": beat.token, "owner": beat.owner}
         with self._database.use("write") as run:
             return bool(run(self._log, line=text, **mine))
+
+    def note_timeout(self, key: str, line: Mapping[str, Any]) -> None:
+        """See `TimeoutsLog`."""
+        checked_name("key", key)
+        text = json_of(line, "a line of the log", key)
+        with self._database.use("write") as run:
+            run(statements.NOTE, key=key, line=text)
 
     def timeouts(self, since: float = 0.0) -> Iterator[dict[str, Any]]:
         """See `CheckpointStore`."""
@@ -210,7 +220,7 @@ def _written(beat: Beat) -> dict[str, Any]:
     kept = beat.checkpoint
     text = None
     if kept is not None:
-        text = _json({"point": kept.point, "state": kept.state}, "the checkpoint", beat.key)
+        text = json_of({"point": kept.point, "state": kept.state}, "the checkpoint", beat.key)
     return {
         "key": beat.key,
         "token": beat.token,
@@ -250,13 +260,3 @@ def _row(columns: tuple[Any, ...]) -> Row:
         age=max(0.0, now - submitted),
         cancelling=bool(cancelling),
     )
-
-
-def _json(value: object, what: str, key: str) -> str:
-    """`value` as JSON, in ASCII; what it is made of is shown to nobody."""
-    try:
-        return json.dumps(value, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        kind = type(error).__name__
-        why = str(error) if isinstance(error, TypeError) else kind
-    raise ConfigError(f"{what} of session {quoting.name(key)!r} is no JSON: {quoting.name(why)}")

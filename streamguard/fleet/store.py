@@ -92,10 +92,33 @@ class Row:
     cancelling: bool = False
 
 
-class CheckpointStore(Protocol):
-    """Where a fleet's sessions are kept. Any thread may call, several at once.
+class Blocking(Protocol):
+    """What is asked over a network, or of a disk.
 
-    `blocks`: whether they may take long (a network, a disk), so that they are called in a worker thread.
+    `blocks`: whether its methods may take long, so that they are called in a worker thread.
+    """
+
+    blocks: bool
+
+    def interrupt(self) -> None:
+        """End whatever waits in a connection, from any thread: it raises `StoreError`. The next call makes a new one."""
+        ...
+
+
+class TimeoutsLog(Blocking, Protocol):
+    """A fleet's log of timeouts, for an engine that keeps its sessions elsewhere. Stores have it, too."""
+
+    def note_timeout(self, key: str, line: Mapping[str, Any]) -> None:
+        """Add a line of timeouts.jsonl. Nothing fences it: a worker that has lost the session may say how."""
+        ...
+
+    def timeouts(self, since: float = 0.0) -> Iterator[dict[str, Any]]:
+        """The log's lines, oldest first, from that time on, each with its `session` and when it was `logged`."""
+        ...
+
+
+class CheckpointStore(Blocking, Protocol):
+    """Where a fleet's sessions are kept. Any thread may call, several at once.
 
     Each method is one transaction. A store that cannot be reached raises `StoreError`; nothing was
     changed then, or it is not known whether it was. All of them may be repeated: who ends its claim in the same way
@@ -105,8 +128,6 @@ class CheckpointStore(Protocol):
     many beats none is written then.
     """
 
-    blocks: bool
-
     def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
         """Queue a session; False if the key is known already, whatever became of it."""
         ...
@@ -115,7 +136,8 @@ class CheckpointStore(Protocol):
         """Take up to `limit` sessions that wait and may begin, or whose owner has not been heard of for its ttl.
 
         The longest waiting first. Each claim counts as an attempt; one that is over (lost, or given back) and of which
-        no beat has told progress is `fruitless`. One that was to be cancelled when its owner was lost is
+        no beat has told progress is `fruitless`. One that was lost before its first beat is not: its owner may never
+        have heard of it. One that was to be cancelled when its owner was lost is
         cancelled, not claimed.
         """
         ...
@@ -167,10 +189,6 @@ class CheckpointStore(Protocol):
 
     def show(self, key: str) -> Row | None:
         """One session."""
-        ...
-
-    def interrupt(self) -> None:
-        """End whatever waits in a connection, from any thread: it raises `StoreError`. The next call makes a new one."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Texts as a database can keep them: names that are looked up again, and words that people read.
+"""Texts as they can be kept elsewhere: names that are looked up again, words that people read, values as JSON.
 
 A database keeps no NUL and no half of a surrogate pair, and indexes no text of any length. A name must be given
 back as it was, so one that cannot is refused; other texts are made to fit.
@@ -6,6 +6,7 @@ back as it was, so one that cannot is refused; other texts are made to fit.
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from streamguard._base import quoting
@@ -31,6 +32,16 @@ def fitting(text: str) -> str:
     if len(text) > _LONGEST_TEXT or _cannot_be_kept(text):
         return quoting.quoted(text, _LONGEST_TEXT)
     return text
+
+
+def json_of(value: object, what: str, key: str) -> str:
+    """`value` as JSON, in ASCII; what it is made of is shown to nobody. `what` it is of that session, for the error."""
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = type(error).__name__
+        why = str(error) if isinstance(error, TypeError) else kind
+    raise ConfigError(f"{what} of session {quoting.name(key)!r} is no JSON: {quoting.name(why)}")
 
 
 def _cannot_be_kept(text: str) -> bool:

@@ -26,6 +26,7 @@ from streamguard.errors import (
     LeaseLostError,
     ProcessExitedError,
     ResumeDivergedError,
+    SessionHeldError,
     StreamInterruptedError,
     StreamTimeoutError,
     StreamTruncatedError,
@@ -95,7 +96,7 @@ def _is_our_own_end(error: BaseException) -> bool:
     if isinstance(error, DeadlineExceededError):
         scope = error.verdict.effective if error.verdict else None
         return scope is None or scope.kind not in _PART_OF_AN_ATTEMPT
-    return isinstance(error, StreamInterruptedError | CircuitOpenError | LeaseLostError)
+    return isinstance(error, _OUR_OWN_ENDS)
 
 
 def _servers_verdict(error: BaseException) -> bool | None:
@@ -150,6 +151,9 @@ def _most_severe(classes: list[ErrorClass]) -> ErrorClass:
 
 # A time scope of these is cancelled, and retried or not; a step or a flow is over with its own.
 _PART_OF_AN_ATTEMPT: Final = ("llm_call", "tool")
+_OUR_OWN_ENDS: Final = (
+    *(StreamInterruptedError, CircuitOpenError, LeaseLostError, SessionHeldError),
+)
 _OURS: Final = (
     (DeadlineExceededError, ErrorClass.NETWORK),  # of an inner scope, as any TimeoutError
     (StreamTimeoutError, ErrorClass.IDLE),  # whichever limit it was, the backend hangs

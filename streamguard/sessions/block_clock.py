@@ -36,6 +36,7 @@ class BlockClock:
     def __init__(self, hosting: Hosting, conversation: Conversation[Any]) -> None:
         self.entry: Entry | None = None
         self.struck: Verdict | None = None
+        self._is_stopped = False
         self._hosting = hosting
         self._conversation = conversation
         # What the timekeeper wakes us for happens in the context of who uses the session.
@@ -47,10 +48,13 @@ class BlockClock:
 
     def look(self) -> None:
         """Be woken for whatever comes next."""
+        if self._is_stopped:
+            return
         self._hosting.loop.timekeeper.put(self, min(self._ends().values()))
 
     def stop(self) -> None:
         """The block is left: nothing strikes it any more."""
+        self._is_stopped = True
         self._hosting.loop.timekeeper.drop(self)
 
     def leave(self, exc: BaseException | None) -> bool:

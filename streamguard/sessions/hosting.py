@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamguard._watch.watch import Limits
     from streamguard.events.teller import Teller
     from streamguard.sessions.custody import Custody
+    from streamguard.sessions.exclusive import Exclusive
     from streamguard.sessions.points import ResumePoint
 
 
@@ -28,6 +29,7 @@ class Hosting:
     mode: Mode
     started: float
     custody: Custody | None = None
+    exclusive: Exclusive | None = None
 
     def on_attempt(self, point: ResumePoint) -> None:
         """An attempt begins."""

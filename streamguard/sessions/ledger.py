@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streamguard.backends import Backend
     from streamguard.backends.stream_reading import Reporter
     from streamguard.breaker.breaker import Permit
+    from streamguard.sessions.exclusive import Exclusive
     from streamguard.sessions.points import ResumePoint
     from streamguard.sessions.replay import Replay
 
@@ -47,6 +48,7 @@ class Ledger:
         self.replay = replay
         self.token: str | None = None
         self.permit: Permit | None = None
+        self.exclusive: Exclusive | None = None
         self.deeds = Deeds()
         self._committed = 0
         self._heard = 0
@@ -181,6 +183,8 @@ class Ledger:
                 self.failed = signal
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
+                if self.token is not None and self.exclusive is not None:
+                    self.exclusive.known(self.token)
             case TurnEnded():
                 self.ended = signal
                 if signal.outcome == "success":

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import anyio
+
 from streamguard import _loops as loops
 from streamguard import events
 from streamguard._guard.knobs import Derived, is_guess
@@ -72,6 +74,7 @@ class OpenedConnection(Generic[T]):
         """The source of a turn, in the connection that is opened for it if there is none."""
         if self._connection is None:
             await self._connect(attempt)
+        await self._check_lease()  # it may have taken long
         assert self._connection is not None
         origin: Any = self._connection.source
         if not hasattr(cast("object", type(origin)), "__aiter__"):
@@ -88,8 +91,9 @@ class OpenedConnection(Generic[T]):
         return Source(source, aiter(source))
 
     async def _connect(self, attempt: Attempt) -> None:
-        if self._hosting.is_lost:
-            raise self._hosting.lost()
+        await self._check_lease()
+        if (exclusive := self._hosting.exclusive) is not None:
+            await exclusive.take(self, self._point.token)
         point = replace(self._point, activity=self._hosting.teller.activity)
         manager: Any = self._opener(point)
         if not hasattr(cast("object", type(manager)), "__aenter__"):
@@ -117,6 +121,13 @@ class OpenedConnection(Generic[T]):
         attempt.connected(plan)
         self._hosting.on_open(self._point)
 
+    async def _check_lease(self) -> None:
+        """Ask nothing more of the backend when somebody else may have the session."""
+        if self._hosting.is_lost:
+            if self._hosting.limits.lease is not None:
+                await anyio.sleep_forever()  # the watch ends this wait, and all that is open
+            raise self._hosting.lost()
+
     def _named(self, process: Any) -> Any:
         """The tree of the connection's process: adopted once, for all of its turns."""
         if self._tree is not None and self._tree.is_dead and is_guess(process):
@@ -134,6 +145,8 @@ class OpenedConnection(Generic[T]):
                 self._owns_tree = not is_theirs
                 if (custody := self._hosting.custody) is not None:
                     self._unkeep = custody.keep(self._tree)
+                if (exclusive := self._hosting.exclusive) is not None:
+                    exclusive.keep(self, self._tree)
         return self._tree
 
     def _let_go(self, *, is_gone: bool = True) -> None:
@@ -266,6 +279,8 @@ class OpenedConnection(Generic[T]):
             return gone
         finally:
             self._let_go(is_gone=gone)
+            if gone and (exclusive := self._hosting.exclusive) is not None:
+                exclusive.gone(self)
 
 
 def _nothing() -> None:

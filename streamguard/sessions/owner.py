@@ -118,6 +118,7 @@ class Owner(Generic[T]):
         attempt.watch.started = self._hosting.started
         attempt.watch.mark_prompt(now)
         ledger.begin(attempt, now)
+        ledger.exclusive = self._hosting.exclusive
         self.failure = None
         self.attempt = attempt
         self._messages = GuardedIterator(_Feed(self, prompt), attempt, is_hosted=True)
@@ -152,7 +153,7 @@ class Owner(Generic[T]):
             return
         if self.state is State.PULLING:
             self.waits_again()
-        elif self.state not in IS_PULLING:
+        elif self.state is State.READY:  # in all others it is ending as it is
             if attempt.loop is None:
                 attempt.begin()
             if (verdict := attempt.lost()) is not None:

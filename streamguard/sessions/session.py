@@ -30,6 +30,8 @@ from streamguard.sessions.replay import is_ordered
 from streamguard.sessions.turns import Conversation, Turn
 
 if TYPE_CHECKING:
+    from streamguard._guard.modes import Mode
+    from streamguard.sessions.exclusive import Exclusive
     from streamguard.sessions.hosting_operators import HostingOperator
     from streamguard.sessions.points import Opener
 
@@ -45,6 +47,7 @@ def session(
     *,
     prompt: str | None = None,
     point: ResumePoint | None = None,
+    exclusive: str | None = None,
 ) -> Session[T]:
     """A source that opens its own stream, and opens it again: pipe it through operators (R1).
 
@@ -56,6 +59,10 @@ def session(
 
         point: Where an earlier session stood (`chat.point`), to go on from there: nothing is asked
             again that was answered, and nothing begun again that cannot be taken back.
+
+        exclusive: The backend's name, such as "claude", where a session's history is on this machine:
+            then no two programs of this user are in one session at once. Who comes second gets a
+            `SessionHeldError` that names the first. Ready sessions of such backends do so unasked.
     """
     if not callable(open):
         raise TypeError(
@@ -69,7 +76,10 @@ def session(
             f"session(point={point!r}): pass a ResumePoint, such as chat.point, or "
             "ResumePoint(token=...)"
         )
-    return Session(_Opening(open=open, start=start if prompt is None else start.asking(prompt)))
+    if exclusive is not None and (not isinstance(cast("object", exclusive), str) or not exclusive):
+        raise TypeError(f"session(exclusive={exclusive!r}): name the backend, such as 'claude'")
+    start = start if prompt is None else start.asking(prompt)
+    return Session(_Opening(open=open, start=start, exclusive=exclusive))
 
 
 def _check_prompt(prompt: object) -> None:
@@ -91,7 +101,9 @@ class _Opening(Generic[T]):
         open: Opener[T] | None,  # noqa: A002
         start: ResumePoint,
         stream: AsyncIterable[T] | None = None,
+        exclusive: str | None = None,
     ) -> None:
+        self.exclusive = exclusive
         self.open = open
         self.start = start
         self.stream = stream
@@ -263,6 +275,7 @@ class _Block(Generic[T]):
             mode=mode,
             started=loop.clock(),
             custody=custody,
+            exclusive=self._exclusive(mode, activity),
         )
         _check_cursor(start, plan)
         if plan.reconnecting is not None and isinstance(plan.reconnecting.prompt, str):
@@ -287,6 +300,15 @@ class _Block(Generic[T]):
         if mode == "enforce" and (limits.total is not None or limits.lease is not None):
             self._clock = BlockClock(hosting, self._conversation)
         return Chat(self._conversation)
+
+    def _exclusive(self, mode: Mode, activity: Activity) -> Exclusive | None:
+        backend = self._opening.exclusive
+        # Whoever has it on a lease is the owner by that, and one that is stopped is not any more.
+        if backend is None or mode != "enforce" or self._opening.start.custody is not None:
+            return None
+        from streamguard.sessions.exclusive import Exclusive
+
+        return Exclusive(backend, activity)
 
     @property
     def _is_struck(self) -> bool:
@@ -316,9 +338,18 @@ class _Block(Generic[T]):
         finally:
             if (custody := self._hosting.custody) is not None:
                 owner = self._conversation.owner
-                custody.end(is_gone=owner is None or owner.confirmed)
+                custody.end(is_gone=owner is None or (owner.released.is_set() and owner.confirmed))
+            self._leave_to_others()
             for recorder in recording.among(self._hosting.teller.observers):
                 recorder.session_over(self._hosting.teller.activity)
+
+    def _leave_to_others(self) -> None:
+        if (exclusive := self._hosting.exclusive) is None:
+            return
+        owner = self._conversation.owner
+        if owner is not None and owner.released.is_set() and owner.confirmed:
+            exclusive.gone(owner.link)
+        exclusive.leave()
 
     async def _leave(self, exc: BaseException | None) -> bool:
         clock = self._clock

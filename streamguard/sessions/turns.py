@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast
 
 import anyio
 
@@ -23,6 +23,7 @@ from streamguard.errors import (
     CircuitOpenError,
     LeaseLostError,
     ResumeDivergedError,
+    SessionHeldError,
     StreamGuardError,
 )
 from streamguard.retry.classes import ErrorClass, class_named
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from streamguard._guard.plan import Plan
     from streamguard.breaker.breaker import OnOpen, Permit
     from streamguard.retry.decision import Decision
+    from streamguard.sessions.custody import Custody
     from streamguard.sessions.hosting import Hosting
     from streamguard.sessions.points import Opener
     from streamguard.sessions.resume_settings import KeepAlive
@@ -261,8 +263,7 @@ class Turn(AsyncIterator[T]):
     async def __anext__(self) -> T:
         owner, keep_alive, custody = self._owner, self._conversation.keep_alive, self._custody
         if custody is not None and not self.is_pulled:
-            self._is_at_hand = False
-            custody.asked()
+            self._come_back(custody)
         if owner is None or keep_alive is not None or self.is_pulled or self._is_disturbed:
             return await self._next_or_kept_alive(keep_alive)
         # What `_next` comes to while messages flow, without its hops.
@@ -314,17 +315,38 @@ class Turn(AsyncIterator[T]):
         finally:
             self.is_pulled = False
 
+    def _come_back(self, custody: Custody) -> None:
+        """Tell that the consumer is done with what it has got, be it of the turn before."""
+        self._is_at_hand = False
+        if not self._has_begun and (before := self._conversation.turn) is not None:
+            before._is_at_hand = False
+        custody.asked()
+
     async def _be_lost(self) -> None:
         """Raise that the lease is over, when the backend has ended. What is in the slot stays there."""
         conversation = self._conversation
-        failure: BaseException | None = None
-        if (owner := conversation.owner) is not None:
+        owner = conversation.owner
+        if owner is not None:
             owner.condemn()
             await owner.released.wait()
-            failure = owner.failure
-        if self._over is None:
-            told = failure if isinstance(failure, LeaseLostError) else None
-            self._fail(told or conversation.hosting.lost_between_attempts())
+        if self._over is not None:
+            return
+        if (
+            owner is not None
+            and owner is self._owner
+            and isinstance(owner.failure, LeaseLostError)
+        ):
+            self._see_end(owner)
+        self._end_lost(conversation.hosting.lost_between_attempts())
+
+    def _end_lost(self, error: LeaseLostError) -> NoReturn:
+        """Raise that the lease is over, where no attempt has."""
+        if (permit := self._take_permit()) is not None:
+            permit.released()
+        if self._conversation.reconnecting is None:
+            self._fail(error)
+        why = "another worker goes on with it"
+        self._give_up(error, GiveUp(reason="class", why=why, error_class=ErrorClass.NEVER))
 
     @property
     def waits_to_begin(self) -> bool:
@@ -334,8 +356,9 @@ class Turn(AsyncIterator[T]):
     def lose(self, error: LeaseLostError) -> None:
         """As `_be_lost`, while it waits to begin."""
         assert self._waiting is not None
-        self._over, self._failure = _Over(error), error
         self._waiting.cancel()
+        with suppress(LeaseLostError):
+            self._end_lost(error)
 
     async def _is_ready(self, owner: Owner[T], slot: Slot[T]) -> bool:
         if self._is_disturbed:
@@ -560,7 +583,7 @@ class Turn(AsyncIterator[T]):
             self._complete()
             return
         settings = conversation.reconnecting
-        if settings is None or isinstance(failure, ResumeDivergedError):
+        if settings is None or isinstance(failure, ResumeDivergedError | SessionHeldError):
             self._fail(failure)
         else:
             self._follow_up(owner, failure, settings)
@@ -603,7 +626,7 @@ class Turn(AsyncIterator[T]):
         permit, self._ledger.permit = self._ledger.permit, None
         return permit
 
-    def _fail(self, failure: BaseException) -> None:
+    def _fail(self, failure: BaseException) -> NoReturn:
         self._over, self._failure = _Over(failure), failure
         if (permit := self._take_permit()) is not None:
             error_class, pause = self._policy.assess(failure, failed=self._ledger.failed)
@@ -698,7 +721,7 @@ class Turn(AsyncIterator[T]):
             self._over = _Over(error)
             raise
 
-    def _give_up(self, failure: BaseException, decision: GiveUp) -> None:
+    def _give_up(self, failure: BaseException, decision: GiveUp) -> NoReturn:
         """Raise what ended the last attempt, as it is, and with what was decided on it."""
         self._over, self._failure = _Over(failure), failure
         if decision.error_class is not ErrorClass.NEVER or isinstance(failure, Exception):

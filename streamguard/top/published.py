@@ -27,21 +27,20 @@ change of state, and removed at the end:
     session_id        the agent's session, or null
 
 No prompt, no argument and no output is in it (E3). A file whose process is gone, or has another
-start time, is stale: `read_all` passes it over and removes it. Imports procfs and quoting.
+start time, is stale: `read_all` passes it over and removes it. Imports procfs.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Self, cast
 
 from streamguard._base import trusted
-from streamguard._base.quoting import quoted
+from streamguard._base.own_folder import UnsafeFolderError, own_folder
 
 VERSION: Final = 1
 # No file of ours comes near it, in bytes.
@@ -54,10 +53,6 @@ _MOST: Final = 1e15
 
 # Nothing that lies there in its place is followed, or waited for.
 _ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-
-
-class UnsafeFolderError(Exception):
-    """The folder for these files belongs to somebody else, or is open to others."""
 
 
 class Published:
@@ -132,13 +127,7 @@ def folder(*, create: bool = False) -> str:
         path = f"{runtime}/streamguard"
     else:
         path = f"{os.environ.get('TMPDIR') or '/tmp'}/streamguard-{os.getuid()}"  # noqa: S108 - checked below
-    if create:
-        with suppress(FileExistsError):
-            os.mkdir(path, mode=0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise UnsafeFolderError(f"{quoted(path)} is not a folder of this user's alone")
-    return path
+    return own_folder(path, create=create)
 
 
 def read_all() -> list[dict[str, Any]]:

@@ -277,3 +277,15 @@ def test_an_sdk_that_is_too_old(monkeypatch):
     finally:
         monkeypatch.undo()
         claude_client.installed.cache_clear()
+
+
+def test_of_one_session_there_is_one_owner_unasked():
+    """D5: what `resume` names, too, before the CLI says so; a fork of it is another one."""
+    options = sdk.ClaudeAgentOptions(resume="t")
+    forked = sdk.ClaudeAgentOptions(resume="t", fork_session=True)
+    made = claude.session(options)
+    assert made._opening.exclusive == "claude"
+    assert made._opening.start.token == "t"
+    assert claude.session(sdk.ClaudeAgentOptions())._opening.start.token is None
+    assert claude.session(forked)._opening.start.token is None
+    assert claude.session(options, exclusive=False)._opening.exclusive is None

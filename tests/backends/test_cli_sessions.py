@@ -15,7 +15,7 @@ import pytest
 from streamguard import ResumePoint, idle_guard, process, reconnecting_resume
 from streamguard.backends import claude, codex, gemini
 from streamguard.backends import command_line as _cli
-from streamguard.errors import ProcessExitedError
+from streamguard.errors import ProcessExitedError, SessionHeldError
 from streamguard.events import OwnerAbandoned
 from streamguard.process.identity import PidfdHandle
 from tests.process.backends import Backends
@@ -244,5 +244,40 @@ def test_a_cli_wants_a_prompt():
             async with codex.session() | idle_guard(60) as chat:
                 async for _ in chat:
                     pass
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"), [("codex", "codex"), ("gemini", "gemini"), ("claude", "claude")]
+)
+def test_of_one_session_there_is_one_owner_unasked(name, owner):
+    """D5: its history is on this machine; it can be turned off."""
+    made = SESSIONS[name](prompt="go", point=ResumePoint(token="t"))
+    assert made._opening.exclusive == owner
+    assert SESSIONS[name](prompt="go", exclusive=False)._opening.exclusive is None
+
+
+def test_the_app_servers_threads_are_the_command_lines(codex_like):
+    """D5: one history for both."""
+    assert codex.client_session(prompt="go")._opening.exclusive == "codex"
+    assert codex.client_session(prompt="go", exclusive=False)._opening.exclusive is None
+
+
+def test_who_comes_second_is_told_by_whom(codex_like):
+    """D5: no second process is started."""
+
+    async def main():
+        point = ResumePoint(token="the-token", prompt="go")
+        async with codex_like.session("-x", point=point) | GUARD as chat:
+            async for _ in chat:
+                with pytest.raises(
+                    SessionHeldError, match="codex is at work in this very program"
+                ):
+                    async with codex_like.session("-x", point=point) as second:
+                        async for _ in second:
+                            pass
+                break
+        assert len(codex_like.processes) == 1
 
     anyio.run(main)

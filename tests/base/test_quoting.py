@@ -336,8 +336,8 @@ def test_what_was_typed_is_quoted_when_it_is_refused(words, capfd, tmp_path, mon
 @example(FORGED)
 def test_a_table_of_runs(text):
     told = {"pid": 7, "name": text, "state": text, "last_signal": text, "in_flight": [text, text]}
-    assert wrong_in(top.plain(top.rows([told], 1.0)), lines=True) == set()
-    assert len(top.plain(top.rows([told], 1.0)).splitlines()) == 2
+    assert wrong_in(top.RUNS.plain(top.rows([told], 1.0)), lines=True) == set()
+    assert len(top.RUNS.plain(top.rows([told], 1.0)).splitlines()) == 2
 
 
 @given(HOSTILE)

@@ -1,4 +1,4 @@
-"""Each store is tried in a file and, where there is a PostgreSQL server, in that.
+"""Each store is tried in a file and, where there is a PostgreSQL server, in that; Temporal, where its server is.
 
 STREAMGUARD_REAL=1 makes a missing server a failure, 0 leaves it alone.
 """
@@ -11,6 +11,7 @@ import pytest
 
 from tests.fleet.places import FilePlace, ServerPlace
 from tests.fleet.postgres import NoServerError, Server
+from tests.fleet.temporal import DevServer, NoTemporalError
 
 _REAL = os.environ.get("STREAMGUARD_REAL", "")
 
@@ -48,3 +49,35 @@ def place(request, tmp_path):
 @pytest.fixture
 def store(place):
     return place.store()
+
+
+@pytest.fixture(scope="session")
+def temporal_servers(tmp_path_factory):
+    """Makes servers of Temporal's, which are gone when the tests are over."""
+    if _REAL == "0":
+        pytest.skip("STREAMGUARD_REAL=0")
+    made = []
+
+    def make(**options):
+        try:
+            server = DevServer(tmp_path_factory.mktemp("temporal"), **options)
+        except NoTemporalError as missing:
+            if _REAL == "1":
+                pytest.fail(f"STREAMGUARD_REAL=1, but {missing}", pytrace=False)
+            pytest.skip(str(missing))
+        made.append(server)
+        server.start()
+        return server
+
+    pytest.importorskip("temporalio")
+    try:
+        yield make
+    finally:
+        for server in made:
+            server.kill()
+
+
+@pytest.fixture(scope="session")
+def temporal(temporal_servers):
+    """One for all tests that do it no harm."""
+    return temporal_servers()

@@ -24,6 +24,8 @@ SETTINGS = {
     "max_connections": "100",
     "log_min_messages": "warning",
 }
+# A server whose tests are killed ends with them: it is told so by the end of a pipe.
+LEASHED = 'exec 3<&0; (read -r _ <&3; kill -QUIT $$) & exec "$@" 3<&- </dev/null'
 # Roles by how they get in. Nobody else needs a password.
 ADMITTED = """\
 local all locked scram-sha-256
@@ -76,11 +78,15 @@ class Server:
         options = [word for name in SETTINGS for word in ("-c", f"{name}={SETTINGS[name]}")]
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._postgres, "-D", str(self._data), "-k", str(self.home), *options],
+                [
+                    *("sh", "-c", LEASHED, "sh"),
+                    *(self._postgres, "-D", str(self._data), "-k", str(self.home), *options),
+                ],
                 stdout=log,
                 stderr=log,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 cwd="/",
+                start_new_session=True,
                 **self._as_user(),
             )
         self._wait()
@@ -90,6 +96,7 @@ class Server:
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(PATIENCE)
+            self._process.stdin.close()
             self._process = None
 
     def remove(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -17,9 +18,11 @@ from streamguard import (
     StreamGuardError,
     idle_guard,
     reconnecting_resume,
+    scope,
     session,
 )
 from streamguard import _loops as loops
+from streamguard.errors import StoreError
 from streamguard.fleet.lease import Lease
 from streamguard.fleet.local_engine import LocalEngine
 from streamguard.testing import Script, done, fail, hang, opened, say, silence, tool_start
@@ -277,9 +280,10 @@ async def test_a_hang_gives_the_session_back_with_the_policys_delay(loop):
     assert entry.not_before == pytest.approx(anyio.current_time() + 40, abs=1)
     [line] = fleet.store.lines
     assert (line["limit"], line["timeout_ms"], line["run_id"]) == ("idle", 20_000, "k")
+    assert line["final_action"] == "retry"
     began = anyio.current_time()
     await fleet.worker().serve(fleet.handler(backend), until_idle=True)
-    assert 39.9 <= anyio.current_time() - began <= 43  # it was looked for each 0.05 s
+    assert 39.9 <= anyio.current_time() - began <= 43  # `until` looks every 0.05 s
     assert fleet.status() == "done"
     assert backend.points[1].token == "s"
 
@@ -318,22 +322,147 @@ async def test_a_poison_session_is_parked(loop):
     assert fleet.status() == "done"
 
 
-async def test_a_session_that_its_workers_die_of_is_parked(loop):
-    """F5: nobody judged those attempts, and the next worker would die of it, too."""
-    fleet = Fleet()
-    backend = Backend([Script(say("a"), done())])
+async def test_a_session_that_kills_its_workers_is_parked(loop):
+    """F5: nobody lives to say that it failed, so the next claim says it. The first may not have heard of its claim."""
+    fleet, begun = Fleet(), []
+
+    async def handler(lease: Lease) -> None:
+        begun.append(lease.token)
+        await anyio.sleep_forever()
+
+    await fleet.worker().submit("k", {"prompt": "go"})
+    for number in range(1, 5):
+        worker = fleet.worker()
+        async with serving(worker, handler):
+            await until(lambda number=number: len(begun) == number)
+            worker._calls = _dead
+        await anyio.sleep(TTL + 1)
+    assert begun == [1, 2, 3, 4]
+    await fleet.worker().serve(handler, until_idle=True)
+    assert fleet.status() == "parked"
+    assert fleet.entry().why.startswith("poison: 3 attempts in a row")
+
+
+async def test_claims_that_nobody_heard_of_say_nothing_against_a_session(loop):
+    """F5: a worker whose network loses all answers takes it again and again, and never begins it."""
+    fleet, backend = Fleet(), Backend([Script(say("a"), done())])
     worker = fleet.worker()
     await worker.submit("k", {"prompt": "go"})
-    for _ in range(3):
-        fleet.store.claim("dead", 1.0, 1)
-        await anyio.sleep(1.0)
-    await worker.serve(fleet.handler(backend), until_idle=True)
-    assert fleet.status() == "parked"
-    assert fleet.entry().why.startswith("poison: 3 attempts")
-    assert backend.points == []
-    await worker.release("k")
+    for _ in range(5):
+        assert fleet.store.claim("deaf", 1.0, 1)
+        await anyio.sleep(1)
     await worker.serve(fleet.handler(backend), until_idle=True)
     assert fleet.status() == "done"
+
+
+async def test_a_worker_that_gets_its_own_session_again(loop):
+    """F2: the first owner ends before the second one begins, and neither forgets the other."""
+    fleet, backend = Fleet(), Backend([Script(opened("s"), say("a"), hang())])
+    closing: list[float] = []
+
+    async def close(_: Any) -> None:
+        closing.append(anyio.current_time())
+        await anyio.sleep(8)
+
+    backend.closing = close
+    worker = fleet.worker()
+    await worker.submit("k", {"prompt": "go"})
+    async with serving(worker, fleet.handler(backend, idle_guard(180, disconnect_timeout=20))):
+        await until(lambda: fleet.texts == ["a"])
+        fleet.entry().token += 1  # somebody had it for a moment
+        await until(lambda: closing)
+        fleet.entry().expires = 0.0
+        await until(lambda: len(worker._held) == 2)
+        backend.closing = None
+        backend.scripts = [Script(say("b"), done())]
+        await until(lambda: fleet.status() == "done")
+        assert anyio.current_time() >= closing[0] + 8
+    backend.check()
+    assert fleet.entry().attempt == 2
+
+
+async def test_no_handler_begins_on_a_claim_that_took_too_long(loop):
+    """F2: past the fence another may have it."""
+    fleet, begun = Fleet(), []
+
+    async def handler(lease: Lease) -> None:
+        begun.append(anyio.current_time())
+
+    worker = fleet.worker()
+    claim = fleet.store.claim
+    late = iter([TTL])
+
+    def slow(owner: str, ttl: float, limit: int) -> Any:
+        claimed = claim(owner, ttl, limit)
+        by = next(late, 0.0) if claimed else 0.0
+        worker._clock = lambda: fleet.knobs["clock"]() + by
+        return claimed
+
+    fleet.store.claim = slow
+    await worker.submit("k", {"prompt": "go"})
+    await worker.serve(handler, until_idle=True)
+    assert len(begun) == 1
+    assert fleet.entry().attempt == 1
+    assert fleet.status() == "done"
+
+
+async def test_lines_wait_for_a_store_that_is_away(loop):
+    """F1: all of them, in their order."""
+    fleet = Fleet()
+    script = Script(opened("s"), say("a"), hang())
+    rest = (step for _ in range(5) for step in (silence(2), say("b")))
+    backend = Backend([script, script, Script(*rest, done())])
+    worker = fleet.worker()
+    write, refused = fleet.store.log_timeout, []
+
+    def log_timeout(beat: Any, line: Any) -> bool:
+        if len(refused) < 3:
+            refused.append(line)
+            raise StoreError("no log today")
+        return write(beat, line)
+
+    fleet.store.log_timeout = log_timeout
+    await worker.submit("k", {"prompt": "go"})
+    pipe = idle_guard(3) | reconnecting_resume(policy=RetryPolicy(idle=Backoff(5, (0.0,))))
+    await worker.serve(fleet.handler(backend, pipe), until_idle=True)
+    assert fleet.status() == "done"
+    assert [line["final_action"] for line in fleet.store.lines] == ["retry", "retry"]
+    assert fleet.store.lines[0] == refused[0]
+
+
+async def test_workers_share_what_there_is(loop):
+    """One that looks first does not take it all."""
+    fleet, by = Fleet(), {}
+
+    async def handler(lease: Lease) -> None:
+        by[lease.owner] = by.get(lease.owner, 0) + 1
+        await anyio.sleep(60)
+
+    workers = [fleet.worker(), fleet.worker()]
+    for i in range(40):
+        await workers[0].submit(f"k{i}", {})
+    async with anyio.create_task_group() as group:
+        for worker in workers:
+            group.start_soon(partial(worker.serve, handler, until_idle=True))
+            await anyio.sleep(0.2)
+    assert len(by) == 2
+    assert min(by.values()) >= 5
+
+
+async def test_a_scope_whose_time_is_up_is_a_line_too(loop):
+    fleet = Fleet()
+
+    async def handler(lease: Lease) -> None:
+        with suppress(TimeoutError):
+            async with scope("step", "build", timeout=5):
+                await anyio.sleep(60)
+
+    worker = fleet.worker()
+    await worker.submit("k", {})
+    await worker.serve(handler, until_idle=True)
+    assert fleet.status() == "done"
+    [line] = fleet.store.lines
+    assert (line["limit"], line["scope"], line["final_action"]) == ("step", "step", "fail")
 
 
 async def test_progress_clears_the_count(loop):

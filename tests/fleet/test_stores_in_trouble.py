@@ -88,8 +88,9 @@ def test_an_interrupt_frees_who_waits_in_a_black_network(served, proxy):
         store.submit("s", {})
         store.live()
         proxy.is_black = True
-        calls = [Call(store.live), Call(store.submit, "t", {}), Call(store.claim, "anna", TTL, 1)]
+        calls = [Call(store.live)]
         assert proxy.swallowed.wait(PATIENCE)
+        calls += [Call(store.submit, "t", {}), Call(store.claim, "anna", TTL, 1)]
         assert is_stuck(calls[0])
         store.interrupt()
         outcomes = [call.ended() for call in calls]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -81,6 +82,14 @@ def test_each_session_is_claimed_by_one_of_many_threads(address):
         assert Counter(claimed) == Counter(keys)
 
 
+def wait_until_one_waits(place) -> None:
+    """For a lock that somebody else has."""
+    deadline = time.monotonic() + 30
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    while not place.execute(waiting):
+        assert time.monotonic() < deadline
+
+
 @pytest.mark.parametrize("skips", [True, False])
 def test_what_another_is_claiming_is_passed_over(server, monkeypatch, skips):
     """One claim is under way, in a transaction that is open. Without SKIP LOCKED both have the session."""
@@ -103,7 +112,7 @@ def test_what_another_is_claiming_is_passed_over(server, monkeypatch, skips):
             other.join(30)
             assert not other.is_alive()
         else:
-            other.join(0.3)
+            wait_until_one_waits(place)
         somebody.commit()
         other.join(30)
         assert len(claims) == (0 if skips else 1)

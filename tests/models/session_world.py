@@ -158,6 +158,7 @@ class World:
     witness: Any = None
     breaker: Any = None
     is_after: bool = False
+    sure_until: float = float("inf")  # the model knows nothing of what is there from then on
 
     def __post_init__(self) -> None:
         self.over = anyio.Event()
@@ -292,6 +293,10 @@ class World:
 
     # -- the consumer ----------------------------------------------------------------------
 
+    def begins(self, point: ResumePoint | None) -> ResumePoint:
+        """Where the next session begins, after one that has come to `point`."""
+        return ResumePoint(prompt="go") if point is None else point
+
     def operator(self) -> Any:
         plan = self.plan
         limits = {name: plan[name] for name in LIMITS if plan.get(name) is not None}
@@ -401,8 +406,7 @@ class World:
     async def _session(self, acts: list[Any], point: Any, number: int) -> Any:
         witness = Witness()
         self.witness = weakref.ref(witness)
-        given = {"prompt": "go"} if point is None else {"point": point}
-        stream = session(self.open, **given) | self.operator()
+        stream = session(self.open, point=self.begins(point)) | self.operator()
         async with stream as chat:
             turn = aiter(chat)
             chat_ = chat

@@ -323,18 +323,26 @@ class Sessions:
         native = _is_native()
         if not native:  # trio shuffles the tasks that are ready: by the schedule, from here on
             trio._core._run._r.seed(json.dumps(schedule))  # type: ignore[attr-defined]
-        world = World(copy.deepcopy(schedule), native)
+        world = self.world_of(copy.deepcopy(schedule), native)
         self.prepare(world)
         complaints = await play(world)
         for _ in range(5):
             await anyio.lowlevel.checkpoint()
         if not complaints:
             complaints += await self._leftovers(world)
-            complaints += judge(world)
+            complaints += judge(world) + self.judge_more(world)
         return complaints
+
+    def world_of(self, plan: Schedule, native: bool) -> World:
+        """Where it is played."""
+        return World(plan, native)
 
     def prepare(self, world: World) -> None:
         """What else is there in this world."""
+
+    def judge_more(self, world: World) -> list[Complaint]:
+        """What else must hold in it."""
+        return []
 
     async def _leftovers(self, world: World) -> list[Complaint]:
         """What is still there when it should not be; then let it go."""
@@ -468,6 +476,7 @@ KNOWN = {
     "LeftError",
     "GeneratorExit",
     "IdleTimeoutError",
+    "LeaseLostError",
     "FirstMessageTimeoutError",
     "ToolTimeoutError",
     "TurnTimeoutError",
@@ -499,7 +508,7 @@ def _deliveries(world: World) -> Iterator[str]:
         untaken = [each for each in said if each not in got]
         # A turn that the consumer left may have had one message on its way, and a flush.
         is_whole = any(entry[1] in ("end", "failed") for entry in turn) and not any(
-            entry[1] in ("closed", "gave in") for entry in turn
+            entry[1] in ("closed", "gave in") or "LeaseLostError" in entry for entry in turn
         )
         if any(entry[1] == "failed" and entry[2] == "ResumeDivergedError" for entry in turn):
             if world.plan["keys"] is not None and not _is_unique(world.plan["keys"]):
@@ -673,7 +682,7 @@ def _as_predicted(world: World) -> Iterator[str]:
     """The model's log and the world's, up to where the model is sure."""
     model = Model(world.plan)
     model.walk()
-    until = model.unsure_from
+    until = min(model.unsure_from, world.sure_until)
     told = [entry for entry in model.log if entry[0] < until]
     seen = [entry for entry in world.log if entry[0] < until and entry[1] in COMPARED]
     for expected, real in zip(told, seen, strict=False):

@@ -21,7 +21,8 @@ from streamguard._watch import watch
 from streamguard.backends import stream_reading as reading
 from streamguard.breaker import circuit
 from streamguard.breaker.records import Records
-from streamguard.sessions import replay, turns
+from streamguard.sessions import hosting, replay, turns
+from streamguard.sessions import session as sessions
 from streamguard.sessions.owner import Owner
 from streamguard.testing import clocks
 from tests.models import explorer
@@ -235,7 +236,38 @@ def what_was_put_off_stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(timekeeper.Timekeeper, "_skip_forgotten", lambda _: None)
 
 
+def what_came_is_delivered(patch: pytest.MonkeyPatch) -> None:
+    """A message that came before its lease was over was handed over after."""
+    patch.setattr(hosting.Hosting, "is_lost", False)
+
+
+def unseen_ends_are_certain(patch: pytest.MonkeyPatch) -> None:
+    """A backend whose end nobody had waited for was taken for gone."""
+
+    async def leave(self: Any, exc: BaseException | None) -> bool:
+        custody = self._hosting.custody
+        end = custody.end
+        custody.end = lambda **_: end(is_gone=self._conversation.owner.confirmed)
+        return bool(await as_it_is(self, exc))
+
+    as_it_is = sessions._Block.leave
+    patch.setattr(sessions._Block, "leave", leave)
+
+
+def whoever_asks_has_a_message(patch: pytest.MonkeyPatch) -> None:
+    """A consumer that asked another prompt was taken to be at work on the turn before."""
+
+    def come_back(self: Any, custody: Any) -> None:
+        self._is_at_hand = False
+        custody.asked()
+
+    patch.setattr(turns.Turn, "_come_back", come_back)
+
+
 CONTROLS = [
+    Control("taken late", what_came_is_delivered, "lease", "asyncio", frozenset({"lease"}), 6),
+    Control("not certain", unseen_ends_are_certain, "lease", "uvloop", frozenset({"owners"}), 249),
+    Control("settled", whoever_asks_has_a_message, "lease", "trio", frozenset({"owners"}), 1),
     Control("1", alarm_covers_nobody, "block", "asyncio", frozenset({"outcome", "when"}), 741),
     Control("2", dropped_ones_are_called, "bare", "asyncio", frozenset({"afterwards"}), 48),
     Control(

@@ -252,6 +252,8 @@ def helper_in_thread():
         finally:
             link.say_goodbye()
             thread.join()
+            for held in helper._held.values():  # a helper's own process would be gone with them
+                held.close()
 
 
 class Immune:

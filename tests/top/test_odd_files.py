@@ -77,7 +77,7 @@ def shown(capsys) -> str:
     capsys.readouterr()
     assert top.main(["--once"]) == 0
     assert top.main(["--json"]) == 0
-    assert top.table(top.rows(read_all(), time.monotonic())).row_count >= 1
+    assert top.RUNS.drawn(top.rows(read_all(), time.monotonic())).row_count >= 1
     return capsys.readouterr().out
 
 

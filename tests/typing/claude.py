@@ -29,7 +29,7 @@ async def conversation() -> None:
         turn = chat.ask("The tests still fail.")
         assert_type(await anext(turn), Message)
         await turn.aclose()
-    claude.session(point=ResumePoint(token="t"))
+    claude.session(point=ResumePoint(token="t"), exclusive=False)
     claude.session("Fix issue 7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     claude.session(prompt=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 

@@ -17,7 +17,7 @@ async def of_command_lines(point: ResumePoint) -> None:
         async for line in chat.ask("And the tests?"):
             assert_type(line, dict[str, Any])
     gemini.session(prompt="Fix it", command=["npx", "gemini"], point=point)
-    claude.cli_session("--model", "opus", prompt="Fix it")
+    claude.cli_session("--model", "opus", prompt="Fix it", exclusive=False)
     session(codex.open_exec("--full-auto"), prompt="Fix it")
     codex.session(prompt=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     codex.session(["--json"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

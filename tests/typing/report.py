@@ -5,12 +5,14 @@ Lines marked with two ignores must be errors, for mypy and for pyright each.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import assert_type
 
 from streamguard.events import Event
 from streamguard.evidence.report import (
     Entry,
+    FleetReport,
     Run,
     drawing,
     entry,
@@ -20,6 +22,7 @@ from streamguard.evidence.report import (
     runs_in,
 )
 from streamguard.evidence.timeline import Line, Timeline
+from streamguard.fleet import SqlStore
 
 
 def one() -> None:
@@ -36,6 +39,14 @@ def many() -> None:
     entries = [entry(read_run(run), f"{run.name}/report.html") for run in runs]
     assert_type(entries, list[Entry])
     assert_type(index("runs", entries), str)
+
+
+def of_a_fleet(store: SqlStore) -> None:
+    sessions = [asdict(row) for row in store.live(all=True)]
+    report = FleetReport("fleet.db", store.timeouts(), sessions)
+    assert_type(report.page(), str)
+    assert_type(FleetReport("log", [{"session": "k"}]).drawing(), str)
+    FleetReport("fleet.db", store.live())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def written(timeline: Timeline, event: Event) -> None:

@@ -35,6 +35,7 @@ def session(
     prompt: str | None = None,
     point: ResumePoint | None = None,
     tap: bool = False,
+    exclusive: bool = True,
 ) -> Session[Message]:
     """A session with Claude, by claude-agent-sdk: pipe it through `idle_guard` and the like.
 
@@ -50,6 +51,8 @@ def session(
         point: Where an earlier session stood; `ResumePoint(token=...)` is enough.
 
         tap: Whether the guard also hears what the SDK keeps to itself (see `tap`).
+
+        exclusive: Whether no two programs may be in one session at once (`SessionHeldError`).
 
     Raises:
         ConfigError: If the SDK is not installed, too old, or cannot do what is asked.
@@ -102,7 +105,15 @@ def session(
         finally:
             await client.disconnect()
 
-    return session_of(opened, prompt=prompt, point=point)
+    name = "claude" if exclusive else None
+    return session_of(opened, prompt=prompt, point=point or _begun(given), exclusive=name)
+
+
+def _begun(options: ClaudeAgentOptions) -> ResumePoint | None:
+    """What `resume` names is the session from the start, not only when the CLI says so."""
+    if options.resume is None or _going_on(options, options.resume) != options:
+        return None  # none, or another one that only begins with that
+    return ResumePoint(token=options.resume)
 
 
 async def _only(prompt: str, uuid: str) -> AsyncIterator[dict[str, Any]]:

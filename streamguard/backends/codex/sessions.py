@@ -27,6 +27,7 @@ def client_session(
     prompt: str | None = None,
     point: ResumePoint | None = None,
     thread: Mapping[str, Any] | None = None,
+    exclusive: bool = True,
 ) -> Session[Any]:
     """A session of the app-server: a turn that hangs is interrupted, and the same client goes on.
 
@@ -41,8 +42,13 @@ def client_session(
         point: Where an earlier session stood (`chat.point`), to go on from there.
 
         thread: Options for `thread_start` and `thread_resume`, such as `{"cwd": ...}`.
+
+        exclusive: Whether no two programs may be in one thread at once (`SessionHeldError`).
     """
-    return opened_by(open_client(config, thread=thread), prompt=prompt, point=point)
+    opening = open_client(config, thread=thread)
+    # One history for both: the command line resumes the app-server's threads.
+    name = "codex" if exclusive else None
+    return opened_by(opening, prompt=prompt, point=point, exclusive=name)
 
 
 def open_client(config: Any = None, *, thread: Mapping[str, Any] | None = None) -> Opener[Any]:

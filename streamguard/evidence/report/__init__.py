@@ -4,15 +4,26 @@
     Path("report.html").write_text(page(run), "utf-8")
 
 `folder` turns the folder into values, `story` says what became of each session, `picture` what is
-to be seen of it; `page`, `tables` and `index` write HTML, `drawing` SVG. Imported by the command line, and
-by nobody who records.
+to be seen of it; `page`, `tables` and `index` write HTML, `drawing` SVG. `fleet_story` does for a fleet's log
+what `folder` and `story` do for a folder. Imported by the command line, and by nobody who records.
 """
 
 from __future__ import annotations
 
 from streamguard.evidence.report.drawing import drawing
+from streamguard.evidence.report.fleet_story import FleetReport
 from streamguard.evidence.report.folder import Run, read_run, runs_in
 from streamguard.evidence.report.index import Entry, entry, index
 from streamguard.evidence.report.page import page
 
-__all__ = ["Entry", "Run", "drawing", "entry", "index", "page", "read_run", "runs_in"]
+__all__ = [
+    "Entry",
+    "FleetReport",
+    "Run",
+    "drawing",
+    "entry",
+    "index",
+    "page",
+    "read_run",
+    "runs_in",
+]

@@ -58,7 +58,11 @@ _TEXT: Final = (
 
 def drawing(run: Run) -> str:
     """The SVG of `run`."""
-    told = stories(run)
+    return drawing_of(run, stories(run))
+
+
+def drawing_of(run: Run, told: list[Story]) -> str:
+    """The SVG that tells that of `run`."""
     drawn = lanes(told[:LANES])
     body: list[str] = []
     y = _words(run, told, body)
@@ -98,7 +102,7 @@ def _answers(story: Story) -> Iterator[str]:
 def _words(run: Run, told: list[Story], body: list[str]) -> float:
     """The header; where it ends."""
     when = f", {instant(run.start)}, {duration(run.end - run.start)}" if told else ""
-    body.append(_text(16, 24, f"streamguard report of run {run.name}{when}", "soft"))
+    body.append(_text(16, 24, f"streamguard report of {run.kind} {run.name}{when}", "soft"))
     body.append(_text(16, 52, _cut(headline(told), _HEAD), "head"))
     y = 58.0
     troubled = [story for story in told if story.is_trouble or story.state == "recovered"]

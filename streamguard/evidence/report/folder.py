@@ -123,6 +123,8 @@ class Run:
     """A run: its sessions in the order in which they began, and the receipts of its verdicts."""
 
     name: str
+    kind: str = "run"  # what it is called: a fleet's log is drawn, too
+    has_messages: bool = True  # whether they are recorded at all
     sessions: list[RecordedSession] = field(default_factory=list[RecordedSession])
     receipts: list[Json] = field(default_factory=list[Json])
     unreadable: int = 0
@@ -151,7 +153,10 @@ def read_run(folder: Path) -> Run:
                 reader.take(line)
     receipts, unreadable = _receipts(folder)
     run = Run(
-        _clean(folder.resolve().name), reader.sessions(), receipts, reader.unreadable + unreadable
+        clean(folder.resolve().name),
+        sessions=reader.sessions(),
+        receipts=receipts,
+        unreadable=reader.unreadable + unreadable,
     )
     run.is_beheaded = len(files) > 1 and reader.unknown_writers > 0
     return run
@@ -225,7 +230,7 @@ class _Reader:
                 for stream, of, name, number, n, first, last, busy in record["counts"]:
                     self._stretches[writer, str(stream), int(number)] = RecordedStretch(
                         str(of),
-                        _clean(name),
+                        clean(name),
                         int(n),
                         _instant(first, shift),
                         _instant(last, shift),
@@ -242,7 +247,7 @@ class _Reader:
                     str(record["of"]),
                     _instant(record["at"], shift),
                     int(record["level"]),
-                    _clean(record["text"]),
+                    clean(record["text"]),
                     facts,
                 )
                 self._session(writer, str(record["stream"])).marks.append(mark)
@@ -257,7 +262,7 @@ class _Reader:
         end = record.get("at")
         self._spans[writer, str(record["stream"]), int(record["id"])] = RecordedSpan(
             str(record["of"]),
-            _clean(record["name"]),
+            clean(record["name"]),
             _instant(record["from_at"], shift),
             None if end is None else _instant(end, shift),
             facts,
@@ -266,12 +271,12 @@ class _Reader:
     def _session(self, writer: str, stream: str) -> RecordedSession:
         key = writer, stream
         if key not in self._sessions:
-            self._sessions[key] = RecordedSession(_clean(stream), self._writers[writer])
+            self._sessions[key] = RecordedSession(clean(stream), self._writers[writer])
         return self._sessions[key]
 
 
 def _writer(record: Json) -> Writer:
-    words = {key: _clean(record.get(key) or "") for key in ("run_id", "flow", "step", "agent")}
+    words = {key: clean(record.get(key) or "") for key in ("run_id", "flow", "step", "agent")}
     pid = record.get("pid")
     return Writer(**words, pid=pid if isinstance(pid, int) else None)
 
@@ -315,7 +320,7 @@ def _date(sessions: list[RecordedSession]) -> None:
         session.recorded_until = ends[id(session.writer)]
 
 
-def _clean(text: object) -> str:
+def clean(text: object) -> str:
     """What others have named, without what cannot be shown, encoded, or would turn lines around."""
     return _UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
@@ -338,7 +343,7 @@ def _receipts(folder: Path) -> tuple[list[Json], int]:
         try:
             receipt = read_document(file, is_anybodys=True)
             if receipt is not None:
-                path = _clean(file.relative_to(folder))
+                path = clean(file.relative_to(folder))
                 receipts.append({**_cleaned(receipt), "path": path})
         except (OSError, RecursionError):
             unreadable += 1
@@ -350,4 +355,4 @@ def _cleaned(value: object) -> Any:
         return {key: _cleaned(inner) for key, inner in members.items()}
     if items := as_list(value):
         return [_cleaned(inner) for inner in items]
-    return _clean(value) if isinstance(value, str) else value
+    return clean(value) if isinstance(value, str) else value

@@ -28,17 +28,22 @@ _MOST_STORIES: Final = 3
 def page(run: Run) -> str:
     """The whole report of `run`."""
     told = stories(run)
+    return page_of(run, told, tables(run, told))
+
+
+def page_of(run: Run, told: list[Story], tabled: str) -> str:
+    """The page that tells that of `run`, with those tables."""
     style, script = packaged("colours.css") + packaged("page.css"), packaged("page.js")
     said = headline(told)
     return Template(packaged("page.html")).substitute(
         version=escape(__version__),
-        title=escape(f"{said}: run {run.name}"),
+        title=escape(f"{said}: {run.kind} {run.name}"),
         kicker=kicker(run),
         headline=escape(said),
         tone=_tone(told),
         stories=_stories(told),
         legend="".join(f"<li><svg>{shape}</svg>{name}</li>" for shape, name in LEGEND),
-        tables=tables(run, told),
+        tables=tabled,
         defs=HATCHES,
         style=style,
         style_hash=hash_of(style),
@@ -50,13 +55,15 @@ def page(run: Run) -> str:
 
 def kicker(run: Run) -> str:
     """Which run it is, as HTML."""
-    parts = [f"streamguard report of run <b>{escape(run.name)}</b>"]
+    parts = [f"streamguard report of {run.kind} <b>{escape(run.name)}</b>"]
     flows = sorted({session.writer.flow for session in run.sessions} - {""})
     if flows:
         parts.append(f"flow {escape(', '.join(flows))}")
     if run.sessions:
         times = f"{instant(run.start)} to {clock(run.end)} ({duration(run.end - run.start)})"
-        parts += [times, several(sum(s.counted("message") for s in run.sessions), "message")]
+        parts.append(times)
+        if run.has_messages:
+            parts.append(several(sum(s.counted("message") for s in run.sessions), "message"))
     if run.unreadable:
         parts.append(f"{several(run.unreadable, 'line')} could not be read")
     if run.is_beheaded:

@@ -88,6 +88,8 @@ def _lane(story: Story) -> DrawnLane:
 
 def summary(story: Story) -> str:
     """A session in one sentence."""
+    if story.summary:
+        return story.summary
     session = story.session
     parts = [SAID[story.state], several(session.counted("message"), "message")]
     if (tools := len(session.of("work")) + session.counted("work")) > 0:

@@ -62,6 +62,7 @@ class Story:
     in_flight: str = ""
     tried: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
+    summary: str = ""  # where it is not to be counted
 
     @property
     def is_trouble(self) -> bool:
@@ -76,7 +77,11 @@ class Story:
 
 def stories(run: Run) -> list[Story]:
     """Each session's story: the ones in trouble first, of these who left something alive."""
-    told = [_story(session, run) for session in run.sessions]
+    return ranked([_story(session, run) for session in run.sessions])
+
+
+def ranked(told: list[Story]) -> list[Story]:
+    """The ones in trouble first, of these who left something alive."""
     return sorted(told, key=lambda story: (_RANK[story.state], not story.is_alarming))
 
 
@@ -153,7 +158,7 @@ def _story(session: RecordedSession, run: Run) -> Story:
     return Story(
         session,
         state,
-        what=_without_its_name(verdict.text),
+        what=without_its_name(verdict.text),
         since=since if isinstance(since, float) else None,
         decided=verdict.at,
         in_flight=_in_flight(facts),
@@ -167,7 +172,7 @@ def _story(session: RecordedSession, run: Run) -> Story:
     )
 
 
-def _without_its_name(text: str) -> str:
+def without_its_name(text: str) -> str:
     """A verdict's reason, where the session's name stands beside it."""
     rest = _OWN_NAME.sub("", text)
     return f"{rest[:1].upper()}{rest[1:]}"

@@ -31,7 +31,7 @@ class Happening:
 
 def tables(run: Run, told: list[Story]) -> str:
     """Both tables, as HTML."""
-    return _sessions(run, told) + _events(run)
+    return _sessions(run, told) + events(run)
 
 
 def _sessions(run: Run, told: list[Story]) -> str:
@@ -78,11 +78,14 @@ def row(state: str, head: str, cells: Iterable[tuple[str, str]]) -> str:
     return f'<tr class="{state}"><th scope="row">{head}</th>{shown}</tr>'
 
 
-def _events(run: Run) -> str:
+def events(run: Run) -> str:
+    """What happened, in order, as HTML."""
     rows = [row for session in run.sessions for row in _rows(session)]
     rows.sort(key=lambda row: (-row.weight, row.at))
     shown, left = sorted(rows[:ROWS], key=lambda row: row.at), len(rows) - ROWS
-    said = "Everything that was told one by one, in order. Messages and what was too short to be seen are counted above."
+    said = "Everything that was told one by one, in order."
+    if run.has_messages:
+        said += " Messages and what was too short to be seen are counted above."
     if left > 0:
         said += f" {several(left, 'lesser one')} left out."
     head = (("Time (UTC)", ""), ("Session", ""), ("What", ""), ("Details", ""))

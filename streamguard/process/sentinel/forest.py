@@ -51,6 +51,11 @@ class Forest:
         sent = [tree.send_to_group(number, table) for tree in self._trees]
         return any(sent)
 
+    def close(self) -> None:
+        """Let go of every handle in them."""
+        for tree in self._trees:
+            tree.close()
+
     def _by_pid(self) -> dict[int, Handle]:
         living: dict[int, Handle] = {}
         for tree in self._trees:

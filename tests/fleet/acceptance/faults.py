@@ -12,11 +12,10 @@ from typing import Any
 from streamguard.fleet import lease as leases
 from streamguard.fleet import local_engine
 from streamguard.fleet.calls import Calls
+from streamguard.fleet.holding import Holding
 from streamguard.fleet.lease import Lease
 from streamguard.process.sentinel import sentinel
 from streamguard.sessions.turns import Conversation, Turn
-
-_Holding = local_engine._Holding
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -26,14 +25,14 @@ def _nothing(*_: Any, **__: Any) -> None:
 def no_fence() -> None:
     """A lease is good until somebody says that it is not."""
     leases.FENCE = 1e6  # type: ignore[misc]
-    _Holding._mind = _nothing  # type: ignore[method-assign]
+    Holding._mind = _nothing  # type: ignore[method-assign]
 
 
 def no_deadline() -> None:
     """A backend ends with its worker, but not at the end of the lease."""
     hold = sentinel.hold
     sentinel.hold = lambda tree, grace, until=None: hold(tree, grace)
-    sentinel.Held.renew = _nothing  # type: ignore[method-assign]
+    sentinel.renew_all = _nothing  # type: ignore[assignment]
 
 
 def plain_cancel() -> None:
@@ -47,7 +46,7 @@ def plain_cancel() -> None:
         lease = self.lease
         self._scope.deadline = anyio.current_time() - lease._clock() + lease.until
 
-    _Holding._mind = mind  # type: ignore[method-assign]
+    Holding._mind = mind  # type: ignore[method-assign]
 
 
 def no_checkpoints() -> None:
