@@ -58,7 +58,7 @@ class FleetWorker(ABC):
         self.policy = policy
         self.owner: Final = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._clock = clock
-        # By key and token: of one key there may be two, the earlier of which is lost and has not ended.
+        # Of one key there may be two for a moment: one that is lost and has not ended, and the next claim.
         self._held: dict[tuple[str, int], Holding] = {}
         self._is_draining = False
         self._complained = ""
@@ -85,21 +85,21 @@ class FleetWorker(ABC):
 
     # -- one session -----------------------------------------------------------------------
 
+    def _hold(self, holding: Holding) -> None:
+        if holding.name not in self._held:
+            key = holding.lease.key
+            holding.earlier = [each for each in self._held.values() if each.lease.key == key]
+            self._held[holding.name] = holding
+
     async def _run(self, holding: Holding, handler: Handler) -> None:
         """Run a session that is held, to its end here."""
-        lease = holding.lease
-        earlier = [
-            each
-            for each in self._held.values()
-            if each.lease.key == lease.key and each is not holding
-        ]
-        self._held[lease.key, lease.token] = holding
+        self._hold(holding)
         if self._is_draining:  # it was claimed meanwhile
             holding.drain()
-        sentence = fates.fate_before(lease.fruitless, self.attempts_without_progress)
+        sentence = fates.fate_before(holding.lease.fruitless, self.attempts_without_progress)
         try:
             if sentence is None and await self._is_confirmed(holding):
-                await holding.run(handler, after=earlier)
+                await holding.run(handler)
         finally:
             # Also while everything is being cancelled: what is held is given back within a bound.
             with anyio.CancelScope(shield=True):
@@ -109,11 +109,11 @@ class FleetWorker(ABC):
                     self._complain(away)
                     logger.warning(
                         "fleet: what became of session %r could not be written; others may claim it in %g s",
-                        lease.key,
-                        lease.ttl,
+                        holding.lease.key,
+                        holding.lease.ttl,
                     )
                 finally:
-                    del self._held[lease.key, lease.token]
+                    self._held.pop(holding.name, None)
                     holding.is_over.set()
 
     async def _conclude(self, holding: Holding, fate: fates.Fate | None) -> None:

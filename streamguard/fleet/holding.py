@@ -7,7 +7,7 @@ are kept, and waits for nothing but the handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -29,8 +29,8 @@ _PATIENCE: Final = 0.5
 class Holding:
     """A session that this worker runs.
 
-    `error`: what its handler has raised, or has done wrong. `was_cut`: it was cancelled, by us or from outside. `is_over`: set
-    when what has become of it was written, or could not be.
+    `error`: what its handler has raised, or has done wrong. `was_cut`: it was cancelled, by us or from outside.
+    `earlier`: of the same session, on this worker, and not over yet: there are never two owners.
     """
 
     def __init__(
@@ -41,23 +41,30 @@ class Holding:
             claimed, ttl, sent, clock=clock, cancel=self._scope.cancel, changed=self._mind
         )
         self.log: Final = FleetLog(self.lease)
-        self.is_over: Final = anyio.Event()
         self.error: Exception | None = None
         self.was_cut = True  # unless it is found to have ended by itself
+        self.earlier: list[Holding] = []
+        self.is_over: Final = anyio.Event()
         self._is_cancelled = False
         self._patient_until = inf
         self.bare_beat: Final = Beat(key=claimed.key, token=claimed.token, owner=claimed.owner)
 
-    async def run(self, handler: Handler, *, after: Sequence[Holding] = ()) -> None:
-        """Run the handler, as long as the lease is good, and not before those have ended: there are never two owners."""
+    @property
+    def name(self) -> tuple[str, int]:
+        """What it is known by on its worker."""
+        return self.lease.key, self.lease.token
+
+    async def run(self, handler: Handler) -> None:
+        """Run the handler, as long as the lease is good."""
         self._mind()
         # The claim took too long to come, or it is not wanted any more: nothing is begun.
         if self.lease.is_over or self._scope.cancel_called:
             return
         with self._scope, self.log:
             try:
-                for each in after:
+                for each in self.earlier:
                     await each.is_over.wait()
+                self.earlier = []
                 await handler(self.lease)
             except Exception as error:  # noqa: BLE001 - it becomes the session's fate
                 self.error = self.error or error

@@ -6,8 +6,8 @@
 
 A lease is good until `sent + 0.7 ttl`: counted from when the last beat that the store kept was *sent*, on a clock that
 goes on while the machine sleeps. Past that nothing is delivered, opened or checkpointed here (F2), and what is left of the
-ttl is for tearing down: a process that is left of it at `sent + 0.9 ttl` is killed. It is the session's `Custody`. What is checkpointed is what the consumer is done with (F3): a
-snapshot is taken while it waits in a pull, else at its next one. Engines renew it and write what it has to say;
+ttl is for tearing down: a process that is left of it at `sent + 0.9 ttl` is killed. It is the session's `Custody`. What is
+checkpointed is what the consumer is done with (F3): a snapshot is taken while it waits in a pull, else at its next one. Engines renew it and write what it has to say;
 nothing here knows a store. All of it belongs to one loop's thread.
 """
 
@@ -40,7 +40,8 @@ KILL: Final = 0.9
 class Lease:
     """One session, held by this worker.
 
-    `key`, `spec`: what was submitted. `attempt`: how many workers have had it, this one included.
+    `key`, `spec`: what was submitted. `attempt`: how many workers have had it, this one included; those that handed
+    it on, since they drained, do not count.
     `token`: grows with each of them: pass it to what must know a stale owner from the present one.
     `state`: yours; it goes with the next checkpoint and comes back with the next attempt. It must be JSON.
     """
@@ -79,6 +80,7 @@ class Lease:
         # Its session was left in the midst of a message: what is known of it stays as it was before that.
         self._is_frozen = False
         self._leaves_at_pull = False
+        self._had_session = self._has_progressed = False
         self._cancel, self._changed = cancel, changed
         # Whether every backend that was opened under it is certainly gone.
         self.is_gone = True
@@ -127,7 +129,7 @@ class Lease:
                 f"lease on {self.key!r}: a session under it is open already. Of one lease there is one session at a time: "
                 "leave the other one's block first, or submit a second key"
             )
-        self._session = session
+        self._session, self._had_session = session, True
         self._is_frozen = False
         self._changed()
 
@@ -144,7 +146,7 @@ class Lease:
         from streamguard.process.sentinel.sentinel import hold
 
         try:
-            # No grace: that was what is left of the ttl, once the lease is over.
+            # No grace: that was the time since the lease was over.
             held = hold(tree, 0.0, self._killing)
         except StreamGuardError:
             logger.exception("fleet: process %d may outlive the lease on %r", tree.pid, self.key)
@@ -196,9 +198,13 @@ class Lease:
 
     @property
     def progressed(self) -> bool:
-        """Whether the session has come forward since it was claimed."""
-        now, then = self._snapshot, self._began
-        return now.delivered > then.delivered or now.state != then.state
+        """Whether it has come forward since it was claimed: its backend, or, without a session, its state.
+
+        A handler that counts its attempts in its state has not come forward with that.
+        """
+        if self._had_session:
+            return self._has_progressed
+        return self._snapshot.state != self._began.state
 
     def beat(self) -> Beat:
         """What is to be written now. What it takes along is saved once `saved` is told of it."""
@@ -242,6 +248,7 @@ class Lease:
         point, delivered = self._snapshot.point, self._snapshot.delivered
         if self._session is not None and (settled := self._session.settled_point()) is not None:
             point = settled.as_json()
+            self._has_progressed = self._has_progressed or self._session.has_progressed
             delivered = self._began.delivered + self._session.delivered
         now = Checkpoint(point=point, state=self._state_as_json(), delivered=delivered)
         if now != self._snapshot:
@@ -259,7 +266,7 @@ class Lease:
 
 
 def put_off_ends(leases: Iterable[Lease]) -> None:
-    """Move the deadlines of their backends' processes with their ends, in a few messages."""
+    """Move the deadlines of their backends' processes with their own, in a few messages."""
     from streamguard.process.sentinel.sentinel import renew_all
 
     by_end: dict[float, list[Held]] = {}

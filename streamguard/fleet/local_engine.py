@@ -193,7 +193,7 @@ class LocalEngine(FleetWorker):
         self, claimed: Claimed, sent: float, handler: Handler, group: anyio.abc.TaskGroup
     ) -> None:
         holding = Holding(claimed, self.ttl, sent, self._clock)
-        self._held[claimed.key, claimed.token] = holding
+        self._hold(holding)
         group.start_soon(self._run, holding, handler, name=f"fleet session {claimed.key!r}")
 
     # -- beating ---------------------------------------------------------------------------

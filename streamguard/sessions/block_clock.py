@@ -86,14 +86,18 @@ class BlockClock:
             self.look()  # the lease was renewed
             return
         limit, conversation = over[0], self._conversation
-        if conversation.has_told_deadline:
+        if conversation.has_told_deadline():
             return  # whoever got it is at work on it
         if limit == "lease":
             self._context.run(self._lose, now)
+            if conversation.has_told_deadline():
+                return
         attempt = self._attempt_under_way()
-        if conversation.is_pulled or (
-            attempt is not None and (attempt.in_use or attempt.verdict or attempt.candidate)
-        ):
+        will_raise = attempt is not None and (
+            attempt.in_use or attempt.verdict or attempt.candidate
+        )
+        # What has failed may take its time to close; a lease that is lost meanwhile does not wait for that.
+        if will_raise or (conversation.is_pulled and limit == "total"):
             self._hosting.loop.timekeeper.put(self, now + _LOOK)
             return
         self._context.run(self._strike, limit, now)

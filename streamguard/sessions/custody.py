@@ -29,13 +29,21 @@ class Entrusted(Protocol):
         """How many messages its consumer is done with by then, or has at hand."""
         ...
 
+    @property
+    def has_progressed(self) -> bool:
+        """Whether its backend has done anything: a greeting is none, nor what is played again."""
+        ...
+
     def look(self) -> None:
         """The lease has ended before its time: see to it now."""
         ...
 
 
 class Custody(Protocol):
-    """Who may act for a session, and until when."""
+    """Who may act for a session, and until when. `key`: what the session is called there."""
+
+    @property
+    def key(self) -> str: ...
 
     @property
     def is_over(self) -> bool:

@@ -58,6 +58,7 @@ class Ledger:
         self._asides = 0
         self._last_aside = 0
         self._first_new: float | None = None
+        self.has_progressed = False  # in any attempt
         self._last_new = 0.0
         self.failed: Failed | None = None
         self.ended: TurnEnded | None = None
@@ -169,6 +170,7 @@ class Ledger:
         else:
             if self._first_new is None:
                 self._first_new = now
+            self.has_progressed = True
             self._last_new = now
             if self.permit is not None:
                 self.permit.progressed()

@@ -263,10 +263,11 @@ class _Block(Generic[T]):
         plan = recording.joined(self._operator.plan)
         loop = loops.current()
         mode = mode_in_force(plan.mode)
-        activity = plan.activity or Activity()
         limits = self._operator.limits if mode != "off" else NO_LIMITS
         start = self._opening.start
-        if (custody := start.custody) is not None and mode == "enforce":
+        custody = start.custody
+        activity = plan.activity or Activity("" if custody is None else custody.key)
+        if custody is not None and mode == "enforce":
             limits = replace(limits, lease=lambda: custody.term(loop.clock()))
         self._hosting = hosting = Hosting(
             loop=loop,
@@ -322,6 +323,10 @@ class _Block(Generic[T]):
     @property
     def delivered(self) -> int:
         return self._conversation.delivered
+
+    @property
+    def has_progressed(self) -> bool:
+        return self._conversation.has_progressed
 
     def look(self) -> None:
         owner = self._conversation.owner

@@ -103,7 +103,9 @@ class Conversation(Generic[T]):
         self.is_closed = False
         self._patient_until: tuple[Owner[T], float] | None = None
         self.carried: tuple[int, int] = (0, 0)
-        self._delivered_before = 0  # in turns before the present one
+        # In turns before the present one.
+        self._delivered_before = 0
+        self._progressed_before = False
         self._plan_for = plan_for
         self._opener_for = opener_for
 
@@ -133,7 +135,6 @@ class Conversation(Generic[T]):
         """Whether the consumer waits for a message now, whatever that takes."""
         return self.turn is not None and self.turn.is_pulled
 
-    @property
     def has_told_deadline(self) -> bool:
         """Whether a pull has raised the verdict on `total`, or on the lease."""
         failure = self.turn._failure if self.turn is not None else None
@@ -144,6 +145,11 @@ class Conversation(Generic[T]):
     def delivered(self) -> int:
         """How many messages its consumer has got, over all turns, in this session."""
         return self._delivered_before + (self.turn.delivered if self.turn is not None else 0)
+
+    @property
+    def has_progressed(self) -> bool:
+        """Whether any turn has brought something that is new, and more than a greeting."""
+        return self._progressed_before or (self.turn is not None and self.turn.has_progressed)
 
     def settled_point(self) -> ResumePoint | None:
         """Where the session stands; None while the consumer is at work on a message, and may fail at it."""
@@ -396,6 +402,11 @@ class Turn(AsyncIterator[T]):
         return self._taken - self._given_delivered
 
     @property
+    def has_progressed(self) -> bool:
+        """Whether it has brought something that is new, and more than a greeting."""
+        return self._ledger.has_progressed
+
+    @property
     def is_settled(self) -> bool:
         """Whether its consumer is done with all that it has got: it has come back for more, or knows the end."""
         return not self._is_at_hand
@@ -484,6 +495,7 @@ class Turn(AsyncIterator[T]):
         if (left := conversation.turn) is not None and left is not self:
             conversation.leave_at(left._ledger)
             conversation._delivered_before += left.delivered
+            conversation._progressed_before |= left.has_progressed
             self._ledger.follow(left._ledger)
             left.supersede(RuntimeError(_ASKED_SINCE))
             conversation.tally = conversation.tally.reset()  # a prompt has its own retries (S0-13)

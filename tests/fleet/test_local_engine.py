@@ -25,7 +25,7 @@ from streamguard import _loops as loops
 from streamguard.errors import StoreError
 from streamguard.fleet.lease import Lease
 from streamguard.fleet.local_engine import LocalEngine
-from streamguard.testing import Script, done, fail, hang, opened, say, silence, tool_start
+from streamguard.testing import Script, done, fail, hang, opened, ping, say, silence, tool_start
 from tests.fleet.memory_store import MemoryCheckpoints
 from tests.sessions.backend import Backend
 
@@ -463,6 +463,53 @@ async def test_a_scope_whose_time_is_up_is_a_line_too(loop):
     assert fleet.status() == "done"
     [line] = fleet.store.lines
     assert (line["limit"], line["scope"], line["final_action"]) == ("step", "step", "fail")
+
+
+async def test_a_greeting_is_no_progress(loop):
+    """F5: a backend that connects, says hello and hangs is parked like one that says nothing."""
+    fleet = Fleet(policy=RetryPolicy(idle=Backoff(9, (1.0,))))
+    backend = Backend([Script(opened("s"), ping(), hang())])
+    worker = fleet.worker()
+    await worker.submit("k", {"prompt": "go"})
+    await worker.serve(fleet.handler(backend, idle_guard(20)), until_idle=True)
+    entry = fleet.entry()
+    assert (entry.status, entry.attempt) == ("parked", 3)
+    assert entry.checkpoint.delivered == 6
+
+
+async def test_a_handler_that_counts_its_attempts_makes_no_progress_by_that(loop):
+    fleet = Fleet(policy=RetryPolicy(network=Backoff(9, (1.0,))))
+    backend = Backend([Script(fail(LOST))])
+
+    async def handler(lease: Lease) -> None:
+        lease.state["tries"] = lease.state.get("tries", 0) + 1
+        await fleet.handler(backend)(lease)
+
+    worker = fleet.worker()
+    await worker.submit("k", {"prompt": "go"})
+    await worker.serve(handler, until_idle=True)
+    assert (fleet.status(), fleet.entry().checkpoint.state) == ("parked", {"tries": 3})
+
+
+async def test_a_message_that_kills_its_workers_is_no_progress(loop):
+    """F5: it came each time, and nobody has ever dealt with it."""
+    fleet, begun = Fleet(), []
+    backend = Backend([Script(opened("s"), say("a"), hang())])
+
+    async def handler(lease: Lease) -> None:
+        begun.append(lease.token)
+        await fleet.handler(backend, busy=1e6)(lease)
+
+    await fleet.worker().submit("k", {"prompt": "go"})
+    for number in range(1, 4):
+        worker = fleet.worker()
+        async with serving(worker, handler):
+            await until(lambda number=number: len(begun) == number)
+            await anyio.sleep(3)
+            worker._calls = _dead
+        await anyio.sleep(TTL + 1)
+    await fleet.worker().serve(handler, until_idle=True)
+    assert fleet.status() == "parked"
 
 
 async def test_progress_clears_the_count(loop):

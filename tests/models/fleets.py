@@ -315,7 +315,9 @@ async def _work(world: World, number: int) -> None:
             world.scopes[number] = scope
             await engine.serve(partial(_handle, world, number))
         if engine._held:
-            world.complain("held", f"worker {number} has left with {sorted(engine._held)}")
+            world.complain(
+                "held", f"worker {number} has left with {sorted(map(str, engine._held))}"
+            )
         await anyio.sleep(1)
 
 
@@ -544,6 +546,8 @@ def _told(world: World, run: Run) -> float:
         seen = [look for begin, end in run.pulls if begin < look < end]
         for earlier in looks[:i]:
             # What an earlier look could not see, as the consumer was busy, was seen at the next pull.
+            if any(begin <= earlier <= end for begin, end in run.pulls):
+                continue
             seen += [begin for begin, _ in run.pulls if earlier < begin < look][:1]
         told = max([told, *seen])
     return told
@@ -552,7 +556,9 @@ def _told(world: World, run: Run) -> float:
 def _two_backends(world: World, key: str, runs: list[Run]) -> Iterator[Complaint]:
     """Nobody opens where another's is there, unless that was stopped, or closes for longer than its lease lasts."""
     spec, events = world.spec(key), [event[1] for event in world.plan["events"]]
-    is_free = not {"stop", "steal"} & set(events) and spec["close"] < 0.2 * world.plan["ttl"]
+    if "stop" in events:
+        return
+    is_free = "steal" not in events and spec["close"] < 0.2 * world.plan["ttl"]
     for run in runs:
         for begin, end in zip(run.opened, [*run.closed, math.inf], strict=False):
             for later in runs:

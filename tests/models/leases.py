@@ -137,6 +137,8 @@ class Lease:
 class _Held:
     """A lease by the names that sessions know."""
 
+    key = ""
+
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self.term, self.begin, self.asked, self.keep = (

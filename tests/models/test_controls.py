@@ -22,7 +22,6 @@ from streamguard.backends import stream_reading as reading
 from streamguard.breaker import circuit
 from streamguard.breaker.records import Records
 from streamguard.fleet import lease
-from streamguard.fleet.fleet_worker import FleetWorker
 from streamguard.fleet.holding import Holding
 from streamguard.sessions import hosting, replay, turns
 from streamguard.sessions import session as sessions
@@ -283,32 +282,11 @@ def claims_do_not_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
     """A worker that had claimed what it had lost began it beside the one that was ending."""
     as_it_is = Holding.run
 
-    async def run(self: Any, handler: Any, *, after: Any) -> None:
+    async def run(self: Any, handler: Any) -> None:
+        self.earlier = []
         await as_it_is(self, handler)
 
     patch.setattr(Holding, "run", run)
-
-
-def claims_of_one_key_are_one(patch: pytest.MonkeyPatch) -> None:
-    """The second took the first one's place, and the first to end took the second one's."""
-
-    class Held(dict[Any, Any]):
-        def __setitem__(self, key: Any, value: Any) -> None:
-            super().__setitem__(key[0], value)
-
-        def __delitem__(self, key: Any) -> None:
-            super().__delitem__(key[0])
-
-        def get(self, key: Any, default: Any = None) -> Any:
-            return super().get(key[0], default)
-
-    init = FleetWorker.__init__
-
-    def old(self: Any, **knobs: Any) -> None:
-        init(self, **knobs)
-        self._held = Held()
-
-    patch.setattr(FleetWorker, "__init__", old)
 
 
 def claims_not_heard_of_count(patch: pytest.MonkeyPatch) -> None:
@@ -370,7 +348,6 @@ CONTROLS = [
         frozenset({"two owners"}),
         36,
     ),
-    Control("one key", claims_of_one_key_are_one, "fleet", "uvloop", frozenset({"crash"}), 69),
     Control("unheard", claims_not_heard_of_count, "fleet", "trio", frozenset({"end"}), 4),
     Control("put off", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 34),
 ]

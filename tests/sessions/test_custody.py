@@ -39,6 +39,7 @@ def limits_told(events: Events) -> list[str]:
 class Held:
     """A lease on the loop's own clock."""
 
+    key: str = ""
     until: float = 0.0
     since: float = 0.0
     sessions: list[Any] = field(default_factory=list)

@@ -32,7 +32,7 @@ def no_deadline() -> None:
     """A backend ends with its worker, but not at the end of the lease."""
     hold = sentinel.hold
     sentinel.hold = lambda tree, grace, until=None: hold(tree, grace)
-    sentinel.renew_all = _nothing  # type: ignore[assignment]
+    sentinel.renew_all = _nothing
 
 
 def plain_cancel() -> None:
