@@ -71,6 +71,10 @@ class FleetWorker(ABC):
 
     # -- each engine's own -----------------------------------------------------------------
 
+    async def _is_confirmed(self, holding: Holding) -> bool:  # noqa: ARG002 - of what is overridden
+        """Whether its handler may begin: those who keep it know that we have it."""
+        return True
+
     @abstractmethod
     async def _write(self, holding: Holding, fate: fates.Fate) -> fates.Fate:
         """Write what has become of it; what it is now, which a cancel may have changed."""
@@ -94,7 +98,7 @@ class FleetWorker(ABC):
             holding.drain()
         sentence = fates.fate_before(holding.lease.fruitless, self.attempts_without_progress)
         try:
-            if sentence is None:
+            if sentence is None and await self._is_confirmed(holding):
                 await holding.run(handler)
         finally:
             # Also while everything is being cancelled: what is held is given back within a bound.
