@@ -240,6 +240,7 @@ def test_every_block_is_tried_here():
     with_blocks = [name for name, body in SECTIONS.items() if blocks("python", body)]
     assert with_blocks == [
         FILE,
+        "An agent of your own",
         "At least once",
         "What you want to keep: `lease.state`",
         "Side effects: `lease.token`",

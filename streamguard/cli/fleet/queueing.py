@@ -94,10 +94,7 @@ def _spec(asked: argparse.Namespace) -> dict[str, Any]:
     if asked.prompt is not None:
         return {"prompt": _prompt(asked.prompt)}
     if asked.spec is None:
-        raise ConfigError(
-            "say what is to be done: --prompt TEXT (or - for standard input), or --spec JSON; where the handler "
-            "needs nothing, --spec {}"
-        )
+        return {}
     text = _text("--spec", asked.spec)
     try:
         spec = json.loads(text, parse_constant=_no_number)
