@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -241,6 +243,7 @@ def test_every_block_is_tried_here():
     assert with_blocks == [
         FILE,
         "An agent of your own",
+        "Temporal",
         "At least once",
         "What you want to keep: `lease.state`",
         "Side effects: `lease.token`",
@@ -256,6 +259,34 @@ def test_the_engine_in_a_program(page, monkeypatch):
 
     monkeypatch.setitem(page, "handle", instead)
     anyio.run(page["main"])
+    assert played == [("issue-7", "Fix issue 7")]
+
+
+def test_the_engine_on_temporal(page, monkeypatch, temporal):
+    """Both blocks: what the second one connects, with a codec, does for the first."""
+    from tests.fleet.sealed import Sealed
+
+    asked, played = [], []
+
+    class Instead:
+        @staticmethod
+        async def connect(address, *, namespace="default", **options):
+            asked.append((address, namespace))
+            return await temporal.client(**options)
+
+    async def instead(lease):
+        played.append((lease.key, lease.resume_point().prompt))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def both():
+        client = await page["connect"](Sealed(b"key"))
+        assert client.data_converter.payload_codec is not None
+        await page["serve_from_temporal"]()
+
+    monkeypatch.setitem(page, "Client", Instead)
+    monkeypatch.setitem(page, "handle", instead)
+    asyncio.run(both())
+    assert asked[1] == ("temporal.example:7233", "agents")
     assert played == [("issue-7", "Fix issue 7")]
 
 

@@ -6,7 +6,6 @@ Each with its controls: workers that lack one thing, and of which the test must 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 import signal
@@ -22,11 +21,11 @@ import pytest
 import pytest_asyncio
 
 pytest.importorskip("temporalio")
-from temporalio.api.common.v1 import Payload
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter
 
 from streamguard.errors import StoreError
 from tests.fleet.partition import Partition
+from tests.fleet.sealed import Sealed
 from tests.fleet.temporal_kinds import KINDS, Truth
 
 pytestmark = pytest.mark.asyncio
@@ -289,33 +288,6 @@ async def test_sigterm_hands_on_at_once(world):
     assert world.doubles("sound") == [0] * 5
     assert {(await worker.show(key)).attempt for key in world.keys["sound"]} == {1}
     assert "task_token" not in world.stderr()
-
-
-class Sealed(PayloadCodec):
-    """How payloads are encrypted before they leave: here by what is good enough for a test, a stream made of hashes."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    async def encode(self, payloads):
-        return [self._seal(payload) for payload in payloads]
-
-    async def decode(self, payloads):
-        return [self._open(payload) for payload in payloads]
-
-    def _seal(self, payload: Payload) -> Payload:
-        nonce = os.urandom(16)
-        data = nonce + self._mixed(nonce, payload.SerializeToString())
-        return Payload(metadata={"encoding": b"binary/sealed"}, data=data)
-
-    def _open(self, payload: Payload) -> Payload:
-        if payload.metadata["encoding"] != b"binary/sealed":
-            return payload
-        return Payload.FromString(self._mixed(payload.data[:16], payload.data[16:]))
-
-    def _mixed(self, nonce: bytes, data: bytes) -> bytes:
-        stream = hashlib.shake_256(self._key + nonce).digest(len(data))
-        return bytes(one ^ other for one, other in zip(data, stream, strict=True))
 
 
 async def test_a_server_that_is_killed_and_started_again(temporal_servers, tmp_path):
