@@ -27,7 +27,7 @@ from streamguard.fleet.sql_store import SqlStore
 
 ALONE = "session | idle_guard"
 LEASED = "the same under a lease"
-RENEWED = "the same, renewed and written down for each 100 messages"
+RENEWED = "the same, renewed and written down for each 1,000 messages"
 HOLD = 1.15
 TTL = 3.0
 # Of those sessions that run for long: messages a second.
@@ -167,11 +167,11 @@ async def _consume(point: ResumePoint, n: int, each: Callable[[], None] | None =
         if each is None:
             await exhaust(aiter(chat))
             return
-        left = 100
+        left = 1000
         async for _ in chat:
             left -= 1
             if not left:
-                left = 100
+                left = 1000
                 each()
 
 

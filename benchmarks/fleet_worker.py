@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -105,7 +106,9 @@ async def watch(work: Work, sessions: int, seconds: float) -> None:
         rate=(work.delivered - delivered) / took,
         again=work.begun - sessions,
         late=late,
-        memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        memory=int(Path("/proc/self/statm").read_text().split()[1])
+        * os.sysconf("SC_PAGESIZE")
+        / 1e6,
     )
 
 

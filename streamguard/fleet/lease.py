@@ -70,6 +70,7 @@ class Lease:
         self._clock = clock
         self._sent = sent
         self._lost_at = math.inf
+        self._set_end()
         self._began = claimed.checkpoint
         self.state: dict[str, JSON] = json.loads(json.dumps(dict(claimed.checkpoint.state)))
         self._session: Entrusted | None = None
@@ -108,13 +109,8 @@ class Lease:
     # -- for the session: its custody ------------------------------------------------------
 
     @property
-    def until(self) -> float:
-        """When it is over unless it is renewed, on its own clock."""
-        return min(self._sent + FENCE * self.ttl, self._lost_at)
-
-    @property
     def is_over(self) -> bool:
-        """Whether nothing may be delivered or opened any more."""
+        """Whether nothing may be delivered or opened any more. It is asked for each message."""
         return self._clock() >= self.until
 
     def term(self, now: float) -> tuple[float, float]:
@@ -177,14 +173,20 @@ class Lease:
     def renewed(self, sent: float) -> None:
         """A beat that was sent then was kept."""
         self._sent = max(self._sent, sent)
+        self._set_end()
         self._changed()
 
     def lose(self) -> None:
         """Somebody else has it, or nobody may."""
         self._lost_at = min(self._lost_at, self._clock())
+        self._set_end()
         if self._session is not None:
             self._session.look()
         self._changed()
+
+    def _set_end(self) -> None:
+        # When it is over unless it is renewed, on its own clock.
+        self.until = min(self._sent + FENCE * self.ttl, self._lost_at)
 
     @property
     def was_taken(self) -> bool:

@@ -346,7 +346,7 @@ CONTROLS = [
         "fleet",
         "asyncio",
         frozenset({"two owners"}),
-        36,
+        176,
     ),
     Control("unheard", claims_not_heard_of_count, "fleet", "trio", frozenset({"end"}), 4),
     Control("put off", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 34),
