@@ -17,6 +17,7 @@ from benchmarks import (
     fleet,
     hand_over,
     host_death,
+    idle_streams,
     lateness,
     machine,
     per_message,
@@ -61,11 +62,14 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "readers": lambda: readers.measure(s["rounds"], s["messages"]),
         "hand-over": lambda: hand_over.measure(s["rounds"], s["messages"]),
         "recording": lambda: recording.measure(s["rounds"] // 5, s["messages"] // 5),
-        "fleet": lambda: fleet.measure(s["streams"], s["repeats"]),
+        "idle": lambda: idle_streams.measure(s["streams"], s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),
         "cli": lambda: command_line.measure(s["rounds"], s["messages"] // 10, s["gigabytes"]),
         "host-death": lambda: host_death.measure(s["rounds"], s["messages"] // 10),
+        "fleet": lambda: fleet.measure(
+            s["rounds"], s["messages"], s["messages"] // 10, s["longest_look"], s["streams"] // 10
+        ),
     }
 
 

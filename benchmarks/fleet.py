@@ -1,164 +1,321 @@
-"""10,000 idle streams: what each costs in memory, and how often the process wakes for them.
+"""A fleet: what a lease costs each message, what stores and workers can do, and how soon another one goes on.
 
-Memory is what `tracemalloc` has counted since before the first task was made, for tasks that are all
-parked in `async for` over a generator that waits, divided by their number.
+The cost per message is a race, as elsewhere. All else is measured with workers as processes, in real time, on each store that
+there is: a file; a PostgreSQL server of the tests, if one is installed. A further engine is one more entry of `PLACES`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import resource
-import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import anyio
-import trio
-import trio.testing
-
 from benchmarks.figures import Figure
-from benchmarks.race import LOOPS, run
-from benchmarks.sources import exhaust, silent
-from streamguard import IdleTimeoutError, idle_guard
+from benchmarks.race import LOOPS, Contestant, Laps, percentile, race, run
+from benchmarks.sources import buffered, exhaust
+from streamguard import ResumePoint, idle_guard, session
+from streamguard._base.boottime import boottime
+from streamguard.fleet import Beat, Checkpoint, Claimed, Lease, store_at
+from streamguard.fleet.sql_store import SqlStore
 
-Consume = Callable[[AsyncIterator[Any]], Coroutine[Any, Any, None]]
-
-_IDLE = idle_guard(180)
-_WINDOW = 0.5
-_WATCHED = 100
-
-
-async def _guarded(source: AsyncIterator[Any]) -> None:
-    async for _ in source | _IDLE:
-        pass
-
-
-async def _hosted(source: AsyncIterator[Any]) -> None:
-    async with source | _IDLE as messages:
-        async for _ in messages:
-            pass
+ALONE = "session | idle_guard"
+LEASED = "the same under a lease"
+RENEWED = "the same, renewed and written down for each 100 messages"
+HOLD = 1.15
+TTL = 3.0
+# Of those sessions that run for long: messages a second.
+RATE = 10
 
 
-def measure(streams: int, repeats: int) -> list[Figure]:
+def measure(rounds: int, n: int, sessions: int, seconds: float, most: int) -> list[Figure]:
+    figures = _cost_of_a_lease(rounds, n)
+    for name, place in PLACES.items():
+        with place() as address:
+            if address is None:
+                continue
+            figures += _store_alone(name, address, rounds)
+            figures += _short_sessions(name, address, sessions)
+            figures += _recovery(name, address, max(1, rounds // 10))
+            figures += _many(name, address, seconds, most)
+    return figures
+
+
+# -- places -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _file() -> Generator[str | None]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield str(Path(folder) / "fleet.db")
+
+
+@contextmanager
+def _server() -> Generator[str | None]:
+    try:
+        import psycopg  # noqa: F401
+
+        from tests.fleet.postgres import NoServerError, Server
+
+        server = Server()
+    except (ImportError, NoServerError):
+        yield None
+        return
+    try:
+        server.start()
+        address = server.address()
+        with store_at(address) as store:
+            store.initialise()
+        yield address
+    finally:
+        server.remove()
+
+
+PLACES: Mapping[str, Any] = {"SQLite": _file, "PostgreSQL": _server}
+
+
+def _figure(place: str, what: str, value: float, unit: str, hold: float | None = None) -> Figure:
+    return Figure(
+        group="fleet", loop="asyncio", what=f"{place}: {what}", value=value, unit=unit, hold=hold
+    )
+
+
+# -- per message ------------------------------------------------------------------------------
+
+
+def _cost_of_a_lease(rounds: int, n: int) -> list[Figure]:
     figures: list[Figure] = []
     for loop in LOOPS:
-        figures += _memory(loop, streams)
-        figures += _wakeups(loop, repeats)
+        laps = run(loop, race, _contestants(), rounds, n // 4)
+        figures += [
+            Figure(
+                group="fleet",
+                loop=loop,
+                what=f"{name}, a message",
+                value=lap.best * 1e9,
+                median=lap.median * 1e9,
+                unit="ns",
+            )
+            for name, lap in laps.items()
+        ]
+        figures += [_ratio(loop, laps, name) for name in (LEASED, RENEWED)]
     return figures
 
 
-# -- memory ----------------------------------------------------------------------------------
-
-
-def _memory(loop: str, streams: int) -> list[Figure]:
-    ways: dict[str, Consume] = {
-        "bare": exhaust,
-        "guarded": _guarded,
-        "guarded, async with": _hosted,
-    }
-    sizes = {name: run(loop, _size, loop, consume, streams) for name, consume in ways.items()}
-    figures = [
-        Figure(group="memory", loop=loop, what=name, value=size, unit="bytes per stream")
-        for name, size in sizes.items()
-    ]
-    ratio = sizes["guarded"] / sizes["bare"]
-    figures.append(
-        Figure(group="memory", loop=loop, what="guarded / bare", value=ratio, unit="x", hold=1.3)
+def _ratio(loop: str, laps: Mapping[str, Laps], name: str) -> Figure:
+    mine, alone = laps[name], laps[ALONE]
+    return Figure(
+        group="fleet",
+        loop=loop,
+        what=f"{name} / {ALONE}",
+        value=mine.best / alone.best,
+        median=statistics.median(
+            mine / alone for mine, alone in zip(mine.values, alone.values, strict=True)
+        ),
+        unit="x",
+        hold=HOLD,
     )
-    return figures
 
 
-async def _size(loop: str, consume: Consume, streams: int) -> float:
-    park = _park_trio if loop == "trio" else _park_asyncio
-    await park(consume, 10)  # whatever is made once is made before
-    gc.collect()
-    tracemalloc.start()
-    try:
-        return await park(consume, streams)
-    finally:
-        tracemalloc.stop()
+def _contestants() -> dict[str, Contestant]:
+    async def alone(n: int) -> None:
+        await _consume(ResumePoint(prompt="go"), n)
+
+    async def leased(n: int) -> None:
+        await _consume(_lease().resume_point(), n)
+
+    async def renewed(n: int) -> None:
+        lease = _lease()
+
+        def beat() -> None:
+            lease.saved(lease.beat())
+            lease.renewed(boottime())
+
+        await _consume(lease.resume_point(), n, each=beat)
+
+    return {ALONE: alone, LEASED: leased, RENEWED: renewed}
 
 
-async def _park_asyncio(consume: Consume, streams: int) -> float:
-    """Bytes per stream while `streams` of them are parked, each in a plain task."""
-    before = _traced()
-    tasks = [asyncio.create_task(consume(silent("asyncio"))) for _ in range(streams)]
-    await anyio.wait_all_tasks_blocked()
-    gc.collect()
-    size = (_traced() - before) / streams
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return size
+def _lease() -> Lease:
+    claimed = Claimed(
+        key="s",
+        token=1,
+        owner="o",
+        attempt=1,
+        fruitless=0,
+        spec={"prompt": "go"},
+        checkpoint=Checkpoint(),
+    )
+    return Lease(claimed, 1e6, boottime())
 
 
-async def _park_trio(consume: Consume, streams: int) -> float:
-    before = _traced()
-    async with trio.open_nursery() as nursery:
-        for _ in range(streams):
-            nursery.start_soon(consume, silent("trio"))
-        await trio.testing.wait_all_tasks_blocked()
-        gc.collect()
-        size = (_traced() - before) / streams
-        nursery.cancel_scope.cancel()
-    return size
+async def _consume(point: ResumePoint, n: int, each: Callable[[], None] | None = None) -> None:
+    class Opened:
+        async def __aenter__(self) -> Any:
+            return buffered(n)
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    async with session(lambda _: Opened(), point=point) | idle_guard(180) as chat:
+        if each is None:
+            await exhaust(aiter(chat))
+            return
+        left = 100
+        async for _ in chat:
+            left -= 1
+            if not left:
+                left = 100
+                each()
 
 
-def _traced() -> int:
-    return tracemalloc.get_traced_memory()[0]
+# -- a store by itself ------------------------------------------------------------------------
 
 
-# -- wakeups ---------------------------------------------------------------------------------
-
-
-def _wakeups(loop: str, repeats: int) -> list[Figure]:
-    """How often the process went to sleep in one window, from first pull to verdict.
-
-    Voluntary context switches, as the kernel counts them, so that no loop and no timekeeper
-    has to be believed. The switches of as long a sleep of the loop alone are taken off.
-    """
-    counts = {
-        streams: min(run(loop, _switches, loop, streams) for _ in range(repeats))
-        for streams in (1, _WATCHED)
-    }
+def _store_alone(place: str, address: str, rounds: int) -> list[Figure]:
+    """Beats of 300 sessions, each with a checkpoint; claims, one at a time."""
+    with store_at(address) as store:
+        claimed, each = _claimed(store, 300)
+        point = {"version": 1, "prompt": "Fix issue 7", "token": "0" * 36, "delivered": 0}
+        took: list[float] = []
+        for number in range(max(5, rounds)):
+            kept = Checkpoint(point={**point, "delivered": number}, delivered=number)
+            beats = [
+                Beat(key=c.key, token=c.token, owner=c.owner, checkpoint=kept, progressed=True)
+                for c in claimed
+            ]
+            began = time.perf_counter()
+            assert len(store.beat(beats, 1000)) == len(beats)
+            took.append(time.perf_counter() - began)
+        for one in claimed:
+            store.finish(Beat(key=one.key, token=one.token, owner=one.owner))
+    best = min(took)
     return [
-        Figure(
-            group="wakeups",
-            loop=loop,
-            what=f"per window and stream, {streams} stream{'s' * (streams > 1)}",
-            value=count / streams,
-            unit="wakeups",
-            hold=2.0,
-        )
-        for streams, count in counts.items()
+        _figure(
+            place, "300 leases renewed and checkpointed, p50", percentile(took, 50) * 1e3, "ms", 50
+        ),
+        _figure(place, "checkpoints", 300 / best, "a second"),
+        _figure(place, "claims, one at a time", 1 / each, "a second"),
     ]
 
 
-async def _switches(loop: str, streams: int) -> int:
-    asleep = await _counted(anyio.sleep, _WINDOW)
-    guarded = await _counted(_hang, loop, streams)
-    # The sleep's own alarm is a wakeup, as the verdict is one.
-    return guarded - asleep + 1
+def _claimed(store: SqlStore, count: int) -> tuple[list[Claimed], float]:
+    for number in range(count):
+        store.submit(f"beat{number}", {"prompt": "go"})
+    began = time.perf_counter()
+    claimed = [one for _ in range(count) for one in store.claim("bench", 1000, 1)]
+    return claimed, (time.perf_counter() - began) / count
 
 
-async def _counted(function: Callable[..., Awaitable[object]], *args: Any) -> int:
-    await anyio.sleep(0.01)
-    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    await function(*args)
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+# -- workers ----------------------------------------------------------------------------------
 
 
-async def _hang(loop: str, streams: int) -> None:
-    async with anyio.create_task_group() as tasks:
-        for _ in range(streams):
-            tasks.start_soon(_until_verdict, loop)
-            await anyio.lowlevel.checkpoint()
+class _Worker:
+    def __init__(self, address: str, **settings: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.fleet_worker", address, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.heard()
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def heard(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        said: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return said
+
+    def kill(self) -> float:
+        at = boottime()
+        self.process.kill()
+        self.process.communicate()
+        return at
 
 
-async def _until_verdict(loop: str) -> None:
-    try:
-        async for _ in silent(loop) | idle_guard(_WINDOW):
+def _submit(address: str, name: str, count: int, messages: int, every: float) -> None:
+    with store_at(address) as store:
+        for number in range(count):
+            store.submit(f"{name}{number}", {"prompt": "go", "messages": messages, "every": every})
+
+
+def _short_sessions(place: str, address: str, count: int) -> list[Figure]:
+    """Sessions of three messages, by two workers."""
+    figures: list[Figure] = []
+    for claim in (2, 10):
+        _submit(address, f"short{claim}-", count, 2, 0.0)
+        engine = {"ttl": 15, "limit": 50, "claim": claim}
+        workers = [_Worker(address, engine=engine) for _ in range(2)]
+        for worker in workers:
+            worker.go()
+        said = [worker.heard() for worker in workers]
+        for worker in workers:
+            worker.process.communicate()
+        assert sum(each["done"] for each in said) == count
+        # Each goes home when it has found nothing for a while.
+        rate = count / max(each["took"] for each in said)
+        figures.append(
+            _figure(place, f"sessions of 3 messages, 2 workers, claim={claim}", rate, "a second")
+        )
+    return figures
+
+
+def _recovery(place: str, address: str, rounds: int) -> list[Figure]:
+    """From a worker's SIGKILL until the last of its 40 sessions has begun elsewhere."""
+    took: list[float] = []
+    count = 40
+    for number in range(rounds):
+        engine = {"ttl": TTL, "flush": TTL / 8, "limit": 50, "claim": 10}
+        old, new = (_Worker(address, engine=engine, tells=True) for _ in range(2))
+        old.go()
+        _submit(address, f"killed{number}-", count, 80, 1 / RATE)
+        for _ in range(count):
+            old.heard()
+        new.go()
+        time.sleep(2)
+        killed = old.kill()
+        took.append(max(new.heard()["at"] for _ in range(count)) - killed)
+        while "done" not in new.heard():
             pass
-    except IdleTimeoutError:
-        pass
+        new.process.communicate()
+    return [
+        _figure(place, f"40 sessions go on after SIGKILL, ttl={TTL:g}", max(took), "s", TTL + 1)
+    ]
+
+
+def _many(place: str, address: str, seconds: float, most: int) -> list[Figure]:
+    """One worker, with ever more sessions of ten messages a second."""
+    figures: list[Figure] = []
+    for count in (1, 100, 300, 1000):
+        if count > most:
+            break
+        # More than are ever needed: it is killed when it has been watched.
+        _submit(address, f"many{count}-", count, 100_000, 1 / RATE)
+        engine = {"ttl": 15, "limit": count, "claim": 50}
+        worker = _Worker(address, engine=engine, watched=seconds, sessions=count)
+        worker.go()
+        said = worker.heard()
+        worker.kill()
+        with store_at(address) as store:
+            for row in store.live():
+                store.cancel(row.key, "over")
+        time.sleep(0.1)
+        many = f"{count} session{'s' * (count > 1)}"
+        figures += [
+            _figure(place, f"{many}, worker's CPU", said["cpu"] * 100, "% of a core"),
+            _figure(place, f"{many}, messages", said["rate"], "a second"),
+            _figure(place, f"{many}, false expiries", said["again"], "", 0),
+            _figure(place, f"{many}, longest stall of its loop", said["late"] * 1e3, "ms"),
+            _figure(place, f"{many}, memory (RSS)", said["memory"], "MB"),
+        ]
+    return figures

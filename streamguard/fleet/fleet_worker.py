@@ -71,6 +71,10 @@ class FleetWorker(ABC):
 
     # -- each engine's own -----------------------------------------------------------------
 
+    async def _is_confirmed(self, holding: Holding) -> bool:  # noqa: ARG002 - of what is overridden
+        """Whether its handler may begin: those who keep it know that we have it."""
+        return True
+
     @abstractmethod
     async def _write(self, holding: Holding, fate: fates.Fate) -> fates.Fate:
         """Write what has become of it; what it is now, which a cancel may have changed."""
@@ -94,7 +98,7 @@ class FleetWorker(ABC):
             holding.drain()
         sentence = fates.fate_before(holding.lease.fruitless, self.attempts_without_progress)
         try:
-            if sentence is None:
+            if sentence is None and await self._is_confirmed(holding):
                 await holding.run(handler)
         finally:
             # Also while everything is being cancelled: what is held is given back within a bound.
@@ -148,6 +152,12 @@ class FleetWorker(ABC):
             (KILL - FENCE) * self.ttl,
         )
 
+    def _is_answered(self) -> None:
+        """The store, or server, has answered: an outage is over."""
+        if self._complained:
+            logger.info("fleet: it answers again")
+        self._complained = ""
+
     def _complain(self, error: StoreError) -> None:
         """Once for each outage."""
         if str(error) != self._complained:
@@ -174,7 +184,8 @@ def _tell(holding: Holding, fate: fates.Fate) -> None:
                 key,
                 delay,
                 why,
-                exc_info=error,
+                # Of a hang, or what else is ours, the session's own log has all that is known.
+                exc_info=None if isinstance(error, StreamGuardError) else error,
             )
         case _:
             pass

@@ -42,7 +42,7 @@ class Holding:
         )
         self.log: Final = FleetLog(self.lease)
         self.error: Exception | None = None
-        self.was_cut = False
+        self.was_cut = True  # unless it is found to have ended by itself
         self.earlier: list[Holding] = []
         self.is_over: Final = anyio.Event()
         self._is_cancelled = False
@@ -57,7 +57,6 @@ class Holding:
     async def run(self, handler: Handler) -> None:
         """Run the handler, as long as the lease is good."""
         self._mind()
-        self.was_cut = True  # unless it is found to have ended by itself
         # The claim took too long to come, or it is not wanted any more: nothing is begun.
         if self.lease.is_over or self._scope.cancel_called:
             return

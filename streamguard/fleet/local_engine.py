@@ -178,7 +178,7 @@ class LocalEngine(FleetWorker):
             except StoreError as error:
                 self._complain(error)
                 return [], sent
-        self._complained = ""
+        self._is_answered()
         return claimed, sent
 
     async def _is_awaited(self) -> bool:
@@ -213,7 +213,7 @@ class LocalEngine(FleetWorker):
         except StoreError as error:
             self._complain(error)
             return
-        self._complained = ""
+        self._is_answered()
         for beat in beats:
             if (holding := self._held.get((beat.key, beat.token))) is not None:
                 holding.heard(beat, sent, kept.get(beat.key))
@@ -228,6 +228,19 @@ class LocalEngine(FleetWorker):
             await super()._run(holding, handler)
         finally:
             self._wake.set()
+
+    async def _is_confirmed(self, holding: Holding) -> bool:
+        """A first beat before a further attempt: what kills its workers at once is to be known from claims not heard of."""
+        if holding.lease.attempt == 1:
+            return True
+        beat, sent = holding.bare_beat, self._clock()
+        try:
+            kept = await self._calls(partial(self.store.beat, [beat], self.ttl), urgent=True)
+        except StoreError as error:
+            self._complain(error)
+            return False
+        holding.heard(beat, sent, kept.get(beat.key))
+        return beat.key in kept
 
     async def _write_line(self, holding: Holding, line: Mapping[str, Any]) -> None:
         await self._calls(partial(self.store.log_timeout, holding.bare_beat, line))

@@ -53,7 +53,8 @@ _FIRST: Final = Migration(
         # `due`: from when on it may be claimed: when it is to begin, or when its lease ends.
         # `ready`: that time as it was when it was claimed last. `heard`: the last claim or beat.
         # `cancelling`: why it is to be cancelled, while its owner does not know.
-        # `fruitless`: claims that are over and came to nothing; `progressed`: whether this one has.
+        # `fruitless`: claims that are over and came to nothing; `progressed`: whether this one has come to something,
+        # -1 as long as no beat has come.
         """
         CREATE TABLE streamguard_sessions (
             id {id},

@@ -28,6 +28,7 @@ ON CONFLICT (key) DO NOTHING
 RETURNING id
 """
 
+# `progressed` is -1 until the claimant is heard of: a claim whose answer was lost says nothing against the session.
 # Of one that was to be cancelled, the claim is its end. {SKIP}: what others are claiming is not waited for.
 CLAIM: Final = f"""
 WITH picked AS MATERIALIZED (
@@ -42,7 +43,7 @@ UPDATE streamguard_sessions SET
     why = CASE WHEN cancelling IS NOT NULL THEN cancelling WHEN status = 'running' THEN 'lost' ELSE why END,
     fruitless = CASE WHEN status = 'running' AND progressed = 0 THEN fruitless + 1 ELSE fruitless END,
     token = token + 1,
-    progressed = 0,
+    progressed = -1,
     cancelling = NULL,
     ready = due,
     heard = {_NOW}
@@ -58,7 +59,7 @@ BEAT: Final = f"""
 UPDATE streamguard_sessions SET
     due = {_NOW} + :ttl,
     heard = {_NOW},
-    progressed = CASE :progressed WHEN 1 THEN 1 ELSE progressed END,
+    progressed = CASE WHEN :progressed = 1 OR progressed = 1 THEN 1 ELSE 0 END,
     fruitless = CASE :progressed WHEN 1 THEN 0 ELSE fruitless END,
     {_WRITTEN}
 WHERE {_HELD}
@@ -69,7 +70,7 @@ BEATS: Final = f"""
 UPDATE streamguard_sessions AS s SET
     due = {_NOW} + :ttl,
     heard = {_NOW},
-    progressed = CASE b.progressed WHEN 1 THEN 1 ELSE s.progressed END,
+    progressed = CASE WHEN b.progressed = 1 OR s.progressed = 1 THEN 1 ELSE 0 END,
     fruitless = CASE b.progressed WHEN 1 THEN 0 ELSE s.fruitless END,
     checkpoint = COALESCE(b.checkpoint, s.checkpoint),
     delivered = COALESCE(b.delivered, s.delivered)
@@ -103,7 +104,7 @@ AND (status = :status OR (status = 'cancelled' AND :gives_way = 1))
 """
 
 RELEASE: Final = f"""
-UPDATE streamguard_sessions SET status = 'waiting', owner = '', fruitless = 0, due = {_NOW}
+UPDATE streamguard_sessions SET status = 'waiting', owner = '', why = '', fruitless = 0, due = {_NOW}
 WHERE key = :key AND status = 'parked'
 RETURNING id
 """

@@ -136,7 +136,8 @@ class CheckpointStore(Blocking, Protocol):
         """Take up to `limit` sessions that wait and may begin, or whose owner has not been heard of for its ttl.
 
         The longest waiting first. Each claim counts as an attempt; one that is over (lost, or given back) and of which
-        no beat has told progress is `fruitless`. One that was to be cancelled when its owner was lost is
+        no beat has told progress is `fruitless`. One that was lost before its first beat is not: its owner may never
+        have heard of it. One that was to be cancelled when its owner was lost is
         cancelled, not claimed.
         """
         ...

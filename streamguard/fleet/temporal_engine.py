@@ -303,7 +303,7 @@ class TemporalEngine(FleetWorker):
         except StoreError as error:
             self._complain(error)
             return
-        self._complained = ""
+        self._is_answered()
         self._heard(holding, beat, sent, answer)
 
     def _heard(self, holding: Holding, beat: Beat, sent: float, answer: Answer | None) -> None:

@@ -21,6 +21,7 @@ class Entry:
     owner: str = ""
     attempt: int = 0
     fruitless: int = 0
+    is_heard_of: bool = False
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     not_before: float = 0.0
     expires: float = 0.0
@@ -77,7 +78,9 @@ class MemoryCheckpoints:
             if entry.cancel is not None:
                 entry.status, entry.why = "cancelled", entry.cancel
                 continue
-            before = entry.fruitless
+            if is_lost and not entry.is_heard_of:
+                entry.fruitless = max(0, entry.fruitless - 1)
+            before, entry.is_heard_of = entry.fruitless, False
             entry.status, entry.owner, entry.token = "running", owner, entry.token + 1
             entry.attempt, entry.fruitless = entry.attempt + 1, entry.fruitless + 1
             entry.expires, entry.beaten = now + ttl, now
@@ -100,6 +103,7 @@ class MemoryCheckpoints:
         for beat in beats:
             if (entry := self._held(beat)) is not None:
                 self._take(entry, beat)
+                entry.is_heard_of = True
                 entry.expires, entry.beaten = now + ttl, now
                 kept[beat.key] = "kept" if entry.cancel is None else "cancel"
         return kept

@@ -19,6 +19,7 @@ class Tenure:
     until: float
     heard: float
     progressed: bool = False
+    beats: int = 0
     end: str = ""
     ended_as: tuple[str, ...] = ()
 
@@ -90,7 +91,7 @@ class NaiveStore:
             if len(claimed) == limit:
                 break
             if session.status == "running":
-                session.tenures[-1].end = "lost"
+                session.tenures[-1].end = "lost" if session.tenures[-1].beats else "never heard of"
                 session.why = "lost"
             if session.cancel_asked is not None:
                 self._cancelled(session)
@@ -107,6 +108,7 @@ class NaiveStore:
             if (session := self.held(beat)) is not None:
                 tenure = session.tenures[-1]
                 tenure.until, tenure.heard = self.now + ttl, self.now
+                tenure.beats += 1
                 self._write(session, beat)
                 answer[beat.key] = "kept" if session.cancel_asked is None else "cancel"
         return answer
@@ -164,7 +166,7 @@ class NaiveStore:
         session = self.find(key)
         if session is None or session.status != "parked":
             return False
-        session.status, session.may_begin = "waiting", self.now
+        session.status, session.may_begin, session.why = "waiting", self.now, ""
         session.history.append(None)
         return True
 

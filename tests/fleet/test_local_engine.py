@@ -323,7 +323,7 @@ async def test_a_poison_session_is_parked(loop):
 
 
 async def test_a_session_that_kills_its_workers_is_parked(loop):
-    """F5: nobody lives to say that it failed, so the next claim says it."""
+    """F5: nobody lives to say that it failed, so the next claim says it. The first may not have heard of its claim."""
     fleet, begun = Fleet(), []
 
     async def handler(lease: Lease) -> None:
@@ -331,16 +331,54 @@ async def test_a_session_that_kills_its_workers_is_parked(loop):
         await anyio.sleep_forever()
 
     await fleet.worker().submit("k", {"prompt": "go"})
-    for number in range(1, 4):
+    for number in range(1, 5):
         worker = fleet.worker()
         async with serving(worker, handler):
             await until(lambda number=number: len(begun) == number)
             worker._calls = _dead
         await anyio.sleep(TTL + 1)
-    assert begun == [1, 2, 3]
+    assert begun == [1, 2, 3, 4]
     await fleet.worker().serve(handler, until_idle=True)
     assert fleet.status() == "parked"
     assert fleet.entry().why.startswith("poison: 3 attempts in a row")
+
+
+async def test_claims_that_nobody_heard_of_say_nothing_against_a_session(loop):
+    """F5: a worker whose network loses all answers takes it again and again, and never begins it."""
+    fleet, backend = Fleet(), Backend([Script(say("a"), done())])
+    worker = fleet.worker()
+    await worker.submit("k", {"prompt": "go"})
+    for _ in range(5):
+        assert fleet.store.claim("deaf", 1.0, 1)
+        await anyio.sleep(1)
+    await worker.serve(fleet.handler(backend), until_idle=True)
+    assert fleet.status() == "done"
+
+
+async def test_a_worker_that_gets_its_own_session_again(loop):
+    """F2: the first owner ends before the second one begins, and neither forgets the other."""
+    fleet, backend = Fleet(), Backend([Script(opened("s"), say("a"), hang())])
+    closing: list[float] = []
+
+    async def close(_: Any) -> None:
+        closing.append(anyio.current_time())
+        await anyio.sleep(8)
+
+    backend.closing = close
+    worker = fleet.worker()
+    await worker.submit("k", {"prompt": "go"})
+    async with serving(worker, fleet.handler(backend, idle_guard(180, disconnect_timeout=20))):
+        await until(lambda: fleet.texts == ["a"])
+        fleet.entry().token += 1  # somebody had it for a moment
+        await until(lambda: closing)
+        fleet.entry().expires = 0.0
+        await until(lambda: len(worker._held) == 2)
+        backend.closing = None
+        backend.scripts = [Script(say("b"), done())]
+        await until(lambda: fleet.status() == "done")
+        assert anyio.current_time() >= closing[0] + 8
+    backend.check()
+    assert fleet.entry().attempt == 2
 
 
 async def test_no_handler_begins_on_a_claim_that_took_too_long(loop):

@@ -371,8 +371,19 @@ def test_an_end_whose_answer_was_lost_may_be_told_again(store, status):
 def test_attempts_that_come_to_nothing_are_counted_until_one_does(place, store):
     claimed = begun(store)
     seen = []
-    for how in ("lost", "given back", "lost", "progressed", "lost", "drained", "lost"):
+    for how in (
+        "lost",
+        "given back",
+        "not heard",
+        "lost",
+        "progressed",
+        "lost",
+        "drained",
+        "lost",
+    ):
         seen.append((claimed.attempt, claimed.fruitless))
+        if how == "lost":
+            store.beat([beat(claimed)], TTL)
         if how == "progressed":
             store.beat([beat(claimed, progressed=True)], TTL)
         elif how == "given back":
@@ -381,8 +392,8 @@ def test_attempts_that_come_to_nothing_are_counted_until_one_does(place, store):
             store.give_back(beat(claimed), 0, counts=False)
         place.advance(TTL + 1)
         [claimed] = store.claim("anna", TTL, 1)
-    assert seen == [(1, 0), (2, 1), (3, 2), (4, 3), (5, 0), (6, 1), (6, 1)]
-    assert (claimed.attempt, claimed.fruitless) == (7, 2)
+    assert seen == [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (6, 0), (7, 1), (7, 1)]
+    assert (claimed.attempt, claimed.fruitless) == (8, 2)
 
 
 def test_progress_that_is_told_with_the_end_counts(store):

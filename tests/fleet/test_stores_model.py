@@ -147,7 +147,7 @@ def test_a_store_does_what_the_model_says(place, store):
     [
         ("CLAIM", "ORDER BY due, id", "ORDER BY id"),
         ("CLAIM", "token = token + 1,", ""),
-        ("CLAIM", "progressed = 0,", ""),
+        ("CLAIM", "progressed = -1,", ""),
         ("CLAIM", "WHEN cancelling IS NOT NULL THEN cancelling ", ""),
         ("BEAT", "THEN 0 ELSE fruitless", "THEN fruitless ELSE fruitless"),
         ("END", " AND token = :token", ""),

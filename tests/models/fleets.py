@@ -77,8 +77,7 @@ class World:
         self.claims: dict[tuple[str, int], Claim] = {}
         self.cuts: dict[int, tuple[str, float]] = {}
         self.stolen: dict[tuple[str, int], float] = {}  # the token that took it, and when
-        self.fruitless: dict[str, list[bool]] = {}
-        self.released: list[str] = []
+        self.released: dict[str, int] = {}  # the token it had then
         self.engines: dict[int, LocalEngine] = {}
         self.scopes: dict[int, anyio.CancelScope] = {}
         self.wrong: list[Complaint] = []
@@ -222,7 +221,7 @@ def _session(random: Random) -> dict[str, Any]:
         "busy": random.choice((0, 0, 0.5, 1, 3, 12)),
         "token": some() < 0.8,
         "tools": some() < 0.2,
-        "close": random.choice((0, 0, 0, 0.5, 1)),
+        "close": random.choice((0, 0, 0, 0.5, 1, 4)),
         "impatient": some() < 0.2,
         "retries": some() < 0.3,
         "attempts": [
@@ -262,8 +261,7 @@ async def _happens(world: World, what: str, who: int, seconds: float) -> None:
             world.store.cancel(key, "not wanted")
         case "release":
             if world.store.release(key):
-                world.fruitless[key] = []
-                world.released.append(key)
+                world.released[key] = world.store.entries[key].token
         case "drain":
             if worker in world.engines:
                 world.engines[worker].drain()
@@ -279,7 +277,6 @@ def _stop(world: World, seconds: float) -> None:
         block_loop(min(0.25, until - world.now()))
         for each in world.store.claim("elsewhere", 3.0, 9):
             world.runs.append(Run(each.key, each.token, -1, world.now(), lambda _: math.inf))
-            world.fruitless.setdefault(each.key, []).append(True)
 
 
 def _steal(world: World, key: str, seconds: float) -> None:
@@ -337,9 +334,7 @@ async def _handle(world: World, worker: int, lease: Lease) -> None:
 
     run = Run(lease.key, lease.token, worker, world.now(), until)
     world.runs.append(run)
-    flaws: list[bool] = world.fruitless.setdefault(lease.key, [])
-    flaws.append(True)
-    spec, index = world.spec(lease.key), len(flaws)
+    spec = world.spec(lease.key)
     point = lease.resume_point()
     run.first = point.delivered
     if lease.state.get("n", 0) != point.delivered:
@@ -357,7 +352,6 @@ async def _handle(world: World, worker: int, lease: Lease) -> None:
             turn = aiter(chat)
             while (message := await _pulled(world, run, turn, spec)) is not None:
                 run.delivered.append((message[0], world.now()))
-                flaws[index - 1] = flaws[index - 1] and False
                 await anyio.sleep(spec["busy"])
                 run.done[message[0]] = world.now()
                 lease.state["n"] = message[0] + 1
@@ -446,8 +440,7 @@ def _judge(world: World) -> Iterator[Complaint]:
         yield from _overtaken(world, runs)
         yield from _end(world, key, runs)
         yield from _doubles(world, key, [run for run in runs if run.worker >= 0])
-        if not any(event[1] in ("stop", "steal") for event in world.plan["events"]):
-            yield from _two_backends(key, runs)
+        yield from _two_backends(world, key, runs)
 
 
 def _past_the_fence(world: World, run: Run) -> Iterator[Complaint]:
@@ -502,18 +495,27 @@ def _end(world: World, key: str, runs: list[Run]) -> Iterator[Complaint]:
 
 def _parked(world: World, key: str, why: str, spec: dict[str, Any]) -> Iterator[Complaint]:
     hows = [how for _, how in spec["attempts"]]
-    flaws = world.fruitless.get(key, [])
     if why.startswith("poison"):
-        claims = [each for each in world.claims if each[0] == key]
-        if len(claims) + len(world.runs) < 3 or (all(not flaw for flaw in flaws) and flaws):
-            yield Complaint("end", f"{key} is parked as poison, and came forward: {flaws}")
+        tokens = {run.token for run in world.runs if run.key == key and run.worker >= 0}
+        tokens |= {
+            token for of, token in world.claims if of == key and world.claim(of, token).applied
+        }
+        tokens |= {token for of, token in world.stolen if of == key}
+        tokens = {token for token in tokens if token > world.released.get(key, 0)}
+        if len(tokens) < 3:
+            yield Complaint("end", f"{key} is parked as poison after {len(tokens)} attempts")
     elif why.startswith("unsafe (") or "no session to go on with" in why:
         if spec["token"] and not spec["tools"]:
             yield Complaint("end", f"{key} is parked as {why}, and had a token")
     elif "mistake" in why:
         if "bug" not in hows:
             yield Complaint("end", f"{key} is parked as {why}, and made none")
-    else:
+    elif not (
+        # Its close was cut by a stop, and so nobody saw its end.
+        "may still be alive" in why
+        and spec["close"]
+        and any(event[1] == "stop" for event in world.plan["events"])
+    ):
         yield Complaint("end", f"{key} is parked: {why}")
 
 
@@ -544,15 +546,24 @@ def _told(world: World, run: Run) -> float:
         seen = [look for begin, end in run.pulls if begin < look < end]
         for earlier in looks[:i]:
             # What an earlier look could not see, as the consumer was busy, was seen at the next pull.
+            if any(begin <= earlier <= end for begin, end in run.pulls):
+                continue
             seen += [begin for begin, _ in run.pulls if earlier < begin < look][:1]
         told = max([told, *seen])
     return told
 
 
-def _two_backends(key: str, runs: list[Run]) -> Iterator[Complaint]:
+def _two_backends(world: World, key: str, runs: list[Run]) -> Iterator[Complaint]:
+    """Nobody opens where another's is there, unless that was stopped, or closes for longer than its lease lasts."""
+    spec, events = world.spec(key), [event[1] for event in world.plan["events"]]
+    if "stop" in events:
+        return
+    is_free = "steal" not in events and spec["close"] < 0.2 * world.plan["ttl"]
     for run in runs:
         for begin, end in zip(run.opened, [*run.closed, math.inf], strict=False):
             for later in runs:
+                if not is_free and later.worker != run.worker:
+                    continue
                 if later.token > run.token and any(begin < at < end for at in later.opened):
                     yield Complaint(
                         "two owners", f"{key}: {later.token} opens while {run.token} is there"

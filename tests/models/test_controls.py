@@ -21,10 +21,13 @@ from streamguard._watch import watch
 from streamguard.backends import stream_reading as reading
 from streamguard.breaker import circuit
 from streamguard.breaker.records import Records
+from streamguard.fleet import lease
+from streamguard.fleet.holding import Holding
 from streamguard.sessions import hosting, replay, turns
 from streamguard.sessions import session as sessions
 from streamguard.sessions.owner import Owner
 from streamguard.testing import clocks
+from tests.fleet.memory_store import MemoryCheckpoints
 from tests.models import explorer
 from tests.sizes import size
 
@@ -264,6 +267,40 @@ def whoever_asks_has_a_message(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turns.Turn, "_come_back", come_back)
 
 
+def leases_are_good_until_told(patch: pytest.MonkeyPatch) -> None:
+    """A worker that heard nothing went on until the store told it."""
+    patch.setattr(lease, "FENCE", 1e6)
+    patch.setattr(Holding, "_mind", lambda _: None)
+
+
+def messages_at_hand_are_done(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint counted the message that its consumer was at."""
+    patch.setattr(turns.Conversation, "settled_point", turns.Conversation.latest_point)
+
+
+def claims_do_not_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
+    """A worker that had claimed what it had lost began it beside the one that was ending."""
+    as_it_is = Holding.run
+
+    async def run(self: Any, handler: Any) -> None:
+        self.earlier = []
+        await as_it_is(self, handler)
+
+    patch.setattr(Holding, "run", run)
+
+
+def claims_not_heard_of_count(patch: pytest.MonkeyPatch) -> None:
+    """A worker whose network lost all answers made poison of what it claimed."""
+    claim = MemoryCheckpoints.claim
+
+    def old(self: Any, owner: str, ttl: float, limit: int) -> Any:
+        for entry in self.entries.values():
+            entry.is_heard_of = True
+        return claim(self, owner, ttl, limit)
+
+    patch.setattr(MemoryCheckpoints, "claim", old)
+
+
 CONTROLS = [
     Control("taken late", what_came_is_delivered, "lease", "asyncio", frozenset({"lease"}), 6),
     Control("not certain", unseen_ends_are_certain, "lease", "uvloop", frozenset({"owners"}), 249),
@@ -301,6 +338,17 @@ CONTROLS = [
         "19 (hashes)", hashes_are_compared, "session", "asyncio", frozenset({"as_predicted"}), 68
     ),
     Control("struck", struck_blocks_forget_why, "block", "asyncio", frozenset({"disguised"}), 359),
+    Control("fence", leases_are_good_until_told, "fleet", "trio", frozenset({"fence"}), 4),
+    Control("at hand", messages_at_hand_are_done, "fleet", "asyncio", frozenset({"gap"}), 3),
+    Control(
+        "two of one key",
+        claims_do_not_wait_for_each_other,
+        "fleet",
+        "asyncio",
+        frozenset({"two owners"}),
+        36,
+    ),
+    Control("unheard", claims_not_heard_of_count, "fleet", "trio", frozenset({"end"}), 4),
     Control("put off", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 34),
 ]
 

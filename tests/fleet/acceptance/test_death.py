@@ -177,9 +177,9 @@ def test_a_delay_outlives_its_worker(yard, within):
 
 
 def test_a_session_that_kills_its_workers(yard):
-    """F5: it is parked after three attempts, and the fourth worker lives."""
+    """F5: it is parked after three attempts that workers were heard of in, and the next worker lives."""
     [session] = yard.submit(["s"], kind="kills")
-    for number in range(3):
+    for number in range(4):
         worker = yard.worker(f"worker{number}", ttl=1.0)
         worker.go()
         assert worker.ended() != 0
@@ -187,14 +187,14 @@ def test_a_session_that_kills_its_workers(yard):
     last.go()
     yard.until_status([session], "parked")
     assert yard.store.show(session).why.startswith("poison: 3 attempts")
-    assert len(yard.truth().of("began")) == 3
+    assert len(yard.truth().of("began")) == 4
     assert last.is_up(yard.truth())
 
 
 def test_the_control_of_a_session_that_kills_its_workers(yard):
-    """Without a limit it kills the fourth as well."""
+    """Without a limit it kills the fifth as well."""
     yard.submit(["s"], kind="kills")
-    for number in range(4):
+    for number in range(5):
         worker = yard.worker(
             f"worker{number}", ttl=1.0, engine={"attempts_without_progress": 1000}
         )
