@@ -1,7 +1,7 @@
 """A fleet: what a lease costs each message, what stores and workers can do, and how soon another one goes on.
 
 The cost per message is a race, as elsewhere. All else is measured with workers as processes, in real time, on each store that
-there is: a file; a PostgreSQL server of the tests, if one is installed. A further engine is one more entry of `PLACES`.
+there is: a file; a PostgreSQL server of the tests, if one is installed. Temporal's rows are in `fleet_temporal`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,21 @@ def measure(rounds: int, n: int, sessions: int, seconds: float, most: int) -> li
             figures += _short_sessions(name, address, sessions)
             figures += _recovery(name, address, max(1, rounds // 10))
             figures += _many(name, address, seconds, most)
+    return figures + _on_temporal(sessions, seconds, most)
+
+
+def _on_temporal(sessions: int, seconds: float, most: int) -> list[Figure]:
+    """As far as an engine of its own has the same rows; none if its server is not installed."""
+    try:
+        from benchmarks import fleet_temporal
+    except ImportError:
+        return []
+    figures: list[Figure] = []
+
+    def tell(what: str, value: float, unit: str, hold: float | None = None) -> None:
+        figures.append(_figure("Temporal", what, value, unit, hold))
+
+    fleet_temporal.measure(tell, min(sessions, 300), seconds, most)
     return figures
 
 
