@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
-import anyio.lowlevel
 
 from streamguard import _loops as loops
 from streamguard._base.boottime import boottime
