@@ -16,6 +16,7 @@ from streamguard.fleet.sql_store import SqlStore
 from streamguard.fleet.sqlite_database import SqliteDatabase
 
 _SCHEME: Final = re.compile(r"([A-Za-z][\w+.-]*)://")
+_ALMOST: Final = re.compile(r"(sqlite|postgres|postgresql):", re.IGNORECASE)
 # How a libpq keyword DSN begins, and hardly a path.
 _KEYWORD: Final = re.compile(
     r"\s*(host|hostaddr|port|dbname|user|password|passfile|service|servicefile|options|connect_timeout"
@@ -40,6 +41,11 @@ def store_at(where: str | os.PathLike[str]) -> SqlStore:
         from streamguard.fleet.postgres_database import PostgresDatabase
 
         return SqlStore(PostgresDatabase(address))
+    if not kind and _ALMOST.match(address):
+        raise ConfigError(
+            f"{quoting.name(address.partition(':')[0])}: what follows the colon of an address is two slashes: "
+            "sqlite:///path or postgresql://…; a file of such a name is ./ and its name"
+        )
     if kind not in {"", "sqlite"}:
         raise ConfigError(
             f"{quoting.name(kind)}://: a fleet's store is a path, sqlite:///path or postgresql://…"

@@ -113,7 +113,7 @@ class Database(ABC, Generic[L]):
     def _check(self, link: L) -> None:
         if not schema.check(link.run, self.dialect, self._migrations, self.place):
             raise StoreError(
-                f"{self.place} holds no store yet: run `streamguard fleet migrate`, or call "
+                f"{self.place} holds no store yet: run `streamguard fleet init`, or call "
                 "initialise()"
             )
 

@@ -152,6 +152,12 @@ class FleetWorker(ABC):
             (KILL - FENCE) * self.ttl,
         )
 
+    def _is_answered(self) -> None:
+        """The store, or server, has answered: an outage is over."""
+        if self._complained:
+            logger.info("fleet: it answers again")
+        self._complained = ""
+
     def _complain(self, error: StoreError) -> None:
         """Once for each outage."""
         if str(error) != self._complained:
@@ -178,7 +184,8 @@ def _tell(holding: Holding, fate: fates.Fate) -> None:
                 key,
                 delay,
                 why,
-                exc_info=error,
+                # Of a hang, or what else is ours, the session's own log has all that is known.
+                exc_info=None if isinstance(error, StreamGuardError) else error,
             )
         case _:
             pass

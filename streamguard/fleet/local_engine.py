@@ -178,7 +178,7 @@ class LocalEngine(FleetWorker):
             except StoreError as error:
                 self._complain(error)
                 return [], sent
-        self._complained = ""
+        self._is_answered()
         return claimed, sent
 
     async def _is_awaited(self) -> bool:
@@ -213,7 +213,7 @@ class LocalEngine(FleetWorker):
         except StoreError as error:
             self._complain(error)
             return
-        self._complained = ""
+        self._is_answered()
         for beat in beats:
             if (holding := self._held.get((beat.key, beat.token))) is not None:
                 holding.heard(beat, sent, kept.get(beat.key))

@@ -104,7 +104,7 @@ AND (status = :status OR (status = 'cancelled' AND :gives_way = 1))
 """
 
 RELEASE: Final = f"""
-UPDATE streamguard_sessions SET status = 'waiting', owner = '', fruitless = 0, due = {_NOW}
+UPDATE streamguard_sessions SET status = 'waiting', owner = '', why = '', fruitless = 0, due = {_NOW}
 WHERE key = :key AND status = 'parked'
 RETURNING id
 """

@@ -13,8 +13,9 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
     from streamguard.fleet.store import JSON, Beat, Row, TimeoutsLog
     from streamguard.fleet.temporal_task import Answer
     from streamguard.retry.policy import RetryPolicy
+
+# Threads of Temporal's library are at work a moment longer, and abort a program that ends meanwhile (its issue 300).
+_SETTLES: Final = 0.1
+# How long Temporal's worker may take to end once it has nothing left.
+_LIBRARY_ENDS: Final = 10.0
+_A_DAY: Final = timedelta(days=1)
 
 
 class TemporalEngine(FleetWorker):
@@ -94,6 +101,7 @@ class TemporalEngine(FleetWorker):
         self.log = log
         self._log_calls = Calls(log, ttl / 3) if log is not None else None
         self._tasks: dict[Holding, TemporalTask] = {}
+        self._slots: set[asyncio.Future[None]] = set()
         self._drained = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -130,20 +138,12 @@ class TemporalEngine(FleetWorker):
         `drain_on`: signals that drain it, such as `[signal.SIGTERM]`. StoreError if Temporal cannot be reached, has no
         such namespace or is too old: nothing is tried again before it has worked once.
         """
-        from temporalio.worker import Worker
-
         check_loop()
         await self._sessions.check_server()
         self._announce()
         await self._prepare()
         self._is_draining, self._drained = False, asyncio.Event()
-        worker = Worker(
-            self.client,
-            task_queue=self.task_queue,
-            activities=[self._activity(handler)],
-            identity=self.owner,
-            max_concurrent_activities=self.limit,
-        )
+        worker = self._worker(handler)
         async with anyio.create_task_group() as signals:
             if wanted := tuple(drain_on):
                 signals.start_soon(self._drain_on, wanted)
@@ -155,6 +155,27 @@ class TemporalEngine(FleetWorker):
         super().drain()
         self._drained.set()
 
+    def _worker(self, handler: Handler) -> Worker:
+        from temporalio.worker import Worker
+
+        try:
+            return Worker(
+                self.client,
+                task_queue=self.task_queue,
+                activities=[self._activity(handler)],
+                identity=self.owner,
+                max_concurrent_activities=self.limit,
+                # We end the sessions ourselves. Cancels that its library sends at a shutdown can make that hang.
+                graceful_shutdown_timeout=_A_DAY,
+            )
+        except RuntimeError as error:
+            if "multiple workers" not in str(error):
+                raise
+            raise ConfigError(
+                f"this client serves {quoting.name(repr(self.task_queue))} already: give each engine of a process a client of "
+                "its own, or have one engine with a higher limit"
+            ) from None
+
     async def _work(self, worker: Worker) -> None:
         """Have Temporal's worker run until we drain, and until all that it has begun is handed on."""
         working = asyncio.ensure_future(worker.run())
@@ -164,12 +185,29 @@ class TemporalEngine(FleetWorker):
         finally:
             self.drain()
             with anyio.CancelScope(shield=True):
-                await worker.shutdown()
-                await asyncio.wait({working, drained})
-        if (error := working.exception()) is not None:
+                await self._end(working, worker)
+                await drained
+        if not working.cancelled() and (error := working.exception()) is not None:
             raise StoreError(
                 f"Temporal's worker has failed ({type(error.__cause__ or error).__name__}): the log of temporalio has it"
             ) from error
+
+    async def _end(self, working: asyncio.Future[None], worker: Worker) -> None:
+        ending = asyncio.ensure_future(worker.shutdown())
+        while not ending.done():
+            patience = None if self._slots else _LIBRARY_ENDS
+            done, _ = await asyncio.wait(
+                {ending, *self._slots}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done and not self._slots:
+                logger.warning(
+                    "fleet: Temporal's worker has nothing left, and does not end within %g s: left as it is",
+                    _LIBRARY_ENDS,
+                )
+                ending.cancel()
+                working.cancel()
+        await asyncio.wait({working, ending})
+        await asyncio.sleep(_SETTLES)
 
     def _activity(self, handler: Handler) -> Callable[..., Awaitable[None]]:
         from temporalio import activity
@@ -178,6 +216,8 @@ class TemporalEngine(FleetWorker):
         async def hold_slot(spec: Any, carried: Any) -> None:
             info = activity.info()
             session = asyncio.ensure_future(self._session(info, spec, carried, handler))
+            self._slots.add(session)
+            session.add_done_callback(self._slots.discard)
             while not session.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait({session})
@@ -192,9 +232,7 @@ class TemporalEngine(FleetWorker):
     # -- one session -----------------------------------------------------------------------
 
     async def _session(self, info: Info, spec: Any, carried: Any, handler: Handler) -> None:
-        key, ttl = info.activity_id, self.ttl
-        if info.heartbeat_timeout is not None:  # as whoever has submitted it has it
-            ttl = info.heartbeat_timeout.total_seconds()
+        key, ttl = info.activity_id, self._ttl_of(info)
         task = self._task(info, ttl / 3)
         try:
             record = SessionRecord.from_json(next(iter(info.heartbeat_details), carried))
@@ -211,6 +249,11 @@ class TemporalEngine(FleetWorker):
             return
         if began:
             await self._run_beating(task, holding, handler)
+
+    def _ttl_of(self, info: Info) -> float:
+        """As whoever has submitted it has set it, for that is what Temporal goes by."""
+        said = info.heartbeat_timeout
+        return self.ttl if said is None else said.total_seconds()
 
     def _task(self, info: Info, bound: float) -> TemporalTask:
         from temporalio.converter import ActivitySerializationContext
@@ -260,7 +303,7 @@ class TemporalEngine(FleetWorker):
         except StoreError as error:
             self._complain(error)
             return
-        self._complained = ""
+        self._is_answered()
         self._heard(holding, beat, sent, answer)
 
     def _heard(self, holding: Holding, beat: Beat, sent: float, answer: Answer | None) -> None:

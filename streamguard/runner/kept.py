@@ -29,7 +29,7 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "done"),
+    *_in("_base", "done own_folder"),
     *_in("_lines", "splitter"),
     *_in("_watch", "watch windows"),
     *_in(

@@ -446,7 +446,7 @@ def test_a_server_is_made_a_store_and_served(fleet, worker, server, monkeypatch)
     server.execute(f"CREATE SCHEMA {name}")
     Path("address").write_text(server.address(options=f"-c search_path={name}"))
     monkeypatch.setenv("STREAMGUARD_FLEET", "@address")
-    one_line(fleet("submit", "k"), "holds no store yet: run `streamguard fleet migrate`")
+    one_line(fleet("submit", "k"), "holds no store yet: run `streamguard fleet init`")
     assert fleet("init").out.startswith("ready: the PostgreSQL store ")
     assert "nothing to do" in fleet("migrate").out
     assert fleet("submit", "k").out == "queued: k\n"

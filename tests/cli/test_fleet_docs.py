@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from streamguard import Backoff, RetryPolicy
 from streamguard import _loops as loops
 from streamguard.cli import main
 from streamguard.fleet import Beat, LocalEngine, store_at
@@ -142,9 +145,10 @@ def test_every_command_and_option_that_is_named_is_there(capsys):
     assert {part for part in parts if f"\n    {part} " not in known} == set()
     helps = "".join(help_of("fleet", part) for part in sorted(parts))
     helps += help_of("top") + help_of("report") + known
-    assert {
-        option for option in re.findall(r"--[a-z][a-z-]*", TEXT) if option not in helps
-    } == set()
+    assert {option for option in re.findall(r"--[a-z][a-z-]*", TEXT) if option not in helps} == {
+        "--after",
+        "--resume",
+    }  # an agent's own
 
 
 # --- the blocks of Python -------------------------------------------------------------------
@@ -178,12 +182,45 @@ def page(tmp_path, monkeypatch):
     """What the page's blocks define, over an agent."""
     monkeypatch.chdir(tmp_path)
     names = {"agent": Agent()}
-    names["open_agent"] = names["agent"].open
     for block in blocks("python"):
         exec(compile(block, "docs/fleet.md", "exec"), names)
+    names["open_documented"], names["open_agent"] = names["open_agent"], names["agent"].open
     yield names
     names["results"].close()
     names["store"].close()
+
+
+AGENT = """\
+import json, sys, time
+words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+say = lambda **said: print(json.dumps(said), flush=True)
+say(type="hello", session=words.get("--resume", "abc"))
+say(type="did", what=words["--prompt"], resumed="--resume" in words)
+if "--resume" not in words:
+    sys.exit(3)
+say(type="done")
+"""
+
+
+def test_an_agent_of_ones_own(page, tmp_path, monkeypatch, capsys):
+    """The page's own `open`, over a real process that dies once."""
+    program = tmp_path / "my-agent"
+    program.write_text(f"#!{sys.executable}\n{AGENT}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    page["open_agent"] = page["open_documented"]
+
+    async def work():
+        with store_at(str(tmp_path / "own.db")) as store:
+            engine = LocalEngine(store, policy=RetryPolicy(network=Backoff(3, (0.0,))))
+            await engine.submit("k", {"prompt": "go"})
+            await engine.serve(page["work"], until_idle=True)
+            [row] = store.live(all=True)
+            return row
+
+    row = anyio.run(work)
+    assert (row.status, row.attempt) == ("done", 2)
+    assert capsys.readouterr().out.split() == ["k", "hello", "k", "did"] * 2 + ["k", "done"]
 
 
 def serve(handler, *, run=run_virtual, **spec):
@@ -205,6 +242,8 @@ def test_every_block_is_tried_here():
     with_blocks = [name for name, body in SECTIONS.items() if blocks("python", body)]
     assert with_blocks == [
         FILE,
+        "An agent of your own",
+        "Temporal",
         "At least once",
         "What you want to keep: `lease.state`",
         "Side effects: `lease.token`",
@@ -220,6 +259,34 @@ def test_the_engine_in_a_program(page, monkeypatch):
 
     monkeypatch.setitem(page, "handle", instead)
     anyio.run(page["main"])
+    assert played == [("issue-7", "Fix issue 7")]
+
+
+def test_the_engine_on_temporal(page, monkeypatch, temporal):
+    """Both blocks: what the second one connects, with a codec, does for the first."""
+    from tests.fleet.sealed import Sealed
+
+    asked, played = [], []
+
+    class Instead:
+        @staticmethod
+        async def connect(address, *, namespace="default", **options):
+            asked.append((address, namespace))
+            return await temporal.client(**options)
+
+    async def instead(lease):
+        played.append((lease.key, lease.resume_point().prompt))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def both():
+        client = await page["connect"](Sealed(b"key"))
+        assert client.data_converter.payload_codec is not None
+        await page["serve_from_temporal"]()
+
+    monkeypatch.setitem(page, "Client", Instead)
+    monkeypatch.setitem(page, "handle", instead)
+    asyncio.run(both())
+    assert asked[1] == ("temporal.example:7233", "agents")
     assert played == [("issue-7", "Fix issue 7")]
 
 
@@ -275,7 +342,8 @@ def test_the_defaults_that_are_said_are_so():
     knobs = inspect.signature(LocalEngine.__init__).parameters
     assert (knobs["ttl"].default, knobs["flush"].default) == (15.0, 1.0)
     assert knobs["attempts_without_progress"].default == 3
-    from streamguard.fleet.lease import FENCE
+    from streamguard.fleet.lease import FENCE, KILL
 
     assert f"{FENCE:g} `ttl`" in TEXT
-    assert f"{(1 - FENCE) * 15:g} s of 15" in TEXT
+    assert f"{(KILL - FENCE) * 15:g} s of 15" in TEXT
+    assert f"{KILL:g} `ttl`" in TEXT

@@ -166,7 +166,7 @@ class NaiveStore:
         session = self.find(key)
         if session is None or session.status != "parked":
             return False
-        session.status, session.may_begin = "waiting", self.now
+        session.status, session.may_begin, session.why = "waiting", self.now, ""
         session.history.append(None)
         return True
 

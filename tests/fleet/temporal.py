@@ -9,9 +9,11 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.fleet.postgres import LEASHED
 from tests.real.clis import TOOLS
 
 PATIENCE = 60.0
+KILLED_WITH_US = LEASHED.replace("-QUIT", "-KILL")
 
 
 class NoTemporalError(Exception):
@@ -51,16 +53,18 @@ class DevServer:
             words += ["--dynamic-config-value", setting]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binary, "server", "start-dev", *words],
-                stdin=subprocess.DEVNULL,
+                ["sh", "-c", KILLED_WITH_US, "sh", self._binary, "server", "start-dev", *words],
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,
             )
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(PATIENCE)
+            self._process.stdin.close()
             self._process = None
 
     async def client(self, address: str = "", **options):

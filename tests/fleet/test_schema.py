@@ -98,9 +98,7 @@ def test_on_a_server_it_is_made_by_whoever_says_so(server):
 
     server.execute("DROP SCHEMA IF EXISTS empty CASCADE", "CREATE SCHEMA empty")
     with store_at(server.address(options="-c search_path=empty")) as store:
-        with pytest.raises(
-            StoreError, match="holds no store yet: run `streamguard fleet migrate`"
-        ):
+        with pytest.raises(StoreError, match="holds no store yet: run `streamguard fleet init`"):
             store.live()
         store.initialise()
         assert store.submit("s", {})

@@ -303,6 +303,23 @@ async def test_serve_that_is_cancelled_hands_on(fleet):
     assert backend.owners == 0
 
 
+async def test_a_drain_does_not_wait_for_a_library_that_hangs(fleet, monkeypatch, caplog):
+    """F5: it has been seen to, once all sessions were handed on."""
+    from temporalio.worker import Worker
+
+    monkeypatch.setattr("streamguard.fleet.temporal_engine._LIBRARY_ENDS", 0.2)
+    monkeypatch.setattr(Worker, "shutdown", lambda _: asyncio.sleep(3600))
+    backend = Backend([Script(opened("s"), say("a"), hang())])
+    worker, key = fleet.worker(ttl=30.0), fleet.key()
+    await worker.submit(key, {"prompt": "go"})
+    async with serving(worker, fleet.handler(backend)) as served:
+        await until(lambda: fleet.texts == ["a"])
+        worker.drain()
+        await until(served.done)
+    assert (await worker.show(key)).status == "waiting"
+    assert "does not end within 0.2 s" in caplog.text
+
+
 async def test_a_pause_gives_it_back_until_it_is_let_go_on(fleet):
     """F5: Temporal sends it as a cancel, and is none."""
     backend = Backend([Script(opened("s"), say("a"), hang()), Script(say("b"), done())])
@@ -417,6 +434,18 @@ async def test_a_server_that_is_away(monkeypatch):
 
 async def _nothing(lease: Lease) -> None:
     pass
+
+
+async def test_two_workers_on_one_client(fleet):
+    """Temporal's library refuses that, with a backtrace of its own."""
+    worker, other = fleet.worker(), fleet.worker()
+    async with serving(worker, _nothing):
+        key = fleet.key()
+        await worker.submit(key, {})
+        await row_when(worker, key, is_("done"))
+        with pytest.raises(ConfigError, match=r"this client serves .*give each engine") as caught:
+            await other.serve(_nothing)
+        assert "\n" not in str(caught.value)
 
 
 async def test_what_cannot_be_kept(fleet):

@@ -197,4 +197,6 @@ def test_of_a_stream_that_hangs_and_goes_on(commands):
     assert ours.receipt == theirs.receipt
     assert ours.spans == theirs.spans
     assert ours.counts == theirs.counts
-    assert [mark["of"] for mark in ours.marks] == [mark["of"] for mark in theirs.marks]
+    # A busy machine may keep the library's loop waiting, which it tells.
+    told = [mark["of"] for mark in theirs.marks if mark["of"] != "LoopStalled"]
+    assert [mark["of"] for mark in ours.marks] == told

@@ -211,7 +211,8 @@ async def test_the_next_attempt_after_an_unconfirmed_end_has_it_too(loop):
 class Lease:
     """One that does not end."""
 
-    is_over = False
+    key = "k"
+    is_over = has_session = False
 
     def term(self, now):
         return now, now + 1000

@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from signal import SIGTERM
 from typing import assert_type
 
+from temporalio.client import Client
+
 from streamguard import ResumePoint, idle_guard, reconnecting_resume, session
 from streamguard.fleet import (
     CheckpointStore,
@@ -14,6 +16,8 @@ from streamguard.fleet import (
     LocalEngine,
     Row,
     SqlStore,
+    TemporalEngine,
+    TimeoutsLog,
     store_at,
 )
 from streamguard.fleet.store import JSON
@@ -51,3 +55,12 @@ async def main() -> None:
     await LocalEngine(store).serve(handler, drain_on=[SIGTERM], until_idle=True)
     await engine.submit("k", {1: 2})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
     await engine.serve(words)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def on_temporal(client: Client, store: SqlStore) -> None:
+    log: TimeoutsLog = store
+    engine: Engine = TemporalEngine(client, task_queue="agents", log=log)
+    assert_type(await engine.submit("k", {"prompt": "go"}), bool)
+    assert_type(await engine.show("k"), Row | None)
+    await TemporalEngine(client).serve(handler, drain_on=[SIGTERM])
+    TemporalEngine("localhost:7233")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

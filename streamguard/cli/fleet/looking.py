@@ -46,6 +46,11 @@ SESSIONS: Final = Columns(
     caption="Ctrl-C ends this; the fleet goes on",
 )
 # What is over on its own comes last: first what a person must see to.
+_FOLLOWED: Final = {
+    "retry": "it was tried again, or will be",
+    "escalate": "it was parked",
+    "fail": "its handler went on, or it was cancelled",
+}
 _RANKS: Final = {
     status: rank
     for rank, status in enumerate(("parked", "running", "waiting", "cancelled", "done"))
@@ -176,7 +181,7 @@ def _print_fields(row: Row) -> None:
         "worker": row.owner,
         "why": row.why,
         "attempt": str(row.attempt),
-        "without progress": str(row.fruitless) if row.fruitless else "",
+        "without progress": str(row.fruitless) if row.fruitless and row.status != "parked" else "",
         "delivered": f"{row.delivered} messages",
         "silent for": clock(row.silent) if row.status == "running" else "",
         "may begin in": clock(row.wait) if row.status == "waiting" else "",
@@ -191,8 +196,12 @@ def _sentence(line: dict[str, Any]) -> str:
     when, key, attempt = line.get("timestamp"), line["session"], line.get("attempt")
     worker = quoting.name(line.get("worker"))
     return quoted(
-        f"{when}  {quoting.name(key)}, attempt {attempt} on {worker}: {line.get('reason')}"
+        f"{when}  {quoting.name(key)}, attempt {attempt} on {worker}: {line.get('reason')}; {_followed(line)}"
     )
+
+
+def _followed(line: dict[str, Any]) -> str:
+    return _FOLLOWED.get(str(line.get("final_action")), "what followed is not known")
 
 
 def _place(store: SqlStore) -> str:

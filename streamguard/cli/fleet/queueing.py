@@ -115,7 +115,11 @@ def _no_number(_: str) -> NoReturn:
 
 def _prompt(said: str) -> str:
     # As a shell's $(...) has it: `echo` adds a line's end that nobody means.
-    return _text("--prompt", said).removesuffix("\n") if said == "-" else said
+    text = _text("--prompt", said).removesuffix("\n") if said == "-" else said
+    if not text.strip():
+        where = "standard input" if said == "-" else "it"
+        raise ConfigError(f"--prompt: {where} is empty, and a backend would have nothing to do")
+    return text
 
 
 def _text(option: str, said: str) -> str:
