@@ -18,8 +18,8 @@ pytestmark = pytest.mark.timeout(size(dev=300, ci=3600))
 
 @pytest.mark.parametrize("subject", explorer.subjects().values(), ids=lambda subject: subject.name)
 def test_random_schedules(subject, loop):
-    # An outage has many sessions and may last a day.
-    schedules = SCHEDULES // 10 if subject.name == "outage" else SCHEDULES
+    # An outage has many sessions and may last a day; a fleet has many workers.
+    schedules = SCHEDULES // 10 if subject.name in {"outage", "fleet"} else SCHEDULES
     tally = explorer.explore(subject, loop.name, seed=SEED, schedules=schedules)
     assert not tally.mismatches, "\n\n".join(map(str, tally.mismatches))
     assert tally.seen == schedules
