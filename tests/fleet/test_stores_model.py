@@ -138,7 +138,7 @@ def play(place, store, seed: int) -> None:
 
 def test_a_store_does_what_the_model_says(place, store):
     store.initialise()
-    for seed in range(size(dev=100, ci=3000)):
+    for seed in range(size(dev=100, ci=500)):
         play(place, store, seed)
 
 

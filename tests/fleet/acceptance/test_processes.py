@@ -93,6 +93,8 @@ def test_wherever_the_consumer_is_when_the_lease_is_lost(yard, tmp_path, faults)
         return
     assert lost == set(places)
     assert disconnected == {"idle", "busy", "between"}  # what has failed by itself is not asked
-    assert {line["error"] for line in truth.of("ended")} == {"LeaseLostError"}
+    errors = {line["error"] for line in truth.of("ended")}
+    # On a busy machine what was left of the ttl may be over before a handler is: then its worker cuts it.
+    assert errors - {"CancelledError"} == {"LeaseLostError"}
     assert not any(map(lives, backends.values()))
     assert len(truth.of("opened")) == len(places)

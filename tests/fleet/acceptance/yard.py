@@ -175,7 +175,8 @@ class Yard:
 
     def until_status(self, keys: Iterable[str], status: str) -> Truth:
         keys = list(keys)
-        return self.until(lambda _: self.statuses(keys) == {status})
+        self.until(lambda _: self.statuses(keys) == {status})
+        return self.truth()  # all of it: a session is over after its last line
 
     def _said(self) -> str:
         """For who has waited in vain."""
