@@ -9,6 +9,12 @@
     │   ├── ToolTimeoutError         tools:    one piece of work outlived its allowance
     │   ├── TurnTimeoutError         turn:     the turn as a whole took too long
     │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
+    ├── NoProgressError              the backend was busy, and got nowhere: only where `end_on` asks for it
+    │   ├── QuietWorkError           quiet:    a sub-agent that had spoken fell silent
+    │   ├── RepeatedWorkError        repeats:  the same work again and again, with the same outcome
+    │   ├── EmptyTurnError           empty:    the turn ended with success and did nothing
+    │   └── AbandonedWorkError       abandoned: the stream ended while background work was open
+    ├── CeilingExceededError         tokens, cost, calls: more was used up than was allowed; only with `end_on`
     ├── StreamTruncatedError         the stream ended before its turn did
     ├── LeaseLostError               lease:    this worker may not act for the session any more
     ├── StreamInterruptedError       it ended after the consumer had cancelled a pull
@@ -55,6 +61,14 @@ Limit: TypeAlias = Literal[
     "exit_grace",
     "total",
     "lease",
+    "quiet",
+    "repeats",
+    "tokens",
+    "cost",
+    "calls",
+    "empty",
+    "abandoned",
+    "after_sleep",
     "truncated",
     "exited",
     "cleanup",
@@ -92,7 +106,7 @@ class Verdict:
     `scope` is the path of time scopes in force, from the outermost inwards. Of a time scope's
     own verdict, `fired` is the scope whose time was up first (None: too little was left to
     begin), and `effective` the outermost whose time is up: what to do next follows from that one.
-    `guard` is who decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
+    `count` is how often work was repeated, or how much of a ceiling is used up. `guard` is who decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
     """
 
     limit: Limit
@@ -111,6 +125,7 @@ class Verdict:
     last_message_age: float | None = None
     in_flight: tuple[str, ...] = ()
     work: str | None = None
+    count: float | None = None
     token: str | None = None
     exit: int | None = None
     done: Done = NOTHING_DONE
@@ -126,7 +141,7 @@ class Verdict:
         where = f" ({spelled(self.scope)})" if self.scope else ""
         return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
 
-    def _what_happened(self) -> str:  # noqa: C901 - a table
+    def _what_happened(self) -> str:  # noqa: C901, PLR0912 - a table
         spent = in_words(self.elapsed)
         limit = "" if self.window is None else f" (limit {self.limit}={self.window:g})"
         match self.limit:
@@ -150,6 +165,21 @@ class Verdict:
                 return f"lost its lease {spent} after that was last renewed{limit}"
             case "exit_grace":
                 return f"stayed open {spent} after its turn had ended{limit}"
+            case "quiet":
+                return f"heard nothing of {quoting.name(self.work or '')} for {spent}{limit}"
+            case "repeats":
+                times = f"{self.count or 0:g} times"
+                return f"got nowhere: {quoting.name(self.work or '')} {times} with the same outcome{limit}"
+            case "tokens" | "calls":
+                return f"has used {self.count or 0:g} {self.limit}{limit}"
+            case "cost":
+                return f"has cost {self.count or 0:g}{limit}"
+            case "empty":
+                return "ended its turn with success and did nothing"
+            case "abandoned":
+                return "ended while work was open in the background"
+            case "after_sleep":
+                return f"gave nothing for {spent} after this machine had slept{limit}"
             case "truncated":
                 return "ended before its turn did: no terminal message came"
             case "exited":
@@ -321,6 +351,30 @@ class DeadlineExceededError(StreamTimeoutError):
     """
 
 
+class NoProgressError(StreamGuardError):
+    """The backend was busy and got nowhere. Raised only where `end_on` asks for it."""
+
+
+class QuietWorkError(NoProgressError):
+    """A piece of work that had spoken for itself fell silent for `quiet` seconds."""
+
+
+class RepeatedWorkError(NoProgressError):
+    """The same work was done `repeats` times, or in a cycle, and nothing else came of it."""
+
+
+class EmptyTurnError(NoProgressError):
+    """The turn ended with success: no work was done in it, and no answer came."""
+
+
+class AbandonedWorkError(NoProgressError):
+    """The stream ended while work was open in the background. `.verdict.in_flight` names it."""
+
+
+class CeilingExceededError(StreamGuardError):
+    """More `tokens`, `cost` or `calls` of the model were used up than allowed."""
+
+
 class StreamTruncatedError(StreamGuardError):
     """The stream ended without the terminal message that this backend always sends."""
 
@@ -441,6 +495,14 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
     "turn": TurnTimeoutError,
     "total": DeadlineExceededError,
     "lease": LeaseLostError,
+    "quiet": QuietWorkError,
+    "repeats": RepeatedWorkError,
+    "tokens": CeilingExceededError,
+    "cost": CeilingExceededError,
+    "calls": CeilingExceededError,
+    "empty": EmptyTurnError,
+    "abandoned": AbandonedWorkError,
+    "after_sleep": IdleTimeoutError,
     "truncated": StreamTruncatedError,
     "exited": ProcessExitedError,
 }

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, cast
 
 LONGEST_NAME: Final = 200
 
+# What a `Usage` tells of: one call of the model, the turn so far, or all since the session or the
+# process began.
+UsageSpan: TypeAlias = Literal["call", "turn", "process", "session"]
 WorkScope: TypeAlias = Literal["tool", "task", "subagent", "server", "hook"]
 WaitReason: TypeAlias = Literal["human", "hook", "retry", "rate_limit", "auth", "compaction"]
 Outcome: TypeAlias = Literal["success", "error", "cancelled", "incomplete", "paused"]
@@ -48,7 +51,9 @@ class WorkStarted:
     """Work began that may be silent for long: opens the gate's entry `id`.
 
     `background` work outlives the turn that started it. Work without an id (`id=""`) is in flight until
-    any end without an id, or the turn's.
+    any end without an id, or the turn's. `parent` is the work that began it, which shows thereby that
+    it is alive. `input` is what it was asked, as the message has it (None: not told): it is compared with
+    what was asked before and never kept. A start that is told once more may bring it.
     """
 
     id: str
@@ -56,6 +61,7 @@ class WorkStarted:
     scope: WorkScope = "tool"
     parent: str | None = None
     background: bool = False
+    input: object = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         hash((self.id, self.name))
@@ -65,11 +71,30 @@ class WorkStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkProgressed:
+    """The piece of work `id` itself did something: a sub-agent's message, its own note of progress.
+
+    Progress of the stream, too, but it opens no turn. Never for a timer that runs beside the work: that
+    is `Liveness`, since it goes on when the work is dead.
+    """
+
+    id: str
+
+    def __post_init__(self) -> None:
+        hash(self.id)
+
+
+@dataclass(frozen=True, slots=True)
 class WorkFinished:
-    """Work ended: closes the gate's entry `id`. An unknown id changes nothing."""
+    """Work ended: closes the gate's entry `id`. An unknown id changes nothing.
+
+    `outcome` is what came of it, as the message has it (None: not told): it is compared with what came of
+    the same work before, and never kept.
+    """
 
     id: str
     error: bool = False
+    outcome: object = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         hash(self.id)
@@ -110,13 +135,15 @@ class WaitEnded:
 class TurnEnded:
     """The turn is over: terminal for this turn, not always for the stream.
 
-    `more_expected`: the backend announced further turns (background work will wake it).
+    `more_expected`: the backend announced further turns (background work will wake it). `answered`: whether
+    its message holds an answer; None where the message does not tell.
     """
 
     outcome: Outcome = "success"
     subtype: str = ""
     retriable: bool = False
     more_expected: bool = False
+    answered: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +157,17 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token or cost counts, carried into events and evidence."""
+    """Token or cost counts, carried into events and evidence, and added up for ceilings.
+
+    `span`: what they are the counts of, so that nothing is added twice. Those of one "call" of the model
+    are added to the others'; told again under the same `call` id they take the place of the earlier.
+    Those of the "turn" so far, or of all since the "process" or the "session" began (resumes included),
+    take the place of all that was added since then.
+    """
 
     counts: Mapping[str, float]
+    span: UsageSpan = "call"
+    call: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.counts), Mapping):
@@ -144,6 +179,7 @@ Signal: TypeAlias = (
     | Liveness
     | SessionOpened
     | WorkStarted
+    | WorkProgressed
     | WorkFinished
     | Waiting
     | WaitEnded
@@ -156,6 +192,7 @@ SIGNALS = (
     Liveness,
     SessionOpened,
     WorkStarted,
+    WorkProgressed,
     WorkFinished,
     Waiting,
     WaitEnded,

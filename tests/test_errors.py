@@ -49,6 +49,7 @@ TIMEOUTS = {
     "idle": IdleTimeoutError,
     "first": FirstMessageTimeoutError,
     "first_json": FirstMessageTimeoutError,
+    "after_sleep": IdleTimeoutError,
     "liveness": LivenessTimeoutError,
     "tools": ToolTimeoutError,
     "turn": TurnTimeoutError,
@@ -99,6 +100,11 @@ def test_each_limit_has_its_error_but_the_grace():
         "truncated": StreamTruncatedError,
         "exited": ProcessExitedError,
         "lease": LeaseLostError,
+        "quiet": streamguard.errors.QuietWorkError,
+        "repeats": streamguard.errors.RepeatedWorkError,
+        "empty": streamguard.errors.EmptyTurnError,
+        "abandoned": streamguard.errors.AbandonedWorkError,
+        **dict.fromkeys(("tokens", "cost", "calls"), streamguard.errors.CeilingExceededError),
     }
     assert {**TIMEOUTS, **others} == ERRORS
     assert issubclass(FirstMessageTimeoutError, IdleTimeoutError)

@@ -52,6 +52,7 @@ from streamguard.signals import (
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -414,6 +415,8 @@ class Watch:
                 return
             case Usage():
                 return
+            case WorkProgressed() if not self.turn_open:
+                return  # background work's own, between turns: nobody waits for a turn (T14)
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
                 self._end_idle()

@@ -11,13 +11,16 @@ recorders       who records, and is waited for at a verdict
 
 from streamguard.events.event import Event, ScopeEvent
 from streamguard.events.kinds import (
+    CeilingPassed,
     CleanupCut,
+    Concern,
     CutWithdrawn,
     DisconnectAbandoned,
     DisconnectFailed,
     HalfTime,
     HoldBegan,
     HoldOver,
+    HollowEnd,
     InterruptFailed,
     Interrupting,
     LoopStalled,
@@ -41,6 +44,8 @@ from streamguard.events.kinds import (
     WorkBegan,
     WorkOutcome,
     WorkOver,
+    WorkQuiet,
+    WorkRepeated,
 )
 from streamguard.events.session_events import (
     AttemptEnded,
@@ -73,8 +78,10 @@ __all__ = [
     "AttemptEnded",
     "AttemptOutcome",
     "AttemptStarted",
+    "CeilingPassed",
     "CleanupCut",
     "CloseFailed",
+    "Concern",
     "CutWithdrawn",
     "DisconnectAbandoned",
     "DisconnectFailed",
@@ -83,6 +90,7 @@ __all__ = [
     "HalfTime",
     "HoldBegan",
     "HoldOver",
+    "HollowEnd",
     "InterruptFailed",
     "Interrupting",
     "KeysRepeated",
@@ -120,6 +128,8 @@ __all__ = [
     "WorkBegan",
     "WorkOutcome",
     "WorkOver",
+    "WorkQuiet",
+    "WorkRepeated",
     "described",
     "log",
     "observing_scopes",

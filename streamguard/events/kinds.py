@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from streamguard.signals import Outcome
 
 # `cancelled`: by somebody else, around the consumer; `left`: by a break, or an error of its own.
-StreamOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "left"]
+# Two ends are normal for the consumer and hollow all the same: `empty`, the last turn ended with success and
+# did nothing; `abandoned`, work was open in the background.
+StreamOutcome: TypeAlias = Literal[
+    "completed", "failed", "cancelled", "left", "empty", "abandoned"
+]
 WorkOutcome: TypeAlias = Literal["finished", "failed", "dropped"]
 
 
@@ -90,24 +94,87 @@ class HoldOver(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnOver(Event):
-    """The backend ended its turn."""
+    """The backend ended its turn. `is_empty`: with success, and it did nothing."""
 
     outcome: Outcome
+    is_empty: bool = False
 
     def text(self) -> str:
-        return f"turn ended: {self.outcome}"
+        return f"turn ended: {self.outcome}{', and did nothing' if self.is_empty else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfTime(Event):
+class Concern(Event):
+    """Base of what a person may want to look at, while nothing is ended yet: what `on_warn=` is called with."""
+
+    level = logging.WARNING
+    limit: Limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfTime(Concern):
     """Half of a silence's window is gone."""
 
     level = logging.INFO
-    limit: Limit
     window: float
 
     def text(self) -> str:
         return f"half of {self.limit}={self.window:g} has passed in silence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkQuiet(Concern):
+    """A piece of work that had spoken for itself is silent, though others may talk. Once per silence."""
+
+    id: str
+    name: str
+    window: float
+    elapsed: float
+
+    def text(self) -> str:
+        who = self.name or self.id
+        return f"nothing was heard of {who} for {in_words(self.elapsed)} (limit {self.limit}={self.window:g})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkRepeated(Concern):
+    """The same work with the same input had the same outcome so many `times`, or a cycle of `period` did.
+
+    `names`: of the works in one round. `error`: whether they failed. Once per row of repetitions.
+    """
+
+    names: tuple[str, ...]
+    times: int
+    period: int
+    error: bool
+
+    def text(self) -> str:
+        what = ", ".join(self.names)
+        failing = "failed in the same way" if self.error else "had the same outcome"
+        return f"{what} {failing} {self.times} times in a row (limit {self.limit})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CeilingPassed(Concern):
+    """More tokens, cost or calls of the model than the ceiling says. Once per ceiling."""
+
+    ceiling: float
+    spent: float
+
+    def text(self) -> str:
+        return f"{self.spent:g} {self.limit} used up (limit {self.limit}={self.ceiling:g})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HollowEnd(Concern):
+    """A success in name: its turn did nothing (`empty`), or work was left open in the background (`abandoned`)."""
+
+    work: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        if self.limit == "empty":
+            return "the turn ended with success and did nothing: no work was done, no answer came"
+        return f"the stream ended while work was open in the background: {', '.join(self.work)}"
 
 
 @dataclass(frozen=True, kw_only=True)

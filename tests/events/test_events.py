@@ -16,6 +16,7 @@ from streamguard.errors import Verdict
 from streamguard.events import (
     AttemptEnded,
     AttemptStarted,
+    CeilingPassed,
     CloseFailed,
     CutWithdrawn,
     DisconnectAbandoned,
@@ -25,6 +26,7 @@ from streamguard.events import (
     HalfTime,
     HoldBegan,
     HoldOver,
+    HollowEnd,
     InterruptFailed,
     Interrupting,
     KeysRepeated,
@@ -55,6 +57,8 @@ from streamguard.events import (
     WindowCollides,
     WorkBegan,
     WorkOver,
+    WorkQuiet,
+    WorkRepeated,
     log,
     tell,
 )
@@ -293,6 +297,42 @@ def raised(error):
             {"limit": "idle", "window": 60.0},
             "INFO",
             "a: half of idle=60 has passed in silence",
+        ),
+        (
+            WorkQuiet,
+            {"limit": "quiet", "id": "t1", "name": "Task", "window": 300.0, "elapsed": 301.0},
+            "WARNING",
+            "a: nothing was heard of Task for 301 s (limit quiet=300)",
+        ),
+        (
+            WorkRepeated,
+            {
+                "limit": "repeats",
+                "names": ("Bash", "Read"),
+                "times": 20,
+                "period": 2,
+                "error": False,
+            },
+            "WARNING",
+            "a: Bash, Read had the same outcome 20 times in a row (limit repeats)",
+        ),
+        (
+            CeilingPassed,
+            {"limit": "tokens", "ceiling": 1000.0, "spent": 1200.0},
+            "WARNING",
+            "a: 1200 tokens used up (limit tokens=1000)",
+        ),
+        (
+            HollowEnd,
+            {"limit": "empty"},
+            "WARNING",
+            "a: the turn ended with success and did nothing: no work was done, no answer came",
+        ),
+        (
+            HollowEnd,
+            {"limit": "abandoned", "work": ("build",)},
+            "WARNING",
+            "a: the stream ended while work was open in the background: build",
         ),
         (
             LoopStalled,

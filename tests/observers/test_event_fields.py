@@ -33,6 +33,8 @@ VALUES = {
     "error": ConnectionError(SECRET),
     "signals": ("TERM",),
     "survivors": (7, 8),
+    "names": ("Bash",),
+    "work": ("task",),
 }
 
 
