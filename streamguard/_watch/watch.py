@@ -459,7 +459,14 @@ class Watch:
             allowance = self.limits.allowance(signal.name)
             allowance = math.inf if allowance is None else allowance
             name = signal.name or ("" if signal.id else _NAMELESS)
-            work = Work(name, now, allowance, signal.background)
+            work = Work(
+                name,
+                now,
+                allowance,
+                signal.background,
+                scope=signal.scope,
+                parent=signal.parent,
+            )
             self.work = {**self.work, signal.id: work}
 
     def _close_work(self, signal: WorkFinished, now: float) -> None:

@@ -1,6 +1,6 @@
 """What a watch is given and what it answers: windows in, judgements out.
 
-Values only. Imports only errors and the standard library.
+Values only. Imports only errors, signals and the standard library.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from streamguard._base import defaults
 
 if TYPE_CHECKING:
     from streamguard.errors import Limit
+    from streamguard.signals import WorkScope
 
 
 _NO_NAMES: Final[Mapping[str, float | None]] = MappingProxyType({})
@@ -60,6 +61,8 @@ class Work:
     allowance: float
     background: bool
     lapsed: bool = False
+    scope: WorkScope = "tool"
+    parent: str | None = None
 
     @property
     def until(self) -> float:
