@@ -9,6 +9,8 @@ HOLD = 3600.0  # … and a hold, or a wait that the backend has announced
 DISCONNECT_TIMEOUT = 30.0  # how long all disconnects together may take
 KILL_GRACE = 5.0  # between asking a process tree to end, and killing it
 EXIT_GRACE = 30.0  # how long a command of `streamguard run` may stay after its result
+HEARTBEAT = 10.0  # how often its `--heartbeat` file is renewed
+HEARTBEAT_OLD = 60.0  # … and how old it may be for `streamguard healthy`
 
 # Hangs: how often one is retried, and how long is waited before each retry.
 RETRIES = 2
