@@ -16,10 +16,11 @@ from streamguard._base.durations import said_twice
 from streamguard._base.numbers import Default
 from streamguard._base.warning import warn
 from streamguard._guard.knobs import (
+    CEILINGS,
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
     DEFAULT_TOOLS,
-    LIMITS,
+    WINDOWS,
     Derived,
     Disconnect,
     is_guess,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from streamguard._guard.supervision import Process
     from streamguard.activity import Activity
     from streamguard.backends import Backend
-    from streamguard.errors import Guard
+    from streamguard.errors import Guard, Limit
     from streamguard.events.teller import Observer
     from streamguard.sessions.resume_settings import KeepAlive, Reconnecting
 
@@ -53,6 +54,8 @@ class Plan:
     limits: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
     gate: bool = False
     tools: Mapping[str, float | None] = field(default_factory=lambda: {"*": DEFAULT_TOOLS})
+    quiet: Mapping[str, float | None] = field(default_factory=lambda: {"*": None})
+    end_on: frozenset[Limit] = frozenset()
     disconnects: tuple[Disconnect, ...] = ()
     disconnect_timeout: float = DEFAULT_DISCONNECT_TIMEOUT
     interrupts: tuple[Disconnect, ...] = ()
@@ -87,6 +90,8 @@ class Plan:
             limits=_tightest_of(self.limits, other.limits),
             gate=self.gate or other.gate,
             tools=_tightest_of(self.tools, other.tools),
+            quiet=_tightest_of(self.quiet, other.quiet),
+            end_on=self.end_on | other.end_on,
             disconnects=_added(self.disconnects, other.disconnects),
             disconnect_timeout=_tighter(self.disconnect_timeout, other.disconnect_timeout),
             interrupts=_written(_added(self.interrupts, other.interrupts)),
@@ -141,12 +146,21 @@ class Plan:
         """The limits as the watch wants them."""
         by_name = dict(self.tools)
         others = by_name.pop("*")
-        windows: dict[str, Any] = {name: self.limits.get(name) for name in LIMITS}
+        quiet_by_name = dict(self.quiet)
+        quiet = quiet_by_name.pop("*")
+        windows: dict[str, Any] = {name: self.limits.get(name) for name in WINDOWS}
+        repeats = self.limits.get("repeats")
+        ceilings = {name: self.limits.get(name) for name in CEILINGS}
         return Limits(
             **windows,
             gate=self.gate,
             tools=others,
             tools_by_name=by_name,
+            quiet=quiet,
+            quiet_by_name=quiet_by_name,
+            repeats=None if repeats is None else int(repeats),
+            ceilings={name: most for name, most in ceilings.items() if most is not None},
+            end_on=self.end_on,
             half_time=bool(self.observers),
         )
 

@@ -511,7 +511,9 @@ class Watch:
         allowance = self.limits.allowance(signal.name)
         allowance = math.inf if allowance is None else allowance
         name = signal.name or ("" if signal.id else _NAMELESS)
-        work = Work(name, now, allowance, signal.background, parent=signal.parent)
+        work = Work(
+            name, now, allowance, signal.background, scope=signal.scope, parent=signal.parent
+        )
         work.quiet, is_named = self.limits.quiet_for(signal.name)
         if is_named and work.quiet is not None:
             work.heard, self._listens = self._attended, True

@@ -1,6 +1,6 @@
 """What a watch is given and what it answers: windows in, judgements out.
 
-Values only. Imports only errors and the standard library.
+Values only. Imports only errors, signals and the standard library.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from streamguard._base import defaults
 if TYPE_CHECKING:
     from streamguard._base.spending import Ceiling
     from streamguard.errors import Limit
+    from streamguard.signals import WorkScope
 
 
 _NO_NAMES: Final[Mapping[str, float | None]] = MappingProxyType({})
@@ -79,6 +80,7 @@ class Work:
     allowance: float
     background: bool
     lapsed: bool = False
+    scope: WorkScope = "tool"
     parent: str | None = None
     # Where it is listened for: how long it may be silent, and how long all had been waited for in vain
     # when it was heard last (None: it has not spoken). Work that it has begun speaks for it.
