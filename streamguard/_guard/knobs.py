@@ -79,9 +79,9 @@ DEFAULT_KILL_GRACE: Final = Default(defaults.KILL_GRACE)
 
 # Where the name of a preset stands that has an `idle` beside it. No knob that anybody writes.
 PRESET: Final = "/preset"
-WINDOWS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total")
+LIMITS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total")
 CEILINGS: Final[tuple[Ceiling, ...]] = get_args(Ceiling)
-LIMITS: Final = (*WINDOWS, "repeats", *CEILINGS)
+COUNTS: Final = ("repeats", *CEILINGS)
 # What is told, unless `end_on` says that it ends the stream.
 ENDABLE: Final[tuple[Endable, ...]] = get_args(Endable)
 
@@ -95,17 +95,21 @@ def fields_of(knobs: Mapping[str, Any], *, before: Collection[str] = ()) -> dict
     knobs = _with_preset(knobs, before)
     fields: dict[str, Any] = {}
     limits: dict[str, float | None] = {}
+    counts: dict[str, float | None] = {}
     # What a client has comes first, for what is written to go over it.
     for name, value in sorted(knobs.items(), key=lambda knob: knob[0] != "client"):
         if name in LIMITS:
-            limits[name] = _limit(name, value)
+            limits[name] = optional_seconds(value, name)
+        elif name in COUNTS:
+            counts[name] = _count(name, value)
         elif name in _OTHERS:
             for field, setting in _off_or(name, value).items():
                 both = field == "disconnects"
                 fields[field] = fields.get(field, ()) + setting if both else setting
         else:
             raise _unknown(name)
-    return {**fields, "limits": limits} if limits else fields
+    numbers = {"limits": limits, "counts": counts}
+    return {**fields, **{field: written for field, written in numbers.items() if written}}
 
 
 def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[str, Any]:
@@ -155,9 +159,7 @@ def _off_or(name: str, value: Any) -> Mapping[str, Any]:
     return _OTHERS[name](value)
 
 
-def _limit(name: str, value: Any) -> float | None:
-    if name in WINDOWS:
-        return optional_seconds(value, name)
+def _count(name: str, value: Any) -> float | None:
     if value is None or isinstance(value, Default):
         return value
     if name == "repeats":
@@ -344,7 +346,7 @@ _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 
 
 def _unknown(name: str) -> ConfigError:
-    names = (*LIMITS, *_OTHERS)
+    names = (*LIMITS, *COUNTS, *_OTHERS)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; the knobs are {', '.join(names)}"
     return ConfigError(f"there is no knob {name!r}{hint}")

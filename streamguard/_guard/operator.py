@@ -120,8 +120,9 @@ class Operator:
         written = as_written(limit, knobs)
         knobs = with_limit(limit, knobs)
         fields = fields_of(knobs, before=self._plan.written)
-        if "limits" in fields:
-            fields["limits"] = {**self._plan.limits, **fields["limits"]}
+        for numbers in ("limits", "counts"):
+            if numbers in fields:
+                fields[numbers] = {**getattr(self._plan, numbers), **fields[numbers]}
         for name, default in (("tools", DEFAULT_TOOLS), ("quiet", DEFAULT_QUIET)):
             others = getattr(self._plan, name)["*"]
             if fields.get(name, {}).get("*") is default and isinstance(others, Default):

@@ -20,7 +20,7 @@ from streamguard._guard.knobs import (
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
     DEFAULT_TOOLS,
-    WINDOWS,
+    LIMITS,
     Derived,
     Disconnect,
     is_guess,
@@ -52,6 +52,8 @@ class Plan:
     """Knobs by name. A missing one was not written; None was written and means off."""
 
     limits: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
+    # How often, and how much: `repeats` and the ceilings.
+    counts: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
     gate: bool = False
     tools: Mapping[str, float | None] = field(default_factory=lambda: {"*": DEFAULT_TOOLS})
     quiet: Mapping[str, float | None] = field(default_factory=lambda: {"*": None})
@@ -88,6 +90,7 @@ class Plan:
         """Both plans in one: the tightest of each knob; callbacks add up (T12)."""
         return Plan(
             limits=_tightest_of(self.limits, other.limits),
+            counts=_tightest_of(self.counts, other.counts),
             gate=self.gate or other.gate,
             tools=_tightest_of(self.tools, other.tools),
             quiet=_tightest_of(self.quiet, other.quiet),
@@ -131,6 +134,7 @@ class Plan:
             "kill_grace": self.kill_grace,
             "disconnect_timeout": self.disconnect_timeout,
             **self.limits,
+            **self.counts,
         }
         if self.gate:
             numbers |= {"tools": None if len(self.tools) > 1 else self.tools["*"]}
@@ -148,9 +152,9 @@ class Plan:
         others = by_name.pop("*")
         quiet_by_name = dict(self.quiet)
         quiet = quiet_by_name.pop("*")
-        windows: dict[str, Any] = {name: self.limits.get(name) for name in WINDOWS}
-        repeats = self.limits.get("repeats")
-        ceilings = {name: self.limits.get(name) for name in CEILINGS}
+        windows: dict[str, Any] = {name: self.limits.get(name) for name in LIMITS}
+        repeats = self.counts.get("repeats")
+        ceilings = {name: self.counts.get(name) for name in CEILINGS}
         return Limits(
             **windows,
             gate=self.gate,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import marshal
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from streamguard._watch.windows import Finding
+from streamguard._watch.windows import Found
 
 if TYPE_CHECKING:
     from streamguard.signals import WorkFinished, WorkStarted
@@ -43,7 +43,7 @@ def digest(value: object) -> int | None:
         return None
 
 
-class _Step:
+class _Deed:
     """A piece of work that began: what it was asked, then what came of it."""
 
     __slots__ = ("asked", "failed", "is_over", "name", "outcome")
@@ -61,7 +61,7 @@ class _Row:
     __slots__ = ("in_flight", "names", "runs", "steps", "told")
 
     def __init__(self) -> None:
-        self.in_flight: dict[str, _Step] = {}  # in the order of their beginnings
+        self.in_flight: dict[str, _Deed] = {}  # in the order of their beginnings
         self.steps: tuple[int, ...] = ()
         self.names: tuple[str, ...] = ()
         self.runs = [0] * LONGEST_CYCLE  # how many steps in a row are those of a period before
@@ -73,7 +73,7 @@ class _Row:
             self.runs = [0] * LONGEST_CYCLE
             self.told = 0
 
-    def add(self, step: _Step, times: int) -> Finding | None:
+    def add(self, step: _Deed, times: int) -> Found | None:
         """The next step is over: what it shows, if it shows anything."""
         if step.asked is None or step.outcome is None:
             self.forget()
@@ -90,7 +90,7 @@ class _Row:
         self.names = (*self.names[1 - LONGEST_CYCLE :], step.name)
         if not found:
             return None
-        return Finding(
+        return Found(
             "repeats",
             window=times,
             amount=times,
@@ -138,12 +138,12 @@ class Repetition:
                 del row.in_flight[lost], self._rows_in_flight[lost]
                 row.forget()
             asked = None if signal.input is None else digest(signal.input)
-            row.in_flight[signal.id] = _Step(signal.name, asked)
+            row.in_flight[signal.id] = _Deed(signal.name, asked)
             self._rows_in_flight[signal.id] = row
         elif signal.input is not None and row.in_flight[signal.id].asked is None:
             row.in_flight[signal.id].asked = digest(signal.input)
 
-    def finished(self, signal: WorkFinished) -> Finding | None:
+    def finished(self, signal: WorkFinished) -> Found | None:
         """Work ended: what its row shows now, if anything."""
         self._rows.pop(signal.id, None)  # of a sub-agent that is over, nothing more is compared
         row = self._rows_in_flight.pop(signal.id, None)

@@ -41,7 +41,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from streamguard._base import defaults
 from streamguard._base.done import Deeds
 from streamguard._watch.repetition import Repetition
-from streamguard._watch.windows import Due, Finding, Half, Judgement, Limits, Stalled, Work
+from streamguard._watch.windows import Due, Found, Half, Judgement, Limits, Stalled, Work
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
     Liveness,
@@ -60,7 +60,7 @@ from streamguard.signals import (
 __all__ = [
     "DRAIN",
     "Due",
-    "Finding",
+    "Found",
     "Half",
     "Judgement",
     "Limits",
@@ -150,7 +150,7 @@ class Watch:
     ended_well: bool = False  # the latest turn that has ended
     ended_empty: bool = False  # … and it did nothing (B3)
     # What a message has shown: to be told, or, in `end_on`, to be ended for.
-    found: tuple[Finding, ...] = ()
+    found: tuple[Found, ...] = ()
     struck: Due | None = None
     progressed: bool = False
     # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
@@ -372,7 +372,7 @@ class Watch:
             return judgement
         self._told_quiet(judgement)
         spent = now - judgement.since
-        return Finding("quiet", judgement.window, spent, (judgement.work or "",), judgement.key)
+        return Found("quiet", judgement.window, spent, (judgement.work or "",), judgement.key)
 
     def _ends(self, due: Due) -> bool:
         """Whether it ends anything, or is only told (B1)."""
@@ -467,7 +467,7 @@ class Watch:
                 self.ended_empty = is_empty
                 self._close_turn(now, more_expected=signal.more_expected)
                 if is_empty:
-                    self._find(Finding("empty"), now)
+                    self._find(Found("empty"), now)
                 return
             case Progress() | WorkStarted() if not self.turn_open:
                 self._open_turn()
@@ -564,7 +564,7 @@ class Watch:
 
     # -- beyond silence ------------------------------------------------------------------
 
-    def _find(self, finding: Finding, now: float) -> None:
+    def _find(self, finding: Found, now: float) -> None:
         """A message has shown it: it is to be told, or ends the stream where that was asked for."""
         if finding.limit not in self.limits.end_on:
             self.found = (*self.found, finding)
@@ -586,7 +586,7 @@ class Watch:
                 continue
             if limit in self.limits.end_on or limit not in spending.told:
                 spending.told |= {limit}
-                self._find(Finding(limit, ceiling, spent), now)
+                self._find(Found(limit, ceiling, spent), now)
 
     def _is_empty(self, ended: TurnEnded) -> bool:
         """Whether the turn ends with success and did nothing (B3)."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from streamguard._base import defaults
 
@@ -107,7 +107,7 @@ class Due(NamedTuple):
     amount: float | None = None  # how often, or how much, where no time is measured
 
 
-class Finding(NamedTuple):
+class Found(NamedTuple):
     """Something that a person may want to know, while nothing is ended for it."""
 
     limit: Limit
@@ -116,6 +116,21 @@ class Finding(NamedTuple):
     names: tuple[str, ...] = ()
     key: str = ""
     is_error: bool = False
+
+    def told(self) -> tuple[str, dict[str, Any]]:
+        """It as an event: the name of its kind, and its facts."""
+        facts: dict[str, Any] = {"limit": self.limit}
+        match self.limit:
+            case "quiet":
+                facts |= {"id": self.key, "name": self.names[0]}
+                return "WorkQuiet", {**facts, "window": self.window, "elapsed": self.amount}
+            case "repeats":
+                facts |= {"names": self.names, "times": int(self.amount)}
+                return "WorkRepeated", {**facts, "period": len(self.names), "error": self.is_error}
+            case "empty" | "abandoned":
+                return "HollowEnd", {**facts, "work": self.names}
+            case _:
+                return "CeilingPassed", {**facts, "ceiling": self.window, "spent": self.amount}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +150,4 @@ class Stalled:
     extended_by: float
 
 
-Judgement: TypeAlias = Due | Half | Stalled | Finding | None
+Judgement: TypeAlias = Due | Half | Stalled | Found | None
