@@ -63,7 +63,13 @@ class News:
         for id_, work in self._work.items():
             if id_ not in before:
                 self._teller.tell(
-                    events.WorkBegan, at=now, id=id_, name=work.name, background=work.background
+                    events.WorkBegan,
+                    at=now,
+                    id=id_,
+                    name=work.name,
+                    background=work.background,
+                    scope=work.scope,
+                    parent=work.parent,
                 )
 
     def _tell_work_over(

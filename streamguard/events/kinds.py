@@ -14,7 +14,7 @@ from streamguard.events.event import Event, ScopeEvent, where_raised
 
 if TYPE_CHECKING:
     from streamguard.errors import Limit, Teardown, Verdict
-    from streamguard.signals import Outcome
+    from streamguard.signals import Outcome, WorkScope
 
 # `cancelled`: by somebody else, around the consumer; `left`: by a break, or an error of its own.
 # Two ends are normal for the consumer and hollow all the same: `empty`, the last turn ended with success and
@@ -46,11 +46,16 @@ class StreamEnded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkBegan(Event):
-    """Work went in flight: a tool, a subagent. Told only where somebody observes, as the next four."""
+    """Work went in flight: a tool, a subagent. Told only where somebody observes, as the next four.
+
+    `parent`: the id of the work that began it, as a subagent begins its tools.
+    """
 
     id: str
     name: str
     background: bool
+    scope: WorkScope = "tool"
+    parent: str | None = None
 
     def text(self) -> str:
         return f"{self.name or self.id} is in flight"

@@ -9,6 +9,7 @@ import pytest
 
 from streamguard import Activity, ToolTimeoutError, idle_guard
 from streamguard.events import HoldBegan, HoldOver, StreamEnded, TurnOver, WorkBegan, WorkOver
+from streamguard.signals import TurnEnded, WorkStarted
 from streamguard.testing import (
     Script,
     call,
@@ -163,3 +164,20 @@ async def test_nothing_is_made_where_nobody_observes(loop):
     await anext(iterator)
     assert iterator.attempt._news is None
     await iterator.aclose()
+
+
+async def test_work_says_who_began_it(loop):
+    """E6: a subagent's tool has the subagent's call as its parent, and each its scope."""
+    told = Events()
+
+    async def subagent():
+        yield WorkStarted("t-1", "Task", scope="subagent")
+        yield WorkStarted("t-2", "Bash", parent="t-1")
+        yield TurnEnded()
+
+    async for _ in subagent() | idle_guard(60, read=lambda signal: signal, observer=told):
+        pass
+    assert [(work.name, work.scope, work.parent) for work in told.of(WorkBegan)] == [
+        ("Task", "subagent", None),
+        ("Bash", "tool", "t-1"),
+    ]
