@@ -67,6 +67,7 @@ from streamguard.events.session_events import (
 )
 from streamguard.events.teller import (
     Observer,
+    OnWarn,
     ScopeObserver,
     described,
     log,
@@ -96,6 +97,7 @@ __all__ = [
     "KeysRepeated",
     "LoopStalled",
     "Observer",
+    "OnWarn",
     "OwnerAbandoned",
     "ProcessAdopted",
     "ProcessExited",
