@@ -31,6 +31,7 @@ _UNMARKED: Final = (
     events.HoldBegan,
     events.HoldOver,
     events.AttemptStarted,
+    events.SessionOver,
 )
 _ENDS_SILENCE: Final = (
     events.WorkBegan,
