@@ -29,9 +29,9 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "done durations own_folder quoting vitals"),
+    *_in("_base", "done durations own_folder quoting spending vitals"),
     *_in("_lines", "splitter"),
-    *_in("_watch", "watch windows"),
+    *_in("_watch", "repetition watch windows"),
     *_in(
         "backends",
         "_fields _gemini_api _langchain _langgraph_shapes _openai_chat "

@@ -18,7 +18,15 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
-from streamguard.events import ProcessKilled, ProcessSurvived, UnknownMessage
+from streamguard.events import (
+    CeilingPassed,
+    HollowEnd,
+    ProcessKilled,
+    ProcessSurvived,
+    StreamEnded,
+    UnknownMessage,
+    WorkQuiet,
+)
 from streamguard.observers import PrometheusObserver
 from streamguard.testing import Script, done, hang, opened, say, silence, tool_end, tool_start
 from tests.sessions.backend import Backend
@@ -117,6 +125,19 @@ async def test_a_session_that_reconnects_and_gives_up(loop, registry, sample):
     assert sample("attempts_total", stream="other", outcome="failed") == 3
     assert sample("reconnects_total", stream="other") == 2
     assert sample("gave_up_total", stream="other", reason="retries") == 1
+
+
+def test_concerns_and_hollow_ends(registry, sample):
+    """E6: by limit, and by how a stream ended that was a success in name."""
+    observer = PrometheusObserver(registry, streams=["coder"])
+    about = {"activity": Activity("coder"), "at": 0.0}
+    observer(WorkQuiet(**about, limit="quiet", id="t", name="Task", window=60, elapsed=61))
+    observer(CeilingPassed(**about, limit="tokens", ceiling=10, spent=11))
+    observer(HollowEnd(**about, limit="empty"))
+    observer(StreamEnded(**about, error=None, outcome="empty"))
+    for limit in ("quiet", "tokens", "empty"):
+        assert sample("concerns_total", stream="coder", limit=limit) == 1
+    assert sample("streams_ended_total", stream="coder", outcome="empty") == 1
 
 
 def test_a_circuit(loop, registry, sample):

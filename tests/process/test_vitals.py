@@ -296,7 +296,7 @@ def test_b6_where_there_is_no_proc_psutil_says_what_it_can(connected, monkeypatc
 
 
 def test_b6_no_processor_time_resets_idle(loop, backends):
-    """A backend that spins is as silent as one that sleeps; what it used is told, and no more."""
+    """B6: a backend that spins is as silent as one that sleeps; what it used is told, and no more."""
     process = spinning(backends)
     told = Events()
     guard = idle_guard(IDLE, process=process, kill_grace=0, observer=told)
