@@ -249,6 +249,8 @@ RUN: Final[Section] = MappingProxyType(
         "transcript": file_name,
         "record": file_name,
         "status_file": file_name,
+        "notify_systemd": switch,
+        "heartbeat": file_name,
         "errors": one_of("text", "json"),
         "verbose": switch,
     }

@@ -29,9 +29,9 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "done own_folder"),
+    *_in("_base", "done own_folder spending"),
     *_in("_lines", "splitter"),
-    *_in("_watch", "watch windows"),
+    *_in("_watch", "repetition watch windows"),
     *_in(
         "backends",
         "_fields _gemini_api _langchain _langgraph_shapes _openai_chat "

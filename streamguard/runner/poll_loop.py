@@ -20,7 +20,7 @@ import time
 
 from streamguard._base.variables import MARK
 from streamguard.runner import aside, kernel
-from streamguard.runner._signal import signal
+from streamguard.runner._signal import name_of, signal
 from streamguard.runner.child import Ends, Start, environment_given, marked
 from streamguard.runner.conduit import Output
 from streamguard.runner.keeper import EndingPlan
@@ -72,6 +72,10 @@ class PollLoop:
         self._environment = environment_given()
         if run.evidence is not None:
             run.evidence.attach(self._poll)
+        if settings.notify_systemd:
+            from streamguard.runner.notify import without_ours
+
+            self._environment = without_ours(self._environment)
         if not settings.group_only:
             self._environment = marked(self._environment)
         self._output: Output | None = None
@@ -95,6 +99,7 @@ class PollLoop:
     def go(self) -> Result:
         """Wait for its end, and see to it."""
         now = time.monotonic()
+        self._give_signs(now)
         self._decide(now, is_pause=False)  # its start may have told us that it is dead
         while not self._is_over(now):
             ready = self._poll.poll(self._milliseconds(now))
@@ -104,6 +109,7 @@ class PollLoop:
             self._decide(now, is_pause=not ready)
             if now >= self._note_at:
                 self._note(now)
+            self._give_signs(now)
             now = time.monotonic()
         return self._leave()
 
@@ -160,7 +166,7 @@ class PollLoop:
         self._total_at = _NEVER if settings.only_warn else run.began + (settings.total or _NEVER)
 
     def _milliseconds(self, now: float) -> float | None:
-        due = min(self._link.due(), self._note_at)
+        due = min(self._link.due(), self._note_at, self._run.signs_due)
         if self.outcome.is_dead:
             if self._is_settled:
                 due = min(due, self._drained_at(), self._over_by())
@@ -341,6 +347,8 @@ class PollLoop:
         self.outcome.fired = fired
         self._cut_at = min(self._cut_at, now)
         self._link.ask_tree(self._settings.signal, now)
+        if self._run.attempt > self._settings.retries:
+            self._run.ends(fired.reason, self._link.ends_by + _READER - now)
         self._note_soon(now)
 
     def _of_its_input(self) -> str:
@@ -459,6 +467,7 @@ class PollLoop:
             if outcome.passed_on is None and outcome.fired is None:
                 outcome.passed_on = number
             self._link.ask_command(number, now)
+            self._run.ends(f"ending: {name_of(number)}", self._link.ends_by + _READER - now)
             self._note_soon(now)
 
     def _is_impatience(self, number: int) -> bool:
@@ -488,6 +497,12 @@ class PollLoop:
             self._judge.resumed(time.monotonic())
 
     # -- for others ----------------------------------------------------------------------
+
+    def _give_signs(self, now: float) -> None:
+        """Tell who waits for signs of life, unless there should have been an end by now."""
+        if self._run.pulse is not None and self._link.runs:
+            self._run.pulse.runs(now)
+        self._run.give_signs(now, is_overdue=now >= self._link.ends_by + _READER)
 
     def _note_soon(self, now: float) -> None:
         if self._judge is not None:
