@@ -38,6 +38,8 @@ class Limits:
     turn: float | None = None
     exit_grace: float | None = None
     total: float | None = None
+    # In the place of a silence's own window, if that is longer, once this machine has slept.
+    after_sleep: float | None = None
     # Beyond silence: what is told, and only with `end_on` ends anything.
     quiet: float | None = None
     quiet_by_name: Mapping[str, float | None] = field(default_factory=lambda: _NO_NAMES)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from streamguard._watch.watch import Limits
+from streamguard._watch.watch import Limits, Watch
 from streamguard.signals import (
     Failed,
     Liveness,
@@ -29,11 +31,12 @@ from streamguard.signals import (
 from tests.sizes import size
 from tests.watch.driver import TICK, Trio, waiting_until
 
-STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=6_000, ci=20_000))
+STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=12_000, ci=30_000))
 SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED") or 1)
 STEPS_PER_ATTEMPT = 60
 
 LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "exited"}
+LIMITS |= {"after_sleep"}
 IDS = ["a", "b", "c", ""]
 NAMES = ["", "Bash", "Read", "Task"]
 
@@ -59,6 +62,7 @@ class Chance:
             turn=self.window(None, 6.0, 30.0, 300.0),
             exit_grace=self.window(0.5, 5.0),
             total=self.window(None, 20.0, 60.0, 600.0),
+            after_sleep=self.window(0.25, 2.0, 2.0, 30.0),
         )
 
     def signal(self, now: float):
@@ -107,6 +111,8 @@ class Chance:
             "release": (3, lambda: trio.release(source.choice([1, 2]))),
             "touch": (1, trio.touch),
             "exited": (0.5, trio.exited),
+            "woke": (1, trio.woke),
+            "sleep": (2, lambda: self.sleep(trio)),
             "mark_prompt": (1, trio.mark_prompt),
             "judge": (6, trio.judge),
             "judge and mute": (3, lambda: (trio.judge(), trio.mute())),
@@ -123,6 +129,13 @@ class Chance:
         """A plain message, as most are, and a wait for the next, which may get long."""
         trio.message([Progress()])
         trio.ask()
+        if self.source.random() < 0.5:
+            self.judge_at_deadline(trio)
+
+    def sleep(self, trio: Trio) -> None:
+        """The machine sleeps while a message is waited for."""
+        trio.ask()
+        trio.woke()
         if self.source.random() < 0.5:
             self.judge_at_deadline(trio)
 
@@ -180,7 +193,17 @@ TestAttempt.settings = settings(
 
 
 def test_random_attempts_agree_with_the_model():
-    """T1, T2, T4, T5, T6, T14, S0, S3: whatever happens, in whatever order."""
+    """T1, T2, T4, T5, T6, T14, S0, S3, B5: whatever happens, in whatever order."""
+    happened = random_attempts()
+    # A driver that no longer gets somewhere would compare nothing there.
+    assert {"shortcut ask", "shortcut message"} < happened.keys()
+    assert {kind.removeprefix("due ") for kind in happened if kind[:4] == "due "} == LIMITS
+    assert {kind[8:] for kind in happened if kind[:8] == "stalled "} == LIMITS - {"total"}
+    assert {kind[5:] for kind in happened if kind[:5] == "half "} == {"idle", "first"}
+
+
+def random_attempts() -> Counter[str]:
+    """What happened in them; the watch agreed with the model all along."""
     happened: Counter[str] = Counter()
     for number in range(STEPS // STEPS_PER_ATTEMPT + 1):
         chance = Chance(random.Random(SEED * 1_000_003 + number))
@@ -195,8 +218,36 @@ def test_random_attempts_agree_with_the_model():
             error.add_note("\n".join(map(repr, trio.naive.facts)))
             raise
         happened += trio.happened
-    # A driver that no longer gets somewhere would compare nothing there.
-    assert {"shortcut ask", "shortcut message"} < happened.keys()
-    assert {kind.removeprefix("due ") for kind in happened if kind[:4] == "due "} == LIMITS
-    assert {kind[8:] for kind in happened if kind[:8] == "stalled "} == LIMITS - {"total"}
-    assert {kind[5:] for kind in happened if kind[:5] == "half "} == {"idle", "first"}
+    return happened
+
+
+def _outlives_a_message(watch: Watch, *args: Any, **kwargs: Any) -> None:
+    woken = watch._awake
+    SEE(watch, *args, **kwargs)
+    if watch.turn_open:
+        watch._awake = woken
+
+
+def _spares_no_work(watch: Watch, now: float) -> bool:
+    is_woken = WOKE(watch, now)
+    if not is_woken and watch.waiting_since is not None and watch.turn_open:
+        watch._awake = 0.0
+    return is_woken
+
+
+SEE, WOKE = Watch.see, Watch.woke
+
+
+@pytest.mark.parametrize(
+    ("fact", "fault"),
+    [
+        ("woke", lambda _watch, _now: False),
+        ("woke", _spares_no_work),
+        ("see", _outlives_a_message),
+    ],
+)
+def test_the_model_finds_what_forgets_that_the_machine_slept(monkeypatch, fact, fault):
+    """B5, the control: a watch that hears of no wake, spares no work, or takes no message as a sign."""
+    monkeypatch.setattr(Watch, fact, fault)
+    with pytest.raises(AssertionError):
+        random_attempts()
