@@ -296,6 +296,7 @@ class PollLoop:
             run.evidence,
             deeds=run.deeds,
             transcript=self._transcript,
+            pid=self.outcome.pid,
         )
         run.deeds = judge.deeds
         for now, came in self._early:
