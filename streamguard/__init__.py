@@ -76,11 +76,13 @@ if TYPE_CHECKING:
     from streamguard.sessions.points import Connection, ResumePoint
     from streamguard.sessions.session import Chat, Session, session
     from streamguard.sessions.turns import Turn
+    from streamguard.single_call import guarded_call
     from streamguard.top.publisher import publishing
 
 _HOMES = {
     "activity": ("Activity", "live"),
     "breaker.breaker": ("CircuitBreaker",),
+    "single_call": ("guarded_call",),
     "configuration.configuration": ("Configuration", "from_config", "from_env"),
     "_base.done": ("Done",),
     "errors": (
@@ -207,6 +209,7 @@ __all__ = [
     "exit_code_for",
     "from_config",
     "from_env",
+    "guarded_call",
     "idle_guard",
     "idle_timeout",
     "inflight_tool_gate",

@@ -198,7 +198,9 @@ def _name(knob: str, name: Any) -> str:
 
 
 def _end_on(names: Any) -> dict[str, Any]:
-    wanted = (names,) if isinstance(names, str) else tuple(names)
+    given: Any = names
+    several = isinstance(names, Collection) and not isinstance(names, str)
+    wanted: tuple[Any, ...] = tuple(given) if several else (names,)
     for name in wanted:
         if name not in ENDABLE:
             near = difflib.get_close_matches(str(name), ENDABLE, n=1)
