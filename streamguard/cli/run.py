@@ -54,6 +54,7 @@ How it is ended:
   --reap                 end also what a COMMAND that has ended by itself has left behind
 
 How it is run:
+  --stdin inherit|null   its input is ours, or /dev/null: nobody waits for input that never comes
   --pty                  give COMMAND a terminal (some programs keep output back without one)
   --foreground           leave it our session: it can use the terminal, and Ctrl-Z stops both
 
@@ -227,6 +228,7 @@ OPTIONS = (
         "signal": Option("signal", signal_number),
         "preserve-status": Option("preserve_status"),
         "reap": Option("reap"),
+        "stdin": Option("stdin", _one_of("inherit", "null")),
         "pty": Option("pty"),
         "foreground": Option("foreground"),
         "retries": Option("retries", _count),

@@ -241,6 +241,7 @@ RUN: Final[Section] = MappingProxyType(
         "kill_after": limit,
         "signal": text,
         "preserve_status": switch,
+        "stdin": one_of("inherit", "null"),
         "pty": switch,
         "reap": switch,
         "retries": count,

@@ -33,7 +33,7 @@ _VERDICT = (
     "last_message_age",
     "in_flight",
     "work",
-    "count",
+    "amount",
     "token",
     "exit",
 )

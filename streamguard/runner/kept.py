@@ -44,7 +44,7 @@ TO_JUDGE = (
     ),
     "errors",
     *_in("retry", "classes"),
-    *_in("runner", "json_lines judge terminal"),
+    *_in("runner", "json_lines judge parked terminal"),
     "signals",
     *_in("top", "published"),
 )

@@ -45,6 +45,7 @@ class Settings:
     only_warn: bool = False
     is_off: bool = False  # the kill switch: become the command, and guard nothing (T11)
 
+    stdin: str = "inherit"  # or "null"
     pty: bool = False
     foreground: bool = False
     reap: bool = False

@@ -119,6 +119,11 @@ class PollLoop:
         source, theirs, terminal = run.open_output()
         stdin = run.stdin.for_child(is_resumed=run.is_resumed)
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
+        self._input = None
+        if settings.watches_output and not run.stdin.is_closed:
+            from streamguard.runner.parked import Input
+
+            self._input = Input(keys or 0)
         ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
         plan = EndingPlan(
             self._environment.get(MARK) if not settings.group_only else None,
@@ -319,7 +324,8 @@ class PollLoop:
             return
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
-                self._run.complain(f"would end (mode warn): {fired.reason}")
+                reason = f"{fired.reason}{self._of_its_input()}"
+                self._run.complain(f"would end (mode warn): {reason}")
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
@@ -337,12 +343,22 @@ class PollLoop:
         self._fire(Fired("total", self._settings.total, elapsed, reason), now)
 
     def _fire(self, fired: Fired, now: float) -> None:
+        fired.reason += self._of_its_input()
         self.outcome.fired = fired
         self._cut_at = min(self._cut_at, now)
         self._link.ask_tree(self._settings.signal, now)
         if self._run.attempt > self._settings.retries:
             self._run.ends(fired.reason, self._link.ends_by + _READER - now)
         self._note_soon(now)
+
+    def _of_its_input(self) -> str:
+        """Of a command that has written nothing: what it may wait for. Asked before it is ended."""
+        output, given = self._output, self._input
+        if output is None or output.passed or given is None or self.outcome.is_dead:
+            return ""
+        from streamguard.runner.parked import told_of
+
+        return told_of(self.outcome.pid, given)
 
     # -- the end -------------------------------------------------------------------------
 

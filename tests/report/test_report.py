@@ -277,7 +277,7 @@ def test_what_was_busy_did_not_hang(tape, limit, state):
     stream = tape.stream("issue-7")
     stream.begins(0)
     stream.chatters(0, 100)
-    verdict = stream.is_judged(100, limit, 0.0, work="Bash", count=5)
+    verdict = stream.is_judged(100, limit, 0.0, work="Bash", amount=5)
     stream.is_torn_down(101, verdict)
     stream.ends(101, RuntimeError())
     told = stories(tape.run())
