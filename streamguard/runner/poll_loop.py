@@ -294,6 +294,7 @@ class PollLoop:
             self.began,
             run.chat,
             run.evidence,
+            complain=run.complain,
             deeds=run.deeds,
             transcript=self._transcript,
         )
@@ -422,6 +423,8 @@ class PollLoop:
             outcome.ending_took = time.monotonic() - self._link.began
         if self._judge is not None:
             self._judge.end(time.monotonic())
+            if outcome.is_dead and outcome.fired is None and self._link.began is None:
+                outcome.fired = self._judge.ended(time.monotonic())
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
             outcome.done = self._judge.deeds.so_far(self._run.attempt).as_json()
