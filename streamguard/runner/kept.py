@@ -40,7 +40,7 @@ TO_JUDGE = (
         "codex.failures codex.reading gemini gemini.reading google_adk "
         "google_adk.reading google_genai google_genai.reading langgraph "
         "langgraph.reading openai openai.reading pydantic_ai pydantic_ai.reading "
-        "registry stream_reading",
+        "qwen qwen.reading registry stream_reading",
     ),
     "errors",
     *_in("retry", "classes"),

@@ -21,6 +21,7 @@ from streamguard.signals import (
     TurnEnded,
     Usage,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -277,6 +278,142 @@ EXPECTED = {
         nothing
         usage, failed: validation, turn: error
     """,
+    # The command goes on behind the result, and its end is not told.
+    "qwen-background": """
+        session
+        nothing
+        +tool call_1_0, usage
+        -call_1_0
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-denied": """
+        session
+        nothing
+        progress
+        usage, failed: auth, turn: error
+    """,
+    "qwen-failing-tool": """
+        session
+        nothing
+        +tool call_1_0, usage
+        -call_1_0 failed
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-killed": """
+        session
+        nothing
+        +tool call_1_0, usage
+    """,
+    # With partial messages: a heartbeat every 10 s.
+    "qwen-long-tool": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        progress
+        +tool call_1_0, usage
+        progress
+        ping
+        -call_1_0
+        progress
+        progress
+        progress
+        progress
+        progress, usage
+        progress
+        usage, turn: success
+    """,
+    # Its own guard against loops.
+    "qwen-loop": """
+        session
+        nothing
+        +tool call_1_0, usage
+        -call_1_0
+        +tool call_2_0, usage
+        -call_2_0
+        +tool call_3_0, usage
+        -call_3_0
+        +tool call_4_0, usage
+        -call_4_0
+        usage, failed: permanent, turn: incomplete
+    """,
+    "qwen-partials": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        progress
+        progress
+        progress, usage
+        progress
+        usage, turn: success
+    """,
+    # … a broken stream is told.
+    "qwen-reconnecting": """
+        session
+        nothing
+        failed: server
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-refused": """
+        session
+        nothing
+        progress
+        usage, failed: validation, turn: error
+    """,
+    # An HTTP error is retried in silence …
+    "qwen-retry": """
+        session
+        nothing
+        progress, usage
+        usage, turn: success
+    """,
+    # In the background it says nothing until it has ended, and the result waits for it.
+    "qwen-subagent-behind": """
+        session
+        nothing
+        +subagent call_1_0, usage
+        call_1_0 goes on
+        +subagent task:task_id-1 in the background
+        -call_1_0
+        progress, usage
+        progress
+        -task:task_id-1
+        progress, usage
+        usage, turn: success
+    """,
+    # A sub-agent speaks by lines whose parent it is; at its end it is a tool like others.
+    "qwen-subagent": """
+        session
+        nothing
+        +subagent call_1_0, usage
+        call_1_0 goes on
+        call_1_0 goes on, +tool call_2_1 of call_1_0
+        call_1_0 goes on, -call_2_1
+        -call_1_0
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-text": """
+        session
+        nothing
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-tool": """
+        session
+        nothing
+        progress
+        +tool call_1_1, usage
+        -call_1_1
+        progress, usage
+        usage, turn: success
+    """,
 }
 
 
@@ -291,6 +428,8 @@ def in_words(signal):
         case WorkStarted(id_, _, scope, parent, background):
             of = "" if parent is None or background else f" of {parent}"
             return f"+{scope} {id_}{of}{' in the background' * background}"
+        case WorkProgressed(id_):
+            return f"{id_} goes on"
         case WorkFinished(id_, error):
             return f"-{id_}{' failed' * bool(error)}"
         case Failed(class_):
