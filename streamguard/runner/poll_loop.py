@@ -239,6 +239,11 @@ class PollLoop:
         else:
             self._output.read_along = False
 
+    @property
+    def _said_early(self) -> bool:
+        """Whether a command that has ended at once may be an agent, which may have come to nothing (B3)."""
+        return self._settings.watches_output and bool(self._early) and self._may_be_json()
+
     def _may_be_json(self) -> bool:
         if self._settings.speaks_json:
             return True
@@ -417,7 +422,7 @@ class PollLoop:
 
     def _leave(self) -> Result:
         outcome = self.outcome
-        if self._judge is None and self._run.wants_all:
+        if self._judge is None and (self._run.wants_all or self._said_early):
             self._judge = self._judged()
         if self._link.began is not None:
             outcome.ending_took = time.monotonic() - self._link.began

@@ -48,7 +48,7 @@ def test_a_loop_is_ended_where_that_is_written(commands):
     script = f"{says(INIT, *calls(5))}; exec {' '.join(ENDLESS)}"
     words = ["--idle", LONG, "--repeats", "5", "--end-on", "repeats", "--", *sh(script)]
     done, told = commands.status(*words)
-    assert (done.code, told["limit"], told["work"]) == (124, "repeats", "Bash")
+    assert (done.code, told["limit"]) == (124, "repeats")
     assert "got nowhere: Bash 5 times with the same outcome (limit repeats=5)" in done.err
     assert commands.all_gone()
 
@@ -81,7 +81,7 @@ def test_a_ceiling_is_said_at_the_first_message_beyond(commands):
 def test_an_empty_success_is_a_fact(commands):
     """B3: in the status, and in a line."""
     done, told = commands.status("--idle", LONG, "--", *sh(says(INIT, EMPTY)))
-    assert (done.code, told["outcome"]) == (0, "empty")
+    assert (done.code, told["result"]) == (0, "empty")
     assert "ended with success and did nothing" in done.err
 
 
@@ -95,7 +95,7 @@ def test_an_empty_success_is_a_failure_where_that_is_written(commands):
 def test_background_work_that_is_left_is_named(commands):
     """B3: measured before: exit code 0, and nothing said."""
     done, told = commands.status("--idle", LONG, "--", *sh(says(INIT, TEXT, TASK, RESULT)))
-    assert (done.code, told["outcome"]) == (0, "abandoned")
+    assert (done.code, told["result"]) == (0, "abandoned")
     assert "the stream ended while work was open in the background: local_bash" in done.err
 
 
@@ -115,7 +115,7 @@ def test_background_work_that_is_left_is_a_failure_where_that_is_written(command
         (["--cost", "free"], "use a number, more than 0"),
         (
             ["--end-on", "idle"],
-            "'idle' is none of quiet, repeats, tokens, cost, calls, empty, abandoned",
+            "idle is none of quiet, repeats, tokens, cost, calls, empty, abandoned",
         ),
     ],
 )
