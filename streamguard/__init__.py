@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from streamguard._base.done import Done
+    from streamguard._base.vitals import Vitals
     from streamguard._base.warning import StreamGuardWarning
     from streamguard._guard.guarded import Guarded, GuardedIterator
     from streamguard._guard.monitor import Monitor
@@ -85,6 +86,7 @@ _HOMES = {
     "single_call": ("guarded_call",),
     "configuration.configuration": ("Configuration", "from_config", "from_env"),
     "_base.done": ("Done",),
+    "_base.vitals": ("Vitals",),
     "errors": (
         "AbandonedWorkError",
         "CeilingExceededError",
@@ -202,6 +204,7 @@ __all__ = [
     "Turn",
     "TurnTimeoutError",
     "Verdict",
+    "Vitals",
     "__version__",
     "activity_stamp",
     "classify",

@@ -328,6 +328,7 @@ _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType
         "activity": _activity,
         "read": lambda value: {"backend": backends.resolve(value)},
         "observer": _callable("observer", "observers", "event"),
+        "on_warn": _callable("on_warn", "on_warn", "event"),
         "mode": _mode,
     }
 )
@@ -343,6 +344,7 @@ _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "kill_grace": {"kill_grace": DEFAULT_KILL_GRACE},
         "activity": {"activity": None},
         "observer": {"observers": ()},
+        "on_warn": {"on_warn": ()},
     }
 )
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.backends import Backend
     from streamguard.errors import Guard, Limit
-    from streamguard.events.teller import Observer
+    from streamguard.events.teller import Observer, OnWarn
     from streamguard.sessions.resume_settings import KeepAlive, Reconnecting
 
 Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
@@ -69,6 +69,7 @@ class Plan:
     activity: Activity | None = None
     stamps: tuple[Stamp, ...] = ()
     observers: tuple[Observer, ...] = ()
+    on_warn: tuple[OnWarn, ...] = ()
     backend: Backend | None = None
     # Whose client it is: of its own stream, an end without any message means what it does there (T10).
     expected: Backend | None = None
@@ -105,6 +106,7 @@ class Plan:
             activity=_only("activity", self.activity, other.activity),
             stamps=self.stamps + other.stamps,
             observers=_added(self.observers, other.observers),
+            on_warn=_added(self.on_warn, other.on_warn),
             backend=_only("read", self.backend, other.backend),
             expected=self.expected or other.expected,
             mode=_weaker(self.mode, other.mode),
@@ -147,6 +149,15 @@ class Plan:
         single = (thing for thing in (self.process, self.activity) if thing is not None)
         return (*self.disconnects, *self.interrupts, *single)
 
+    @property
+    def listeners(self) -> tuple[Observer, ...]:
+        """Who is told: the observers, and of warnings whoever asked for these alone."""
+        if not self.on_warn:
+            return self.observers
+        from streamguard.events.teller import Warned
+
+        return (*self.observers, *map(Warned, self.on_warn))
+
     def watch_limits(self) -> Limits:
         """The limits as the watch wants them."""
         by_name = dict(self.tools)
@@ -169,7 +180,7 @@ class Plan:
             repeats=None if repeats is None else int(repeats),
             ceilings=ceilings,
             end_on=self.end_on,
-            half_time=bool(self.observers),
+            half_time=bool(self.observers or self.on_warn),
         )
 
     def _contradictions(self) -> list[str]:

@@ -302,6 +302,7 @@ class PollLoop:
             complain=run.complain,
             deeds=run.deeds,
             transcript=self._transcript,
+            pid=self.outcome.pid,
         )
         run.deeds = judge.deeds
         for now, came in self._early:
