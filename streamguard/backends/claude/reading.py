@@ -52,7 +52,12 @@ from streamguard.backends._fields import (
     text_in,
     usage_in,
 )
-from streamguard.backends.claude.outcome import class_of_word, failure_of, outcome_of
+from streamguard.backends.claude.outcome import (
+    class_of_word,
+    failure_of,
+    limit_over_at,
+    outcome_of,
+)
 from streamguard.signals import (
     Failed,
     SessionOpened,
@@ -95,7 +100,8 @@ def _assistant(fields: Fields) -> Said:
     parent = fields.get("parent_tool_use_id")
     said = _work(fields, parent)
     if (error := fields.get("error")) is not None:
-        said = [*said, Failed(class_of_word(error), detail=text_in(error) or "")]
+        detail, over_at = text_in(error) or "", limit_over_at(fields)
+        said = [*said, Failed(class_of_word(error), detail=detail, resets_at=over_at)]
     # A sub-agent's messages may not name the session that can be resumed.
     token = fields.get("session_id")
     if parent or not token or not isinstance(token, str):
