@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from streamguard._base.done import Done
+    from streamguard._base.vitals import Vitals
     from streamguard._base.warning import StreamGuardWarning
     from streamguard._guard.guarded import Guarded, GuardedIterator
     from streamguard._guard.monitor import Monitor
@@ -83,6 +84,7 @@ _HOMES = {
     "breaker.breaker": ("CircuitBreaker",),
     "configuration.configuration": ("Configuration", "from_config", "from_env"),
     "_base.done": ("Done",),
+    "_base.vitals": ("Vitals",),
     "errors": (
         "AbandonedWorkError",
         "CeilingExceededError",
@@ -200,6 +202,7 @@ __all__ = [
     "Turn",
     "TurnTimeoutError",
     "Verdict",
+    "Vitals",
     "__version__",
     "activity_stamp",
     "classify",

@@ -16,6 +16,7 @@ from streamguard._base.durations import said_twice
 from streamguard._base.numbers import Default
 from streamguard._base.warning import warn
 from streamguard._guard.knobs import (
+    CEILINGS,
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
     DEFAULT_TOOLS,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from streamguard._guard.supervision import Process
     from streamguard.activity import Activity
     from streamguard.backends import Backend
-    from streamguard.errors import Guard
-    from streamguard.events.teller import Observer
+    from streamguard.errors import Guard, Limit
+    from streamguard.events.teller import Observer, OnWarn
     from streamguard.sessions.resume_settings import KeepAlive, Reconnecting
 
 Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
@@ -51,8 +52,12 @@ class Plan:
     """Knobs by name. A missing one was not written; None was written and means off."""
 
     limits: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
+    # How often, and how much: `repeats` and the ceilings.
+    counts: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
     gate: bool = False
     tools: Mapping[str, float | None] = field(default_factory=lambda: {"*": DEFAULT_TOOLS})
+    quiet: Mapping[str, float | None] = field(default_factory=lambda: {"*": None})
+    end_on: frozenset[Limit] = frozenset()
     disconnects: tuple[Disconnect, ...] = ()
     disconnect_timeout: float = DEFAULT_DISCONNECT_TIMEOUT
     interrupts: tuple[Disconnect, ...] = ()
@@ -63,6 +68,7 @@ class Plan:
     activity: Activity | None = None
     stamps: tuple[Stamp, ...] = ()
     observers: tuple[Observer, ...] = ()
+    on_warn: tuple[OnWarn, ...] = ()
     backend: Backend | None = None
     # Whose client it is: of its own stream, an end without any message means what it does there (T10).
     expected: Backend | None = None
@@ -85,8 +91,11 @@ class Plan:
         """Both plans in one: the tightest of each knob; callbacks add up (T12)."""
         return Plan(
             limits=_tightest_of(self.limits, other.limits),
+            counts=_tightest_of(self.counts, other.counts),
             gate=self.gate or other.gate,
             tools=_tightest_of(self.tools, other.tools),
+            quiet=_tightest_of(self.quiet, other.quiet),
+            end_on=self.end_on | other.end_on,
             disconnects=_added(self.disconnects, other.disconnects),
             disconnect_timeout=_tighter(self.disconnect_timeout, other.disconnect_timeout),
             interrupts=_written(_added(self.interrupts, other.interrupts)),
@@ -96,6 +105,7 @@ class Plan:
             activity=_only("activity", self.activity, other.activity),
             stamps=self.stamps + other.stamps,
             observers=_added(self.observers, other.observers),
+            on_warn=_added(self.on_warn, other.on_warn),
             backend=_only("read", self.backend, other.backend),
             expected=self.expected or other.expected,
             mode=_weaker(self.mode, other.mode),
@@ -126,6 +136,7 @@ class Plan:
             "kill_grace": self.kill_grace,
             "disconnect_timeout": self.disconnect_timeout,
             **self.limits,
+            **self.counts,
         }
         if self.gate:
             numbers |= {"tools": None if len(self.tools) > 1 else self.tools["*"]}
@@ -137,17 +148,35 @@ class Plan:
         single = (thing for thing in (self.process, self.activity) if thing is not None)
         return (*self.disconnects, *self.interrupts, *single)
 
+    @property
+    def listeners(self) -> tuple[Observer, ...]:
+        """Who is told: the observers, and of warnings whoever asked for these alone."""
+        if not self.on_warn:
+            return self.observers
+        from streamguard.events.teller import Warned
+
+        return (*self.observers, *map(Warned, self.on_warn))
+
     def watch_limits(self) -> Limits:
         """The limits as the watch wants them."""
         by_name = dict(self.tools)
         others = by_name.pop("*")
+        quiet_by_name = dict(self.quiet)
+        quiet = quiet_by_name.pop("*")
         windows: dict[str, Any] = {name: self.limits.get(name) for name in LIMITS}
+        repeats = self.counts.get("repeats")
+        ceilings = {name: self.counts.get(name) for name in CEILINGS}
         return Limits(
             **windows,
             gate=self.gate,
             tools=others,
             tools_by_name=by_name,
-            half_time=bool(self.observers),
+            quiet=quiet,
+            quiet_by_name=quiet_by_name,
+            repeats=None if repeats is None else int(repeats),
+            ceilings={name: most for name, most in ceilings.items() if most is not None},
+            end_on=self.end_on,
+            half_time=bool(self.observers or self.on_warn),
         )
 
     def _contradictions(self) -> list[str]:

@@ -59,6 +59,7 @@ from streamguard.events.session_events import (
     ReplayDropped,
     RetryRecovered,
     RetryScheduled,
+    SessionOver,
     WatchdogActivity,
     WatchdogEvent,
     WatchdogKilled,
@@ -67,6 +68,7 @@ from streamguard.events.session_events import (
 )
 from streamguard.events.teller import (
     Observer,
+    OnWarn,
     ScopeObserver,
     described,
     log,
@@ -96,6 +98,7 @@ __all__ = [
     "KeysRepeated",
     "LoopStalled",
     "Observer",
+    "OnWarn",
     "OwnerAbandoned",
     "ProcessAdopted",
     "ProcessExited",
@@ -112,6 +115,7 @@ __all__ = [
     "ScopeEvent",
     "ScopeObserver",
     "ScopeTimedOut",
+    "SessionOver",
     "StreamEnded",
     "StreamOutcome",
     "StreamStarted",

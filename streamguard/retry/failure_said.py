@@ -18,6 +18,7 @@ from streamguard.signals import (
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -36,7 +37,7 @@ class FailureSaid:
         match signal:
             case Failed():
                 self.failed = self._whole(signal)
-            case Progress() | WorkStarted() | WorkFinished():
+            case Progress() | WorkStarted() | WorkProgressed() | WorkFinished():
                 self.failed = self._limit = None  # whatever it was, the backend got over it
             case TurnEnded(outcome="success"):
                 self.failed = None

@@ -29,7 +29,9 @@ from streamguard.signals import SessionOpened, TurnEnded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from streamguard._base.vitals import Vitals
     from streamguard.errors import Limit
+    from streamguard.process.look import Look
     from streamguard.runner.options import Settings
     from streamguard.runner.record import Evidence
     from streamguard.runner.transcript import Transcript
@@ -42,7 +44,7 @@ _SNIFFED: Final = 64 * 1024
 class Judge:
     """The limits of one attempt that began at `began`, of a run that began at `run_began`.
 
-    `deeds`: what earlier attempts have done. Where a limit's clock is not that of the messages, it is
+    `deeds`: what earlier attempts have done. `pid`: the command's, of which vitals are taken. Where a limit's clock is not that of the messages, it is
     *measured* by a watch of its own:
 
     | limit | its clock |
@@ -62,8 +64,12 @@ class Judge:
         *,
         deeds: Deeds | None = None,
         transcript: Transcript | None = None,
+        pid: int = 0,
     ) -> None:
         self._evidence = evidence
+        self._pid = pid
+        self._began = began
+        self._vital_signs: Look | None = None
         self._transcript = transcript
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
@@ -189,8 +195,11 @@ class Judge:
                 case Due() as due:
                     return self._fired(due, watch, measured or due.limit, now)
                 case Half(limit, window):
-                    self._say(f"half of {limit}={window:g} is gone in silence")
-                    self._tell("HalfTime", now, limit=limit, window=window)
+                    vitals = self._vitals(now)
+                    how = "" if vitals is None else f" [{vitals}]"
+                    self._say(f"half of {limit}={window:g} is gone in silence{how}")
+                    told = None if vitals is None else vitals.as_json()
+                    self._tell("HalfTime", now, limit=limit, window=window, vitals=told)
                 case Stalled(limit, lateness, extension):
                     facts = {"limit": limit, "lateness": lateness, "extended_by": extension}
                     self._tell("LoopStalled", now, **facts)
@@ -294,10 +303,23 @@ class Judge:
             self._evidence.event(kind, now, **facts)
             self._evidence.flush()
 
+    def _vitals(self, now: float) -> Vitals | None:
+        """How the command and its tree are (B6)."""
+        if not self._pid:
+            return None
+        if self._vital_signs is None:
+            from streamguard.process.look import Look
+
+            self._vital_signs = Look(self._pid)
+            self._vital_signs.began(self._began)
+        return self._vital_signs.take(now)
+
     def _fired(self, due: Due, watch: Watch, limit: Limit, now: float) -> Fired:
         self._struck = watch
         named = due._replace(limit=limit)
-        verdict = self.watch.verdict(named, now, watch.lateness(due, now), name=self._name)
+        late = watch.lateness(due, now)
+        known = {"name": self._name, "vitals": self._vitals(now)}
+        verdict = self.watch.verdict(named, now, late, **known)
         if not self._only_warns:
             self.end(now)  # what it hangs on may be a question without a newline
         if self._evidence is not None:

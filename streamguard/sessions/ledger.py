@@ -18,6 +18,7 @@ from streamguard.signals import (
     Signal,
     TurnEnded,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from streamguard.signals import Failed
 
 # What a consumer can act on: a delivery that cannot be taken back (gRPC calls it commitment).
-_ACTS = (Progress, WorkStarted, WorkFinished, TurnEnded)
+_ACTS = (Progress, WorkStarted, WorkProgressed, WorkFinished, TurnEnded)
 
 
 class Ledger:

@@ -271,7 +271,7 @@ class _Block(Generic[T]):
             limits = replace(limits, lease=lambda: custody.term(loop.clock()))
         self._hosting = hosting = Hosting(
             loop=loop,
-            teller=Teller(activity, plan.observers, loop.clock),
+            teller=Teller(activity, plan.listeners, loop.clock),
             limits=limits,
             mode=mode,
             started=loop.clock(),
@@ -345,6 +345,7 @@ class _Block(Generic[T]):
                 owner = self._conversation.owner
                 custody.end(is_gone=owner is None or (owner.released.is_set() and owner.confirmed))
             self._leave_to_others()
+            self._hosting.teller.tell(events.SessionOver)
             for recorder in recording.among(self._hosting.teller.observers):
                 recorder.session_over(self._hosting.teller.activity)
 

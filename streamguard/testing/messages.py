@@ -6,7 +6,7 @@ being told how. Imports the vocabulary of signals, nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamguard.signals import (
@@ -18,10 +18,12 @@ from streamguard.signals import (
     Signal,
     TurnEnded,
     Usage,
+    UsageSpan,
     WaitEnded,
     Waiting,
     WaitReason,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -53,11 +55,28 @@ class ToolUsed(Message):
     id: str
     name: str = ""
     background: bool = False
+    parent: str | None = None
+    input: object = field(default=None, compare=False)
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The work starts."""
-        return (WorkStarted(self.id, self.name, background=self.background),)
+        work = WorkStarted(
+            self.id, self.name, parent=self.parent, background=self.background, input=self.input
+        )
+        return (work,)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolGoesOn(Message):
+    """A tool, or the sub-agent that it is, shows itself that it gets on."""
+
+    id: str
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """The work's own sign of life."""
+        return (WorkProgressed(self.id),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +85,12 @@ class ToolDone(Message):
 
     id: str
     error: bool = False
+    outcome: object = field(default=None, compare=False)
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The work is done."""
-        return (WorkFinished(self.id, self.error),)
+        return (WorkFinished(self.id, self.error, outcome=self.outcome),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +145,16 @@ class WaitOver(Message):
 
 @dataclass(frozen=True, slots=True)
 class Counted(Message):
-    """Token or cost counts, as pairs."""
+    """Token or cost counts, as pairs, and what they are the counts of."""
 
     counts: tuple[tuple[str, float], ...]
+    span: UsageSpan = "call"
+    call: str = ""
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The usage."""
-        return (Usage(dict(self.counts)),)
+        return (Usage(dict(self.counts), self.span, self.call),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +189,15 @@ class Ended(Message):
     subtype: str = ""
     retriable: bool = False
     more_expected: bool = False
+    answered: bool | None = None
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The turn's end."""
-        return (TurnEnded(self.outcome, self.subtype, self.retriable, self.more_expected),)
+        ended = TurnEnded(
+            self.outcome, self.subtype, self.retriable, self.more_expected, self.answered
+        )
+        return (ended,)
 
 
 def ends_turn(message: object) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
     from datetime import datetime, time
 
-    from streamguard.signals import Outcome, WaitReason
+    from streamguard.signals import Outcome, UsageSpan, WaitReason
 
 
 @dataclass(frozen=True)
@@ -159,21 +159,41 @@ def message(anything: object) -> Step:
     return Emit(anything)
 
 
-def tool(name: str, seconds: float, *, id: str | None = None, background: bool = False) -> Script:  # noqa: A002 - the signal's own word
-    """A tool that starts, is silent for so long, and is done."""
+def tool(
+    name: str,
+    seconds: float,
+    *,
+    id: str | None = None,  # noqa: A002 - the signal's own word
+    background: bool = False,
+    input: object = None,  # noqa: A002 - the signal's own word
+    outcome: object = None,
+) -> Script:
+    """A tool that starts, is silent for so long, and is done: asked `input`, it gives `outcome`."""
     which = name if id is None else id
-    start = tool_start(which, name, background=background)
-    return Script(start, silence(seconds), tool_end(which))
+    start = tool_start(which, name, background=background, input=input)
+    return Script(start, silence(seconds), tool_end(which, outcome=outcome))
 
 
-def tool_start(id: str, name: str = "", *, background: bool = False) -> Step:  # noqa: A002 - the signal's own word
-    """A tool that starts. With `id=""` the backend gives it none."""
-    return Emit(messages.ToolUsed(id, name or id, background))
+def tool_start(
+    id: str,  # noqa: A002 - the signal's own word
+    name: str = "",
+    *,
+    background: bool = False,
+    parent: str | None = None,
+    input: object = None,  # noqa: A002 - the signal's own word
+) -> Step:
+    """A tool that starts, begun by the work `parent`. With `id=""` the backend gives it none."""
+    return Emit(messages.ToolUsed(id, name or id, background, parent, input))
 
 
-def tool_end(id: str, *, error: bool = False) -> Step:  # noqa: A002 - the signal's own word
+def tool_progress(id: str) -> Step:  # noqa: A002 - the signal's own word
+    """A tool shows itself that it gets on, as a sub-agent does with each message."""
+    return Emit(messages.ToolGoesOn(id))
+
+
+def tool_end(id: str, *, error: bool = False, outcome: object = None) -> Step:  # noqa: A002 - the signal's own word
     """A tool that is done."""
-    return Emit(messages.ToolDone(id, error))
+    return Emit(messages.ToolDone(id, error, outcome))
 
 
 def silence(seconds: float) -> Step:
@@ -216,9 +236,9 @@ def wait_ended(id: str) -> Step:  # noqa: A002 - the signal's own word
     return Emit(messages.WaitOver(id))
 
 
-def usage(**counts: float) -> Step:
-    """Token or cost counts: `usage(input_tokens=12)`."""
-    return Emit(messages.Counted(tuple(counts.items())))
+def usage(*, span: UsageSpan = "call", call: str = "", **counts: float) -> Step:
+    """Token or cost counts, `usage(input_tokens=12)`: of one call, or of all since the `span` began."""
+    return Emit(messages.Counted(tuple(counts.items()), span, call))
 
 
 def failed(
@@ -240,9 +260,10 @@ def done(
     subtype: str = "",
     retriable: bool = False,
     more_expected: bool = False,
+    answered: bool | None = None,
 ) -> Step:
     """The turn is over; the stream goes on if the script does."""
-    return Emit(messages.Ended(outcome, subtype, retriable, more_expected))
+    return Emit(messages.Ended(outcome, subtype, retriable, more_expected, answered))
 
 
 def fail(error: BaseException | type[BaseException]) -> Step:

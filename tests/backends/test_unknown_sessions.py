@@ -54,11 +54,11 @@ def test_no_other_error(error):
 
 
 def test_an_error_that_cannot_be_shown():
-    class Broken(Exception):
+    class BrokenError(Exception):
         def __str__(self):
             raise ValueError
 
-    assert not unknown_sessions.is_told_by(Broken(), ID)
+    assert not unknown_sessions.is_told_by(BrokenError(), ID)
 
 
 # -- what the readers say ------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_no_other_text_of_claudes_tells_of_a_limit(text):
     assert failed.resets_at is None
 
 
-LIMIT = "You’ve hit your usage limit. Visit https://chatgpt.com/settings/usage to purchase more credits or "
+LIMIT = "You\u2019ve hit your usage limit. Visit https://chatgpt.com/settings/usage to purchase more credits or "
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ LIMIT = "You’ve hit your usage limit. Visit https://chatgpt.com/settings/usage
         (LIMIT + "try again at Nov 20th, 2026 1:21 AM.", datetime(2026, 11, 20, 1, 22)),  # noqa: DTZ001
         (LIMIT + "try again at Nov 2nd, 2026 12:59 PM.", datetime(2026, 11, 2, 13, 0)),  # noqa: DTZ001
         (LIMIT + "try again at 11:28 PM.", time(23, 28, 59, 999_999)),
-        ("You’ve hit your usage limit. Try again at 12:05 AM.", time(0, 5, 59, 999_999)),
+        ("You\u2019ve hit your usage limit. Try again at 12:05 AM.", time(0, 5, 59, 999_999)),
         (LIMIT + "try again later.", None),
         (LIMIT + "try again at Foo 20th, 2026 1:21 AM.", None),
         (LIMIT + "try again at Feb 30th, 2026 1:21 AM.", None),

@@ -365,7 +365,7 @@ def test_no_such_attempt_is_ever_unsafe_too_late_or_one_too_many(state, roll):
         assert decision.delay <= max(state.remaining - policy.min_attempt, 0) + 1e-9
     if state.is_unknown:
         assert state.fresh_if_unknown
-        assert not (state.tool_calls or state.tools_in_session)
+        assert state.tool_calls == state.tools_in_session == 0
         assert not state.tally.forgotten
         assert isinstance(decision, Restart)
         assert decision.forgets

@@ -26,6 +26,7 @@ from streamguard.testing import (
     silence,
     tool,
     tool_end,
+    tool_progress,
     tool_start,
     usage,
     wait_ended,
@@ -156,13 +157,18 @@ def test_any_object_can_be_a_message(backend):
         (opened("tok", resumable=False), s.SessionOpened("tok", resumable=False)),
         (tool_start("t", "Bash"), s.WorkStarted("t", "Bash")),
         (tool_start("t", background=True), s.WorkStarted("t", "t", background=True)),
+        (tool_start("t", parent="a"), s.WorkStarted("t", "t", parent="a")),
+        (tool_progress("t"), s.WorkProgressed("t")),
         (tool_end("t"), s.WorkFinished("t")),
         (tool_end("t", error=True), s.WorkFinished("t", error=True)),
         (waiting("w", "hook", until=5.0), s.Waiting("w", "hook", 5.0)),
         (wait_ended("w"), s.WaitEnded("w")),
         (usage(tokens=3), s.Usage({"tokens": 3})),
+        (usage(tokens=3, span="turn"), s.Usage({"tokens": 3}, "turn")),
+        (usage(tokens=3, call="m-1"), s.Usage({"tokens": 3}, "call", "m-1")),
         (failed("auth", retry_after=2.0, detail="no"), s.Failed("auth", 2.0, "no")),
         (done(), s.TurnEnded()),
+        (done(answered=False), s.TurnEnded(answered=False)),
         (
             done("error", subtype="max_turns", retriable=True, more_expected=True),
             s.TurnEnded("error", "max_turns", retriable=True, more_expected=True),
@@ -179,6 +185,16 @@ def test_every_message_carries_its_signals(step, signal):
 def test_a_tool_in_the_background_says_so():
     start, _, _ = tool("Bash", 60, background=True).steps
     assert start.message.signals == (s.WorkStarted("Bash", "Bash", background=True),)
+
+
+def test_a_tool_says_what_it_was_asked_and_what_came_of_it():
+    """The very objects, which need be no keys: neither makes one message differ from another."""
+    asked, gave = {"command": "ls"}, ["a", "b"]
+    start, _, end = tool("Bash", 60, input=asked, outcome=gave).steps
+    (started,), (finished,) = start.message.signals, end.message.signals
+    assert started.input is asked
+    assert finished.outcome is gave
+    assert (start, end) == (tool_start("Bash"), tool_end("Bash"))
 
 
 def test_scripts_are_values():
