@@ -26,6 +26,7 @@ from streamguard.signals import (
 )
 
 RECORDED = Path(__file__).parent / "recorded"
+TOKEN = "00000000-0000-4000-8000-000000000001"
 
 EXPECTED = {
     "claude-text": """
@@ -278,6 +279,59 @@ EXPECTED = {
         nothing
         usage, failed: validation, turn: error
     """,
+    # That a tool failed is told in words alone.
+    "kimi-failing-tool": """
+        nothing
+        +tool call_3_0
+        -call_3_0
+        progress
+        session, turn: success
+    """,
+    "kimi-reconnecting": """
+        nothing
+        failed: network
+        progress
+        session, turn: success
+    """,
+    # What is wrong stands on stderr.
+    "kimi-refused": """
+        nothing
+    """,
+    "kimi-retry": """
+        nothing
+        failed: server
+        progress
+        session, turn: success
+    """,
+    "kimi-subagent": """
+        nothing
+        +subagent call_3_0
+        -call_3_0
+        progress
+        session, turn: success
+    """,
+    "kimi-text": """
+        nothing
+        progress
+        session, turn: success
+    """,
+    # The tool and its end come together, and the session is told at the end.
+    "kimi-tool": """
+        nothing
+        +tool call_3_1
+        -call_3_1
+        progress
+        session, turn: success
+    """,
+    # A second tool is told when the first has ended.
+    "kimi-two-tools": """
+        nothing
+        +tool call_3_0, +tool call_3_1
+        -call_3_0
+        -call_3_1
+        progress
+        session, turn: success
+    """,
     # The command goes on behind the result, and its end is not told.
     "qwen-background": """
         session
@@ -419,7 +473,7 @@ EXPECTED = {
 
 def in_words(signal):
     match signal:
-        case SessionOpened(token="00000000-0000-4000-8000-000000000001", resumable=True):
+        case SessionOpened(token, resumable=True) if token.endswith(TOKEN):
             return "session"
         case Progress():
             return "progress"
