@@ -29,7 +29,7 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "done own_folder spending"),
+    *_in("_base", "done durations own_folder quoting spending vitals"),
     *_in("_lines", "splitter"),
     *_in("_watch", "repetition watch windows"),
     *_in(
@@ -49,7 +49,7 @@ TO_JUDGE = (
     *_in("top", "published"),
 )
 TO_END = (
-    *_in("process", "ending identity marks members polled procfs table termination"),
+    *_in("process", "ending identity look marks members polled procfs table termination"),
     *_in("runner", "offspring"),
 )
 TO_TRY_AGAIN = (
