@@ -122,15 +122,10 @@ def _is_gemini_line(line: Line) -> bool:
 
 # The lines of `kimi -p --output-format stream-json` are chat messages, which may be anybody's; what
 # the CLI says itself is not, and it speaks first.
-_KIMI_META = {
-    "system.version": ("version",),
-    "session.resume_hint": ("session_id",),
-    "turn.step.retrying": ("failed_attempt",),
-}
 
 
 def _is_kimi_line(line: Line) -> bool:
-    return line.get("role") == "meta" and _has_its_keys(line, _KIMI_META)
+    return line.get("role") == "meta" and isinstance(line.get("type"), str)
 
 
 # --- acp ----------------------------------------------------------------------------------

@@ -338,29 +338,29 @@ EXPECTED = {
     "qwen-background": """
         session
         nothing
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
         -call_1_0
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000005
+        usage of the session, turn: success with an answer
     """,
     "qwen-denied": """
         session
         nothing
         progress
-        usage, failed: auth, turn: error
+        usage of the session, failed: auth, turn: error
     """,
     "qwen-failing-tool": """
         session
         nothing
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
         -call_1_0 failed
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000005
+        usage of the session, turn: success with an answer
     """,
     "qwen-killed": """
         session
         nothing
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
     """,
     # With partial messages: a heartbeat every 10 s.
     "qwen-long-tool": """
@@ -370,7 +370,7 @@ EXPECTED = {
         progress
         progress
         progress
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000004
         progress
         ping
         -call_1_0
@@ -378,23 +378,23 @@ EXPECTED = {
         progress
         progress
         progress
-        progress, usage
+        progress, usage of 00000000-0000-4000-8000-000000000012
         progress
-        usage, turn: success
+        usage of the session, turn: success with an answer
     """,
     # Its own guard against loops.
     "qwen-loop": """
         session
         nothing
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
         -call_1_0
-        +tool call_2_0, usage
+        +tool call_2_0, usage of 00000000-0000-4000-8000-000000000005
         -call_2_0
-        +tool call_3_0, usage
+        +tool call_3_0, usage of 00000000-0000-4000-8000-000000000007
         -call_3_0
-        +tool call_4_0, usage
+        +tool call_4_0, usage of 00000000-0000-4000-8000-000000000009
         -call_4_0
-        usage, failed: permanent, turn: incomplete
+        usage of the session, failed: permanent, turn: incomplete
     """,
     "qwen-partials": """
         session
@@ -404,71 +404,71 @@ EXPECTED = {
         progress
         progress
         progress
-        progress, usage
+        progress, usage of 00000000-0000-4000-8000-000000000004
         progress
-        usage, turn: success
+        usage of the session, turn: success with an answer
     """,
     # … a broken stream is told.
     "qwen-reconnecting": """
         session
         nothing
         failed: server
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000004
+        usage of the session, turn: success with an answer
     """,
     "qwen-refused": """
         session
         nothing
         progress
-        usage, failed: validation, turn: error
+        usage of the session, failed: validation, turn: error
     """,
     # An HTTP error is retried in silence …
     "qwen-retry": """
         session
         nothing
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000003
+        usage of the session, turn: success with an answer
     """,
     # In the background it says nothing until it has ended, and the result waits for it.
     "qwen-subagent-behind": """
         session
         nothing
-        +subagent call_1_0, usage
+        +subagent call_1_0, usage of 00000000-0000-4000-8000-000000000003
         call_1_0 goes on
         +subagent task:task_id-1 in the background
         -call_1_0
-        progress, usage
+        progress, usage of 00000000-0000-4000-8000-000000000007
         progress
         -task:task_id-1
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000010
+        usage of the session, turn: success with an answer
     """,
     # A sub-agent speaks by lines whose parent it is; at its end it is a tool like others.
     "qwen-subagent": """
         session
         nothing
-        +subagent call_1_0, usage
+        +subagent call_1_0, usage of 00000000-0000-4000-8000-000000000003
         call_1_0 goes on
         call_1_0 goes on, +tool call_2_1 of call_1_0
         call_1_0 goes on, -call_2_1
         -call_1_0
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000008
+        usage of the session, turn: success with an answer
     """,
     "qwen-text": """
         session
         nothing
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000003
+        usage of the session, turn: success with an answer
     """,
     "qwen-tool": """
         session
         nothing
         progress
-        +tool call_1_1, usage
+        +tool call_1_1, usage of 00000000-0000-4000-8000-000000000004
         -call_1_1
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000006
+        usage of the session, turn: success with an answer
     """,
 }
 
