@@ -252,10 +252,11 @@ RETRY: Final[Section] = MappingProxyType(
         "productive_span": duration,
         "instant": duration,
         "min_attempt": duration,
+        "wait_for_limit": limit,
     }
 )
 RESUME: Final[Section] = MappingProxyType(
-    {"prompt": text, "resume_after_unconfirmed_teardown": switch}
+    {"prompt": text, "resume_after_unconfirmed_teardown": switch, "fresh_if_unknown": switch}
 )
 BREAKER: Final[Section] = MappingProxyType(
     {
