@@ -65,6 +65,7 @@ class Judge:
         *,
         complain: Callable[[str], None] | None = None,
         deeds: Deeds | None = None,
+        resumes: bool = False,
         transcript: Transcript | None = None,
         pid: int = 0,
     ) -> None:
@@ -96,6 +97,7 @@ class Judge:
             )
         )
         self.deeds = self.watch.deeds = deeds or _deeds_here()
+        self.deeds.begin_process(is_resumed=resumes)
         self.deeds.begin_attempt()
         self.watch.begin(run_began)
         self.watch.asked(began)

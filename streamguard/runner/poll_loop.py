@@ -301,6 +301,7 @@ class PollLoop:
             run.evidence,
             complain=run.complain,
             deeds=run.deeds,
+            resumes=run.is_resumed,
             transcript=self._transcript,
             pid=self.outcome.pid,
         )
