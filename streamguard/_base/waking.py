@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 import time
+from contextlib import suppress
 
 from streamguard._base.boottime import boottime
 
@@ -64,10 +65,8 @@ class WakeTimer:
 
     def read(self) -> None:
         """It was readable: from here on it waits for the next time."""
-        try:
+        with suppress(OSError):  # "cancelled" is all that it has to say, or nothing
             os.read(self._fd, 8)
-        except OSError:
-            pass  # "cancelled" is all that it has to say, or nothing
 
     def close(self) -> None:
         """Give the descriptor back."""

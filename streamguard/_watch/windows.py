@@ -51,6 +51,12 @@ class Limits:
     # Half of a silence's window is an instant to wake at only if somebody wants to be told.
     half_time: bool = True
 
+    @property
+    def heeds_sleep(self) -> bool:
+        """Whether it matters that this machine has slept."""
+        silences = (self.idle, self.first, self.liveness)
+        return self.after_sleep is not None and any(each is not None for each in silences)
+
     @cached_property
     def horizon(self) -> float:
         """How soon, at the earliest, a silence that starts now can want a decision."""
