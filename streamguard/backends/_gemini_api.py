@@ -21,7 +21,7 @@ from streamguard.backends._fields import (
     text_in,
 )
 from streamguard.retry import classes
-from streamguard.signals import Failed, Outcome, Usage
+from streamguard.signals import Failed, Outcome, Usage, UsageSpan
 
 # Ends that leave an answer of use, or none that is wrong. Every other word is a failure.
 _OUTCOMES: dict[str, Outcome] = {
@@ -84,8 +84,8 @@ def is_substance(part: Fields) -> bool:
 _NO_SUBSTANCE = {"text", "thought", "thought_signature", "thoughtSignature"}
 
 
-def used(counts: object, call: object) -> tuple[Usage, ...]:
-    """The counts of a call so far. Without an id of the call they stand for the turn."""
+def used(counts: object, call: object, otherwise: UsageSpan) -> tuple[Usage, ...]:
+    """The counts of a call so far; what they stand for `otherwise`, without an id of the call."""
     theirs = numbers_in(counts)
     if not theirs:
         return ()
@@ -95,7 +95,7 @@ def used(counts: object, call: object) -> tuple[Usage, ...]:
         if (total := summed(theirs, *snake, *camel)) is not None
     }
     known = text_in(call) or ""
-    return (Usage({**theirs, **ours}, "call" if known else "turn", known),)
+    return (Usage({**theirs, **ours}, "call" if known else otherwise, known),)
 
 
 # What the cache has is part of the prompt; thoughts are told beside the answer.

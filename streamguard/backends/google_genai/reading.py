@@ -57,7 +57,7 @@ def read(message: object) -> Said:
     candidates = fields.get("candidates")
     # Most chunks have none, and a call costs as much as the rest.
     counts = fields.get("usage_metadata") or fields.get("usageMetadata")
-    counted = () if counts is None else used(counts, either(fields, "response_id"))
+    counted = () if counts is None else used(counts, either(fields, "response_id"), "turn")
     if not isinstance(candidates, list) or not candidates:
         feedback = fields_of(either(fields, "prompt_feedback"))
         if blocked := word_in(either(feedback, "block_reason")):
