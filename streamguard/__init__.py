@@ -77,11 +77,13 @@ if TYPE_CHECKING:
     from streamguard.sessions.points import Connection, ResumePoint
     from streamguard.sessions.session import Chat, Session, session
     from streamguard.sessions.turns import Turn
+    from streamguard.single_call import guarded_call
     from streamguard.top.publisher import publishing
 
 _HOMES = {
     "activity": ("Activity", "live"),
     "breaker.breaker": ("CircuitBreaker",),
+    "single_call": ("guarded_call",),
     "configuration.configuration": ("Configuration", "from_config", "from_env"),
     "_base.done": ("Done",),
     "_base.vitals": ("Vitals",),
@@ -210,6 +212,7 @@ __all__ = [
     "exit_code_for",
     "from_config",
     "from_env",
+    "guarded_call",
     "idle_guard",
     "idle_timeout",
     "inflight_tool_gate",

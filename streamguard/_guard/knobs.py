@@ -198,7 +198,9 @@ def _name(knob: str, name: Any) -> str:
 
 
 def _end_on(names: Any) -> dict[str, Any]:
-    wanted = (names,) if isinstance(names, str) else tuple(names)
+    wanted: tuple[str, ...] = (names,)
+    if isinstance(names, list | tuple | set | frozenset):
+        wanted = (*names,)  # pyright: ignore[reportUnknownVariableType] - they are looked at below
     for name in wanted:
         if name not in ENDABLE:
             near = difflib.get_close_matches(str(name), ENDABLE, n=1)

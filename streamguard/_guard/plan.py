@@ -29,6 +29,7 @@ from streamguard._watch.watch import Limits
 from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
+    from streamguard._base.spending import Ceiling
     from streamguard._guard.modes import Mode
     from streamguard._guard.supervision import Process
     from streamguard.activity import Activity
@@ -165,7 +166,10 @@ class Plan:
         quiet = quiet_by_name.pop("*")
         windows: dict[str, Any] = {name: self.limits.get(name) for name in LIMITS}
         repeats = self.counts.get("repeats")
-        ceilings = {name: self.counts.get(name) for name in CEILINGS}
+        ceilings: dict[Ceiling, float] = {}
+        for name in CEILINGS:
+            if (most := self.counts.get(name)) is not None:
+                ceilings[name] = most
         return Limits(
             **windows,
             gate=self.gate,
@@ -174,7 +178,7 @@ class Plan:
             quiet=quiet,
             quiet_by_name=quiet_by_name,
             repeats=None if repeats is None else int(repeats),
-            ceilings={name: most for name, most in ceilings.items() if most is not None},
+            ceilings=ceilings,
             end_on=self.end_on,
             half_time=bool(self.observers or self.on_warn),
         )

@@ -15,12 +15,13 @@ import math
 import os
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from streamguard._base.defaults import LONGEST_LINE
 from streamguard._base.done import Deeds
+from streamguard._base.quoting import quoted
 from streamguard._lines.splitter import Splitter
-from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
+from streamguard._watch.watch import Due, Found, Half, Limits, Stalled, Watch
 from streamguard.backends.stream_reading import PROGRESS, Reading
 from streamguard.runner.json_lines import object_in
 from streamguard.runner.result import Fired
@@ -62,7 +63,9 @@ class Judge:
         say: Callable[[str], None],
         evidence: Evidence | None = None,
         *,
+        complain: Callable[[str], None] | None = None,
         deeds: Deeds | None = None,
+        resumes: bool = False,
         transcript: Transcript | None = None,
         pid: int = 0,
     ) -> None:
@@ -73,6 +76,7 @@ class Judge:
         self._transcript = transcript
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
+        self._complain = complain or say  # what everybody should know
         self.watch = Watch(
             Limits(
                 idle=settings.idle,
@@ -84,10 +88,16 @@ class Judge:
                 turn=settings.turn,
                 exit_grace=settings.exit_grace,
                 total=None if settings.total == math.inf else settings.total,
+                quiet=settings.quiet,
+                quiet_by_name=settings.quiet_by_name or {},
+                repeats=settings.repeats,
+                ceilings=settings.ceilings,
+                end_on=settings.end_on,
                 half_time=settings.verbose or evidence is not None,
             )
         )
         self.deeds = self.watch.deeds = deeds or _deeds_here()
+        self.deeds.begin_process(is_resumed=resumes)
         self.deeds.begin_attempt()
         self.watch.begin(run_began)
         self.watch.asked(began)
@@ -107,7 +117,7 @@ class Judge:
         self._only_warns = settings.only_warn
         self._sniffed = 0
         self.wants_lines = self._sees_output = settings.watches_output
-        self.outcome: Outcome | None = None
+        self.outcome: Outcome | Literal["empty", "abandoned"] | None = None
         self.token: str | None = None  # the latest, also of a session that is over
 
     def output(self, chunk: bytes, now: float) -> None:
@@ -180,6 +190,8 @@ class Judge:
 
     def deadline(self) -> float:
         """When `verdict` has something to say; inf if never."""
+        if self._strike is not None:
+            return -math.inf
         nearest = self.watch.total_deadline()
         for watch in self._watches:
             nearest = min(nearest, watch.deadline())
@@ -189,6 +201,8 @@ class Judge:
         """What has been reached. It may move a limit, or say that half of one is gone."""
         if (total := self.watch.overdue_total(now)) is not None:
             return self._fired(total, self.watch, total.limit, now)
+        if (strike := self._strike) is not None:
+            return self._fired(strike, self.watch, strike.limit, now)
         self._look(now)
         for measured, watch in ((None, self.watch), *self._measured.items()):
             match watch.judge(now):
@@ -207,8 +221,43 @@ class Judge:
                         f"{limit} was noticed {lateness:.3g} s late: this machine stood still, or "
                         f"we were stopped; waiting {extension:g} s more"
                     )
+                case Found() as found:
+                    self._concern(found, now)
                 case None:
                     pass
+        return None
+
+    @property
+    def _strike(self) -> Due | None:
+        """What a line has shown that the run is to be ended for; a turn that is over stays what it was (T3)."""
+        due = self.watch.struck
+        if due is None or not (self.watch.turn_open or due.limit == "empty"):
+            return None
+        return due
+
+    def _concern(self, found: Found, now: float) -> None:
+        """Say what a person may want to know, while nothing is ended for it."""
+        from streamguard import events
+
+        kind, facts = found.told()
+        event = getattr(events, kind)(activity=None, at=now, **facts)
+        self._complain(f"warning: {quoted(event.text())}")
+        self._tell(kind, now, **facts)
+
+    def ended(self, now: float) -> Fired | None:
+        """The command has ended by itself: what it did last, and whether that is a reason to complain (B3)."""
+        watch = self.watch
+        if (strike := self._strike) is not None:
+            return self._fired(strike, watch, strike.limit, now)
+        if not watch.completed or not watch.ended_well:
+            return None
+        if left := watch.abandoned:
+            self.outcome = "abandoned"
+            if "abandoned" in watch.limits.end_on:
+                return self._fired(Due("abandoned", now, 0.0, now), watch, "abandoned", now)
+            self._concern(Found("abandoned", names=left), now)
+        elif watch.ended_empty:
+            self.outcome = "empty"
         return None
 
     def mute(self, fired: Fired) -> None:
@@ -262,6 +311,10 @@ class Judge:
             watch.answered(now)
             watch.see(signals, now, time.time())
             self._note(signals)
+            if watch.found:
+                found, watch.found = watch.found, ()
+                for each in found:
+                    self._concern(each, now)
         if self._evidence is not None:
             said = None if signals is PROGRESS else signals
             self._evidence.message(line or b"", said, now, is_object=message is not None)

@@ -43,8 +43,11 @@ def test_facts_can_be_shown(each):
 def test_it_is_known_when_a_backend_tells_what_it_has_used():
     """What a ceiling can strike in the midst of, and what it can only strike behind."""
     told = {
-        **{"claude": ("call", "turn"), "codex": ("turn", None), "gemini": ("end", None)},
-        **{"acp": ("turn", "turn"), "pydantic_ai": ("turn", "turn")},
+        "claude": ("call", "turn"),
+        "codex": ("turn", None),
+        "gemini": ("end", None),
+        "acp": ("turn", "turn"),
+        "pydantic_ai": ("turn", "turn"),
         **dict.fromkeys(("openai", "openai_agents", "anthropic", "litellm"), ("call", None)),
         **dict.fromkeys(("google_genai", "google_adk", "langgraph"), ("call", None)),
     }

@@ -66,7 +66,12 @@ from streamguard.backends._fields import (
     text_in,
     usage_in,
 )
-from streamguard.backends.claude.outcome import class_of_word, failure_of, outcome_of
+from streamguard.backends.claude.outcome import (
+    class_of_word,
+    failure_of,
+    limit_over_at,
+    outcome_of,
+)
 from streamguard.signals import (
     Failed,
     SessionOpened,
@@ -125,7 +130,8 @@ def _assistant(fields: Fields) -> Said:
     content = message.get("content")
     done: Sequence[Signal] = _work(content, parent)
     if (error := fields.get("error")) is not None:
-        done = [*done, Failed(class_of_word(error), detail=text_in(error) or "")]
+        detail, over_at = text_in(error) or "", limit_over_at(fields)
+        done = [*done, Failed(class_of_word(error), detail=detail, resets_at=over_at)]
     has_said = bool(done) or not _is_empty(content)
     used = _used(message)
     # A sub-agent's messages may not name the session that can be resumed.
