@@ -392,6 +392,7 @@ FACTS: Final[Mapping[str, Facts]] = {
         Facts(
             "qwen",
             command="qwen",
+            usage_told="call",
             limits=(
                 "An HTTP error is retried in silence; a busy API is asked again after 60 s, up to ten times.",
                 "SIGTERM and SIGINT of the command alone leave the real qwen running: end the tree.",

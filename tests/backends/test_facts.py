@@ -27,7 +27,13 @@ from tests.support import Events, take
 
 GATEWAY = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8080"}
 INIT = {"type": "system", "subtype": "init", "session_id": "s"}
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "session_id": "s"}
+RESULT = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": False,
+    "session_id": "s",
+    "result": "Hi.",
+}
 
 
 def test_every_backend_has_its_facts():
