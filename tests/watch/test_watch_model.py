@@ -112,6 +112,10 @@ class Chance:
             "touch": (1, trio.touch),
             "exited": (0.5, trio.exited),
             "woke": (1, trio.woke),
+            "silent turn": (
+                2,
+                lambda: (trio.mark_prompt(), trio.ask(), self.judge_at_deadline(trio)),
+            ),
             "sleep": (2, lambda: self.sleep(trio)),
             "mark_prompt": (1, trio.mark_prompt),
             "judge": (6, trio.judge),
