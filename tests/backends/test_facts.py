@@ -256,3 +256,10 @@ def test_a_window_that_leaves_room_is_not_told(anew, loop, form, guard):
 def test_a_backend_without_a_watchdog_is_never_told_of(anew):
     assert news_of_collisions("gemini", {"idle": 1}) == []
     assert not os.environ.get("API_TIMEOUT_MS")
+
+
+def test_qwens_own_watchdog_is_known_and_so_is_what_sets_it():
+    (dog,) = facts.watchdogs("qwen", {})
+    assert dog.seconds == 240
+    (dog,) = facts.watchdogs("qwen", {"QWEN_STREAM_IDLE_TIMEOUT_MS": "60000"})
+    assert dog.seconds == 60
