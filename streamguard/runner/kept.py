@@ -38,7 +38,7 @@ TO_JUDGE = (
         "_openai_errors _openai_responses _shapes acp acp.reading anthropic "
         "anthropic.reading claude claude.outcome claude.reading codex "
         "codex.failures codex.reading gemini gemini.reading google_adk "
-        "google_adk.reading google_genai google_genai.reading langgraph "
+        "google_adk.reading google_genai google_genai.reading kimi kimi.reading langgraph "
         "langgraph.reading openai openai.reading pydantic_ai pydantic_ai.reading "
         "qwen qwen.reading registry stream_reading unknown_sessions",
     ),
