@@ -194,7 +194,7 @@ def test_codex_keeps_its_configuration_in_a_file(tmp_path):
     assert codex_config({"CODEX_HOME": str(tmp_path)}) == {}
 
 
-@pytest.mark.parametrize("name", sorted(set(FACTS) - {"claude", "codex"}))
+@pytest.mark.parametrize("name", sorted(set(FACTS) - {"claude", "codex", "qwen"}))
 def test_most_backends_have_no_watchdog_of_their_own(name):
     assert fired(name, {"idle": 1, "first": 1}, {}) == []
 
