@@ -64,7 +64,7 @@ class Chance:
             quiet=self.window(None, 1.0, 4.0),
             quiet_by_name=choice([{}, {}, {"Task": 2.0}, {"Bash": None, "Read": 3.0}]),
             repeats=choice([None, 2, 3]),
-            ceilings=choice([{}, {"calls": 3}]),
+            ceilings=choice([{}, {"calls": 1}]),
             end_on=choice(
                 [frozenset(), frozenset({"quiet", "repeats"}), frozenset({"calls", "empty"})]
             ),
