@@ -425,6 +425,7 @@ def _teardown_of(end: dict[str, Any], *, confirmed: bool) -> Teardown:
         exit=end["exit"],
         survivors=end["survivors"],
         tree=tree,
+        out_of_reach=end["out_of_reach"],
     )
 
 
