@@ -21,7 +21,8 @@ class Done:
 
     `tools_run`: how many tool calls were begun. A stream that no session wraps counts from its start.
     `usage`: the latest token and cost counts, by the backend's names. `spent`: `tokens`, `cost` and `calls` of
-    the model, added up over all attempts and prompts; empty as long as none were told. `attempts`: how many the session has made.
+    the model, added up over all attempts and prompts; empty as long as none were told. `tokens`: `input` and
+    `output` among them, where the backend tells these apart; for whoever measures. `attempts`: how many the session has made.
     `work_dir`: the folder that the backend works in, as it says itself.
     """
 
@@ -30,6 +31,9 @@ class Done:
     attempts: int = 1
     work_dir: str | None = None
     spent: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
+    tokens: Mapping[str, float] = field(
+        default_factory=dict[str, float], compare=False, repr=False
+    )
 
     def as_json(self) -> dict[str, Any]:
         """The same, as `json.dumps` takes it."""
@@ -37,6 +41,7 @@ class Done:
             "tools_run": self.tools_run,
             "usage": dict(self.usage),
             "spent": dict(self.spent),
+            "tokens": dict(self.tokens),
             "attempts": self.attempts,
             "work_dir": self.work_dir,
         }
@@ -69,6 +74,8 @@ class Deeds:
     def begin_attempt(self) -> None:
         """Another attempt begins: its backend may count its calls from the first one again."""
         self._carried, self._tools = self.tools_run, None
+        if self.spending is not None:
+            self.spending.begin_process(is_resumed=True)
 
     def go_on_from(self, earlier: Deeds) -> None:
         """What is known of the backend holds for the next prompt, too; what was run was for the last."""
@@ -106,4 +113,5 @@ class Deeds:
             attempts=attempts,
             work_dir=self.work_dir,
             spent={} if self.spending is None else self.spending.whole,
+            tokens={} if self.spending is None else self.spending.tokens,
         )

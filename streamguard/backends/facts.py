@@ -381,6 +381,17 @@ FACTS: Final[Mapping[str, Facts]] = {
             ),
         ),
         Facts(
+            "qwen",
+            command="qwen",
+            limits=(
+                "An HTTP error is retried in silence; a busy API is asked again after 60 s, up to ten times.",
+                "SIGTERM and SIGINT of the command alone leave the real qwen running: end the tree.",
+                "A limit of its own (--max-session-turns, --max-tool-calls) ends it without a result.",
+                "A shell command in the background is no line: its end is not told.",
+                "An API that hangs or only pings is waited for: see docs/real-clients.md.",
+            ),
+        ),
+        Facts(
             "acp",
             package="agent-client-protocol",
             limits=(

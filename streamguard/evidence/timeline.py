@@ -107,7 +107,7 @@ class Timeline:
                 lane.begin("stream", "", "stream", at)
             case events.StreamEnded():
                 how = "ended" if event.error is None else type(event.error).__name__
-                if event.outcome in {"cancelled", "left"}:
+                if event.outcome not in {"completed", "failed"}:
                     how = event.outcome
                 lane.end_all(at, but=("attempt", "backoff"), how=how)
                 lane.settle()
@@ -166,10 +166,13 @@ def _cut(lane: Lane, verdict: Verdict, at: float) -> None:
 
 
 def _facts(event: events.Event) -> dict[str, Any]:
-    """What the header and the table of a report say of an event besides its text."""
+    """What is known of an event besides its text: for the header and the table of a report, or a program."""
     match event:
         case events.TimedOut():
+            vitals = event.verdict.vitals
             said = {**_decided(event.verdict), "enforced": event.enforced}
+            if vitals is not None:
+                said["vitals"] = str(vitals)
             return {**said, "text": event.verdict.reason}
         case events.TornDown():
             return {"confirmed": event.teardown.confirmed, "survivors": event.teardown.survivors}
@@ -179,6 +182,10 @@ def _facts(event: events.Event) -> dict[str, Any]:
             return {"reason": event.reason, "escalate": event.escalate}
         case events.TurnOver():
             return {"outcome": event.outcome}
+        case events.HalfTime():
+            return {}  # its span says it
+        case events.Concern():
+            return {"limit": event.limit}
         case _:
             return {}
 

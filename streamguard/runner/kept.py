@@ -29,7 +29,7 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "done own_folder spending"),
+    *_in("_base", "done durations own_folder quoting spending vitals"),
     *_in("_lines", "splitter"),
     *_in("_watch", "repetition watch windows"),
     *_in(
@@ -40,16 +40,16 @@ TO_JUDGE = (
         "codex.failures codex.reading gemini gemini.reading google_adk "
         "google_adk.reading google_genai google_genai.reading langgraph "
         "langgraph.reading openai openai.reading pydantic_ai pydantic_ai.reading "
-        "registry stream_reading",
+        "qwen qwen.reading registry stream_reading",
     ),
     "errors",
     *_in("retry", "classes"),
-    *_in("runner", "json_lines judge terminal"),
+    *_in("runner", "json_lines judge parked terminal"),
     "signals",
     *_in("top", "published"),
 )
 TO_END = (
-    *_in("process", "ending identity marks members polled procfs table termination"),
+    *_in("process", "ending identity look marks members polled procfs table termination"),
     *_in("runner", "offspring"),
 )
 TO_TRY_AGAIN = (

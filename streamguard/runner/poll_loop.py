@@ -119,6 +119,11 @@ class PollLoop:
         source, theirs, terminal = run.open_output()
         stdin = run.stdin.for_child(is_resumed=run.is_resumed)
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
+        self._input = None
+        if settings.watches_output and not run.stdin.is_closed:
+            from streamguard.runner.parked import Input
+
+            self._input = Input(keys or 0)
         ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
         plan = EndingPlan(
             self._environment.get(MARK) if not settings.group_only else None,
@@ -234,6 +239,11 @@ class PollLoop:
         else:
             self._output.read_along = False
 
+    @property
+    def _said_early(self) -> bool:
+        """Whether a command that has ended at once may be an agent, which may have come to nothing (B3)."""
+        return self._settings.watches_output and bool(self._early) and self._may_be_json()
+
     def _may_be_json(self) -> bool:
         if self._settings.speaks_json:
             return True
@@ -289,8 +299,10 @@ class PollLoop:
             self.began,
             run.chat,
             run.evidence,
+            complain=run.complain,
             deeds=run.deeds,
             transcript=self._transcript,
+            pid=self.outcome.pid,
         )
         run.deeds = judge.deeds
         for now, came in self._early:
@@ -319,7 +331,8 @@ class PollLoop:
             return
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
-                self._run.complain(f"would end (mode warn): {fired.reason}")
+                reason = f"{fired.reason}{self._of_its_input()}"
+                self._run.complain(f"would end (mode warn): {reason}")
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
@@ -337,12 +350,22 @@ class PollLoop:
         self._fire(Fired("total", self._settings.total, elapsed, reason), now)
 
     def _fire(self, fired: Fired, now: float) -> None:
+        fired.reason += self._of_its_input()
         self.outcome.fired = fired
         self._cut_at = min(self._cut_at, now)
         self._link.ask_tree(self._settings.signal, now)
         if self._run.attempt > self._settings.retries:
             self._run.ends(fired.reason, self._link.ends_by + _READER - now)
         self._note_soon(now)
+
+    def _of_its_input(self) -> str:
+        """Of a command that has written nothing: what it may wait for. Asked before it is ended."""
+        output, given = self._output, self._input
+        if output is None or output.passed or given is None or self.outcome.is_dead:
+            return ""
+        from streamguard.runner.parked import told_of
+
+        return told_of(self.outcome.pid, given)
 
     # -- the end -------------------------------------------------------------------------
 
@@ -400,7 +423,7 @@ class PollLoop:
 
     def _leave(self) -> Result:
         outcome = self.outcome
-        if self._judge is None and self._run.wants_all:
+        if self._judge is None and (self._run.wants_all or self._said_early):
             self._judge = self._judged()
         if self._link.began is not None:
             outcome.ending_took = time.monotonic() - self._link.began
@@ -408,6 +431,8 @@ class PollLoop:
             outcome.is_unproven, outcome.out_of_reach = True, self._settings.elsewhere
         if self._judge is not None:
             self._judge.end(time.monotonic())
+            if outcome.is_dead and outcome.fired is None and self._link.began is None:
+                outcome.fired = self._judge.ended(time.monotonic())
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
             outcome.done = self._judge.deeds.so_far(self._run.attempt).as_json()

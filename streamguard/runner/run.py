@@ -69,7 +69,11 @@ class CommandRun:
         self.began = time.monotonic()
         self.wakeups = Wakeups(job_control=not settings.foreground)
         self.sink = Outlet(1)
-        self.stdin = Stdin(replays=settings.retries > 0, closed=0 in self.closed)
+        self.stdin = Stdin(
+            replays=settings.retries > 0,
+            closed=0 in self.closed,
+            is_null=settings.stdin == "null",
+        )
         self.adopts_orphans = not settings.group_only and _adopt_orphans()
         self.attempt = 0
         self.deeds: Deeds | None = (
@@ -152,7 +156,8 @@ class CommandRun:
 
                 self._terminal = Terminal()
             ours, theirs = self._terminal.open_for_command()
-            self._terminal.pass_keys_on()
+            if settings.stdin != "null":
+                self._terminal.pass_keys_on()
             return ours, theirs, theirs
         if not (settings.watches_output or settings.retries):
             return None, None, None
