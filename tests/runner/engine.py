@@ -94,6 +94,9 @@ class Engine(socketserver.ThreadingUnixStreamServer):
         """When all that it has started has ended, and so its clients."""
         with suppress(ProcessLookupError):
             os.kill(self.container.pid, signal.SIGKILL)
+        for asked in self.asked.values():  # nsenter stops where its child was stopped
+            if "process" in asked:
+                asked["process"].kill()
         self.shutdown()
         self.server_close()
 
