@@ -105,6 +105,7 @@ DICTS: dict[str, Any] = {
     "claude, a line": _CLAUDE,
     "codex, a line": _CODEX,
     "gemini, a line": _GEMINI,
+    "kimi, a line": {"role": "meta", "type": "turn.notice", "content": TEXT},
     "qwen, a line": _QWEN,
     "acp, an update": _ACP,
     "openai, an event": _EVENT,

@@ -71,6 +71,21 @@ class Deeds:
         """So many were begun before, and are not told again."""
         self._carried += tools_run
 
+    @property
+    def spent(self) -> Mapping[str, float]:
+        """What was used up, in all."""
+        return {} if self.spending is None else self.spending.whole
+
+    def go_on_spending(self, spent: Mapping[str, float]) -> None:
+        """So much was used up before, in another process of ours."""
+        if spent and self.spending is None:
+            self.spending = Spending(spent)
+
+    def begin_process(self, *, is_resumed: bool) -> None:
+        """Another process of the backend's, or connection, begins to count."""
+        if self.spending is not None:
+            self.spending.begin_process(is_resumed=is_resumed)
+
     def begin_attempt(self) -> None:
         """Another attempt begins: its backend may count its calls from the first one again."""
         self._carried, self._tools = self.tools_run, None
@@ -112,6 +127,6 @@ class Deeds:
             usage=dict(self.usage),
             attempts=attempts,
             work_dir=self.work_dir,
-            spent={} if self.spending is None else self.spending.whole,
+            spent=self.spent,
             tokens={} if self.spending is None else self.spending.tokens,
         )

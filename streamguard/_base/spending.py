@@ -7,6 +7,7 @@ began. What is told of more takes the place of what was added for its parts. Imp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
@@ -72,12 +73,12 @@ class _Sum:
 
     __slots__ = ("_calls", "_process", "_session", "_settled", "_turn")
 
-    def __init__(self) -> None:
-        self._settled = 0.0  # of what is over
+    def __init__(self, settled: float = 0.0) -> None:
+        self._settled = settled  # of what is over
         self._turn = 0.0  # of the turn so far
         self._calls: dict[str, float] = {}
-        self._process = _Cumulative()
-        self._session = _Cumulative()
+        self._process = _Cumulative(settled)
+        self._session = _Cumulative()  # all that was settled is the session's
 
     @property
     def whole(self) -> float:
@@ -119,8 +120,11 @@ class Spending:
 
     __slots__ = ("_sums", "told")
 
-    def __init__(self) -> None:
-        self._sums: dict[str, _Sum] = {}  # of those that are told, and of parts of them
+    def __init__(self, spent: Mapping[str, float] = MappingProxyType({})) -> None:
+        # Of those that are told. `spent`: what the same session has used up before, elsewhere.
+        self._sums: dict[str, _Sum] = {
+            name: _Sum(spent[name]) for name in CEILINGS if name in spent
+        }
         self.told: frozenset[str] = frozenset()  # the ceilings that were told to be passed
 
     @property

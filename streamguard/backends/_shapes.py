@@ -118,6 +118,16 @@ def _is_gemini_line(line: Line) -> bool:
     return _has_its_keys(line, _GEMINI_LINES) and isinstance(line.get("timestamp"), str)
 
 
+# --- kimi ---------------------------------------------------------------------------------
+
+# The lines of `kimi -p --output-format stream-json` are chat messages, which may be anybody's; what
+# the CLI says itself is not, and it speaks first.
+
+
+def _is_kimi_line(line: Line) -> bool:
+    return line.get("role") == "meta" and isinstance(line.get("type"), str)
+
+
 # --- acp ----------------------------------------------------------------------------------
 
 
@@ -213,6 +223,7 @@ _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
     (_is_claude_line, "claude"),
     (_is_codex_line, "codex"),
     (_is_gemini_line, "gemini"),
+    (_is_kimi_line, "kimi"),
     (_is_acp_message, "acp"),
     (_is_openai_event, "openai"),
     (_is_anthropic_event, "anthropic"),

@@ -11,7 +11,6 @@ import re
 from typing import Final
 
 from streamguard.errors import StreamGuardError
-from streamguard.retry.links import nearest
 
 _WORDS: Final = (
     # Claude's: in the `errors` of its result, in the SDK's error, and on stderr.
@@ -35,6 +34,7 @@ def is_said_in(text: str, token: str) -> bool:
 
 def is_told_by(error: BaseException, token: str) -> bool:
     """Whether `error`, or what caused it, says so: in its text, or in what the process wrote last."""
+    from streamguard.retry.links import nearest
 
     def ask(link: BaseException, _is_cause: bool) -> bool | None:
         return any(is_said_in(text, token) for text in _texts_of(link)) or None

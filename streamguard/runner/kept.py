@@ -38,12 +38,12 @@ TO_JUDGE = (
         "_openai_errors _openai_responses _shapes acp acp.reading anthropic "
         "anthropic.reading claude claude.outcome claude.reading codex "
         "codex.failures codex.reading gemini gemini.reading google_adk "
-        "google_adk.reading google_genai google_genai.reading langgraph "
+        "google_adk.reading google_genai google_genai.reading kimi kimi.reading langgraph "
         "langgraph.reading openai openai.reading pydantic_ai pydantic_ai.reading "
-        "qwen qwen.reading registry stream_reading",
+        "qwen qwen.reading registry stream_reading unknown_sessions",
     ),
     "errors",
-    *_in("retry", "classes"),
+    *_in("retry", "classes failure_said"),
     *_in("runner", "json_lines judge parked terminal"),
     "signals",
     *_in("top", "published"),
@@ -55,7 +55,7 @@ TO_END = (
 TO_TRY_AGAIN = (
     *_in("_base", "numbers"),
     *_in("retry", "classification decision foreign links policy pushback"),
-    *_in("runner", "again"),
+    *_in("runner", "again complaints"),
 )
 TO_LOOK = ("runner.transcript",)
 TO_RECORD = (

@@ -70,6 +70,7 @@ class Ledger:
     def go_on_from(self, point: ResumePoint) -> None:
         """That is where the session stands as the turn begins."""
         self.token, self.deeds.work_dir = point.token, point.work_dir
+        self.deeds.go_on_spending(point.spent)
 
     @property
     def backend(self) -> Backend | None:
@@ -80,6 +81,7 @@ class Ledger:
     def follow(self, earlier: Ledger) -> None:
         """Its turn follows that one."""
         self._backend = earlier.backend
+        self.deeds.spending = earlier.deeds.spending
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """Another attempt of the turn begins."""

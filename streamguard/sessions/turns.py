@@ -134,7 +134,10 @@ class Conversation(Generic[T]):
 
     def leave_at(self, ledger: Ledger) -> None:
         """A turn ends there, or an attempt at it."""
-        self.point = replace(self.point, token=ledger.token, work_dir=ledger.deeds.work_dir)
+        deeds = ledger.deeds
+        self.point = replace(
+            self.point, token=ledger.token, work_dir=deeds.work_dir, spent=deeds.spent
+        )
 
     @property
     def may_resume_unconfirmed(self) -> bool:
@@ -449,6 +452,7 @@ class Turn(AsyncIterator[T]):
             heard=ledger.was_heard,
             completed=is_completed,
             work_dir=ledger.deeds.work_dir,
+            spent=ledger.deeds.spent,
         )
 
     def supersede(self, error: BaseException | None = None) -> None:

@@ -14,8 +14,8 @@ change of state, and removed at the end:
     boot              the same on the monotonic clock, for ages that a set clock does not change
     kind              "run", or "stream" for a stream guarded by the library
     name              the command, or the activity's name
-    state             of a run "working" (a turn is open), "between turns" or "stopping"; of a stream
-                      its activity's `status`
+    state             of a run "working" (a turn is open), "between turns", "stopping", or until when it waits for a
+                      usage limit; of a stream its activity's `status`
     child             the pid of what is guarded, or null
     attempt           from 1
     messages          how many were seen
@@ -23,6 +23,7 @@ change of state, and removed at the end:
     last_message_age  seconds since the last message, at `written`; null: none was seen
     last_signal       what that message said (`Progress`, `WorkStarted`, ...), or null
     in_flight         names of the work in flight
+    concern           the limit of the latest concern (quiet, repeats, tokens, ...), or null
     limits            the limits in force, in seconds, by name
     session_id        the agent's session, or null
 
@@ -219,6 +220,7 @@ _FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
     "last_message_age": _or_null(_is_number),
     "last_signal": _or_null(_is_text),
     "in_flight": _are_texts,
+    "concern": _or_null(_is_text),
     "limits": _are_limits,
     "session_id": _or_null(_is_text),
 }

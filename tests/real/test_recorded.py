@@ -28,6 +28,7 @@ from tests.backends.reading import asked, came, empty_ends
 from tests.backends.reading import said as said_by
 
 RECORDED = Path(__file__).parent / "recorded"
+TOKEN = "00000000-0000-4000-8000-000000000001"
 
 EXPECTED = {
     "claude-text": """
@@ -280,33 +281,86 @@ EXPECTED = {
         nothing
         usage of the process, failed: validation, turn: error
     """,
+    # That a tool failed is told in words alone.
+    "kimi-failing-tool": """
+        nothing
+        +tool call_3_0
+        -call_3_0
+        progress
+        session, turn: success
+    """,
+    "kimi-reconnecting": """
+        nothing
+        failed: network
+        progress
+        session, turn: success
+    """,
+    # What is wrong stands on stderr.
+    "kimi-refused": """
+        nothing
+    """,
+    "kimi-retry": """
+        nothing
+        failed: server
+        progress
+        session, turn: success
+    """,
+    "kimi-subagent": """
+        nothing
+        +subagent call_3_0
+        -call_3_0
+        progress
+        session, turn: success
+    """,
+    "kimi-text": """
+        nothing
+        progress
+        session, turn: success
+    """,
+    # The tool and its end come together, and the session is told at the end.
+    "kimi-tool": """
+        nothing
+        +tool call_3_1
+        -call_3_1
+        progress
+        session, turn: success
+    """,
+    # A second tool is told when the first has ended.
+    "kimi-two-tools": """
+        nothing
+        +tool call_3_0, +tool call_3_1
+        -call_3_0
+        -call_3_1
+        progress
+        session, turn: success
+    """,
     # The command goes on behind the result, and its end is not told.
     "qwen-background": """
         session
         nothing
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
         -call_1_0
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000005
+        usage of the session, turn: success with an answer
     """,
     "qwen-denied": """
         session
         nothing
         progress
-        usage, failed: auth, turn: error
+        usage of the session, failed: auth, turn: error
     """,
     "qwen-failing-tool": """
         session
         nothing
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
         -call_1_0 failed
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000005
+        usage of the session, turn: success with an answer
     """,
     "qwen-killed": """
         session
         nothing
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
     """,
     # With partial messages: a heartbeat every 10 s.
     "qwen-long-tool": """
@@ -316,7 +370,7 @@ EXPECTED = {
         progress
         progress
         progress
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000004
         progress
         ping
         -call_1_0
@@ -324,23 +378,23 @@ EXPECTED = {
         progress
         progress
         progress
-        progress, usage
+        progress, usage of 00000000-0000-4000-8000-000000000012
         progress
-        usage, turn: success
+        usage of the session, turn: success with an answer
     """,
     # Its own guard against loops.
     "qwen-loop": """
         session
         nothing
-        +tool call_1_0, usage
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
         -call_1_0
-        +tool call_2_0, usage
+        +tool call_2_0, usage of 00000000-0000-4000-8000-000000000005
         -call_2_0
-        +tool call_3_0, usage
+        +tool call_3_0, usage of 00000000-0000-4000-8000-000000000007
         -call_3_0
-        +tool call_4_0, usage
+        +tool call_4_0, usage of 00000000-0000-4000-8000-000000000009
         -call_4_0
-        usage, failed: permanent, turn: incomplete
+        usage of the session, failed: permanent, turn: incomplete
     """,
     "qwen-partials": """
         session
@@ -350,78 +404,78 @@ EXPECTED = {
         progress
         progress
         progress
-        progress, usage
+        progress, usage of 00000000-0000-4000-8000-000000000004
         progress
-        usage, turn: success
+        usage of the session, turn: success with an answer
     """,
     # … a broken stream is told.
     "qwen-reconnecting": """
         session
         nothing
         failed: server
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000004
+        usage of the session, turn: success with an answer
     """,
     "qwen-refused": """
         session
         nothing
         progress
-        usage, failed: validation, turn: error
+        usage of the session, failed: validation, turn: error
     """,
     # An HTTP error is retried in silence …
     "qwen-retry": """
         session
         nothing
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000003
+        usage of the session, turn: success with an answer
     """,
     # In the background it says nothing until it has ended, and the result waits for it.
     "qwen-subagent-behind": """
         session
         nothing
-        +subagent call_1_0, usage
+        +subagent call_1_0, usage of 00000000-0000-4000-8000-000000000003
         call_1_0 goes on
         +subagent task:task_id-1 in the background
         -call_1_0
-        progress, usage
+        progress, usage of 00000000-0000-4000-8000-000000000007
         progress
         -task:task_id-1
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000010
+        usage of the session, turn: success with an answer
     """,
     # A sub-agent speaks by lines whose parent it is; at its end it is a tool like others.
     "qwen-subagent": """
         session
         nothing
-        +subagent call_1_0, usage
+        +subagent call_1_0, usage of 00000000-0000-4000-8000-000000000003
         call_1_0 goes on
         call_1_0 goes on, +tool call_2_1 of call_1_0
         call_1_0 goes on, -call_2_1
         -call_1_0
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000008
+        usage of the session, turn: success with an answer
     """,
     "qwen-text": """
         session
         nothing
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000003
+        usage of the session, turn: success with an answer
     """,
     "qwen-tool": """
         session
         nothing
         progress
-        +tool call_1_1, usage
+        +tool call_1_1, usage of 00000000-0000-4000-8000-000000000004
         -call_1_1
-        progress, usage
-        usage, turn: success
+        progress, usage of 00000000-0000-4000-8000-000000000006
+        usage of the session, turn: success with an answer
     """,
 }
 
 
 def in_words(signal):
     match signal:
-        case SessionOpened(token="00000000-0000-4000-8000-000000000001", resumable=True):
+        case SessionOpened(token, resumable=True) if token.endswith(TOKEN):
             return "session"
         case Progress():
             return "progress"

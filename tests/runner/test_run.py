@@ -198,7 +198,7 @@ def test_the_status_says_what_all_attempts_have_done(commands, tmp_path):
         "attempts": 2,
         "work_dir": str(tmp_path),
     }
-    assert told["done"] == counts
+    assert counts.items() <= told["done"].items()
 
 
 def test_first_json_wants_a_json_line_whatever_else_is_written(commands):

@@ -26,7 +26,7 @@ from tests.runner.commands import INIT, OURS, RESULT, TEXT, TOOL, TOOL_DONE, sh
 
 RECORDED = Path(__file__).parents[1] / "real" / "recorded"
 # Of a stream that ends before its turn the library makes a verdict; a command's exit code says it.
-CUT_SHORT = ("codex-interrupted", "gemini-killed", "qwen-killed")
+CUT_SHORT = ("codex-interrupted", "gemini-killed", "kimi-refused", "qwen-killed")
 HANGS = 1.0
 # An allowed wait, what it cost, and work that is still going on.
 USAGE = {**TEXT, "message": {**TEXT["message"], "usage": {"input_tokens": 5, "output_tokens": 7}}}
@@ -67,7 +67,7 @@ def by_run(commands, messages, *words, hangs, retried=False):
 def by_library(commands, messages, *, hangs, then=None):
     """What a `Recorder` leaves of a session whose stream gives these."""
     folder, work = commands.folder / "library", commands.folder / "work"
-    recorder = Recorder(folder, run_id="run", flow="run", step="step", work_dir=work)
+    recorder = Recorder(folder, run_id="run", flow="run", step="the-step", work_dir=work)
     opened = []
 
     async def backend(messages, *, hangs):
@@ -85,7 +85,7 @@ def by_library(commands, messages, *, hangs, then=None):
             yield backend(messages, hangs=hangs)
 
     async def main():
-        pipe = idle_guard(HANGS, first=600, activity=Activity("step")) | record_with(recorder)
+        pipe = idle_guard(HANGS, first=600, activity=Activity("the-step")) | record_with(recorder)
         if then is not None:
             pipe |= reconnecting_resume(policy=RetryPolicy(idle=Backoff(1, (0.0,))))
         async with recorder, session(open_, prompt="Go") | pipe as chat:
