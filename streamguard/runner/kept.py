@@ -34,7 +34,7 @@ TO_JUDGE = (
     *_in("_watch", "repetition watch windows"),
     *_in(
         "backends",
-        "_fields _gemini_api _langchain _langgraph_shapes _openai_chat "
+        "_anthropic_blocks _fields _gemini_api _langchain _langgraph_shapes _openai_chat "
         "_openai_errors _openai_responses _shapes acp acp.reading anthropic "
         "anthropic.reading claude claude.outcome claude.reading codex "
         "codex.failures codex.reading gemini gemini.reading google_adk "
