@@ -16,7 +16,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from streamguard.backends import claude, codex, gemini
+from streamguard.backends import claude, codex, copilot, gemini, opencode
 from tests.loopback.script import tool
 
 TOOLS = Path(
@@ -203,7 +203,88 @@ class Gemini(Cli):
         return tool("run_shell_command", {"command": command})
 
 
-CLIS = {cli.name: cli for cli in (Claude, Codex, Gemini)}
+class OpenCode(Cli):
+    name = "opencode"
+    midway = 3
+
+    options = ("--model", "loopback/a-model")
+    make_session = staticmethod(opencode.session)
+    has_tap = True
+
+    def words(self, prompt):
+        return ["run", "--format", "json", *self.options, prompt]
+
+    def prepare(self):
+        """As if it had installed the package for plugins, which it fetches in the background."""
+        folder = self.home / ".config" / "opencode"
+        (folder / "node_modules").mkdir(parents=True)
+        package = {"dependencies": {"@opencode-ai/plugin": "*"}}
+        (folder / "package.json").write_text(json.dumps(package))
+        (folder / "package-lock.json").write_text(json.dumps({"packages": {"": package}}))
+
+    def settings(self):
+        model = {"name": "a-model", "tool_call": True, "limit": {"context": 100_000, "output": 8_000}}
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "Loopback",
+            "options": {"baseURL": f"{self._server.url}/v1", "apiKey": "dummy"},
+            "models": {"a-model": model},
+        }
+        config = {
+            "autoupdate": False,
+            "enabled_providers": ["loopback"],
+            "provider": {"loopback": provider},
+            "share": "disabled",
+            "small_model": "loopback/a-model",
+            "snapshot": False,
+        }
+        env = {
+            "OPENCODE_CONFIG_CONTENT": json.dumps(config),
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        }
+        return opencode.tapped(env) if self.has_tap else env
+
+    def shell(self, command):
+        return tool("bash", {"command": command, "description": "a test's command"})
+
+    def subagent(self, prompt):
+        kind = "general"
+        return tool("task", {"description": "a task", "prompt": prompt, "subagent_type": kind})
+
+
+class Copilot(Cli):
+    name = "copilot"
+    midway = 2
+
+    options = ("--allow-all",)
+    make_session = staticmethod(copilot.session)
+
+    def words(self, prompt):
+        return ["-p", prompt, "--output-format", "json", *self.options]
+
+    def settings(self):
+        return {
+            "COPILOT_AUTO_UPDATE": "false",
+            "COPILOT_MODEL": "a-model",
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_PROVIDER_API_KEY": "dummy",
+            "COPILOT_PROVIDER_BASE_URL": f"{self._server.url}/v1",
+            "XDG_CACHE_HOME": str(TOOLS / "cache"),  # it unpacks itself there: 235 MB
+        }
+
+    def shell(self, command, **more):
+        return tool("bash", {"command": command, "description": "a test's command", **more})
+
+    def subagent(self, prompt, **more):
+        kind = "general-purpose"
+        asked = {"name": "counter", "description": "a task", "prompt": prompt, "agent_type": kind}
+        return tool("task", {**asked, **more})
+
+
+CLIS = {cli.name: cli for cli in (Claude, Codex, Gemini, OpenCode, Copilot)}
 
 
 def find(name):
@@ -226,7 +307,7 @@ def node():
     for candidate in candidates:
         if candidate is not None and Path(candidate).exists() and _major(candidate) >= NODE_SINCE:
             return candidate
-    raise MissingError(f"codex and gemini need node {NODE_SINCE} or later: run .ci/tools")
+    raise MissingError(f"the command lines from npm need node {NODE_SINCE} or later: run .ci/tools")
 
 
 def _major(executable):
