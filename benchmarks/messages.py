@@ -73,6 +73,19 @@ _GEMINI = {
     "content": TEXT,
     "delta": True,
 }
+_OPENCODE = {
+    "type": "text",
+    "timestamp": 1_763_424_000_000,
+    "sessionID": "ses_1",
+    "part": {"id": "prt_1", "sessionID": "ses_1", "type": "text", "text": TEXT},
+}
+_COPILOT = {
+    "type": "assistant.message_delta",
+    "data": {"messageId": "m", "deltaContent": TEXT},
+    "id": "e",
+    "timestamp": "2026-11-18T00:00:00Z",
+    "parentId": "d",
+}
 _ACP = {
     "sessionId": "s",
     "update": {
@@ -93,10 +106,21 @@ _TOKEN = _model(
 _CONTENT = {"parts": [{"text": TEXT}], "role": "model"}
 _ADK = {"invocation_id": "e-1", "author": "a", "id": "1", "partial": True, "content": _CONTENT}
 
+_QWEN = {
+    "type": "assistant",
+    "uuid": "u-1",
+    "session_id": "s-1",
+    "parent_tool_use_id": None,
+    "message": {"id": "u-1", "role": "assistant", "content": [{"type": "text", "text": TEXT}]},
+}
+
 DICTS: dict[str, Any] = {
     "claude, a line": _CLAUDE,
     "codex, a line": _CODEX,
     "gemini, a line": _GEMINI,
+    "opencode, a line": _OPENCODE,
+    "copilot, a line": _COPILOT,
+    "qwen, a line": _QWEN,
     "acp, an update": _ACP,
     "openai, an event": _EVENT,
     "openai, a chunk": _CHUNK,

@@ -106,7 +106,7 @@ class Verdict:
     `scope` is the path of time scopes in force, from the outermost inwards. Of a time scope's
     own verdict, `fired` is the scope whose time was up first (None: too little was left to
     begin), and `effective` the outermost whose time is up: what to do next follows from that one.
-    `count` is how often work was repeated, or how much of a ceiling is used up. `guard` is who decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
+    `amount` is how often work was repeated, or how much of a ceiling is used up. `guard` is who decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
     """
 
     limit: Limit
@@ -125,7 +125,7 @@ class Verdict:
     last_message_age: float | None = None
     in_flight: tuple[str, ...] = ()
     work: str | None = None
-    count: float | None = None
+    amount: float | None = None
     token: str | None = None
     exit: int | None = None
     done: Done = NOTHING_DONE
@@ -168,12 +168,12 @@ class Verdict:
             case "quiet":
                 return f"heard nothing of {quoting.name(self.work or '')} for {spent}{limit}"
             case "repeats":
-                times = f"{self.count or 0:g} times"
+                times = f"{self.amount or 0:g} times"
                 return f"got nowhere: {quoting.name(self.work or '')} {times} with the same outcome{limit}"
             case "tokens" | "calls":
-                return f"has used {self.count or 0:g} {self.limit}{limit}"
+                return f"has used {self.amount or 0:g} {self.limit}{limit}"
             case "cost":
-                return f"has cost {self.count or 0:g}{limit}"
+                return f"has cost {self.amount or 0:g}{limit}"
             case "empty":
                 return "ended its turn with success and did nothing"
             case "abandoned":

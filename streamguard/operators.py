@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamguard._base.numbers import Default, Seconds, seconds
@@ -16,9 +16,12 @@ from streamguard._guard.knobs import (
     CONFIGURED,
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
+    DEFAULT_QUIET,
+    DEFAULT_REPEATS,
     DEFAULT_TOOLS,
     Configured,
     Disconnect,
+    Endable,
     IdleLimit,
     check_callable,
 )
@@ -47,6 +50,12 @@ def idle_guard(
     turn: Seconds | None = None,
     exit_grace: Seconds | None = None,
     total: Seconds | None = None,
+    quiet: Seconds | Mapping[str, Seconds | None] | None = DEFAULT_QUIET,
+    repeats: float | None = DEFAULT_REPEATS,
+    tokens: float | None = None,
+    cost: float | None = None,
+    calls: float | None = None,
+    end_on: Endable | Collection[Endable] = (),
     client: SupportsDisconnect | None = None,
     disconnect: Disconnect | None = None,
     interrupt: Disconnect | None = None,
@@ -83,6 +92,23 @@ def idle_guard(
 
         total: Seconds for everything, never reset.
 
+        quiet: Seconds a sub-agent, or other work that speaks for itself, may say nothing, though others
+            talk; by name with a mapping (wildcards allowed, "*" for the others). What is named there is
+            expected to speak; all else is listened for once it has. Told, not ended.
+
+        repeats: How often the same work with the same input may have the same outcome in a row, or a
+            cycle of up to four of them. Told, not ended; None for never.
+
+        tokens: How many tokens all attempts together may use. Told once, as the next two.
+
+        cost: What they may cost, in the backend's currency.
+
+        calls: How many calls of the model they may make.
+
+        end_on: Which of "quiet", "repeats", "tokens", "cost", "calls" end the stream instead of being told
+            only; and "empty" (a turn that ended with success and did nothing) and "abandoned" (work left
+            open in the background), which are facts otherwise: they raise, at the turn's or stream's end.
+
         client: What has `async def disconnect()`; short for `disconnect=client.disconnect`. Its
             process is looked for: by `get_subprocess_pid()`, then where known SDKs keep theirs.
             Of a client of a known SDK, interrupt and reader are taken, too. What is written here
@@ -117,6 +143,10 @@ def idle_guard(
         "turn": turn,
         "exit_grace": exit_grace,
         "total": total,
+        "tokens": tokens,
+        "cost": cost,
+        "calls": calls,
+        "end_on": end_on or None,
         "client": client,
         "disconnect": disconnect,
         "interrupt": interrupt,
@@ -128,14 +158,16 @@ def idle_guard(
         "mode": mode,
     }
     written: dict[str, Any] = {} if isinstance(idle, Configured) else {"idle": idle}
-    written["tools"] = tools
+    written |= {"tools": tools, "quiet": quiet, "repeats": repeats}
     written |= {k: v for k, v in given.items() if v is not None and not isinstance(v, Default)}
     if read != "auto":
         written["read"] = read
     if isinstance(limit, Configured) and "idle" not in written:
         from streamguard.configuration import from_config
 
-        return from_config().guard(**{k: v for k, v in written.items() if v is not DEFAULT_TOOLS})
+        return from_config().guard(
+            **{k: v for k, v in written.items() if not isinstance(v, Default)}
+        )
     if isinstance(limit, Configured):
         limit = written.pop("idle")
     return operator("idle_guard", written, limit)

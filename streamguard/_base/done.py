@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from streamguard.signals import SessionOpened, Signal, Usage, WorkStarted
+from streamguard._base.spending import Spending
+from streamguard.signals import SessionOpened, Signal, TurnEnded, Usage, WorkStarted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,8 @@ class Done:
     """What was done for one prompt, by all the attempts at it.
 
     `tools_run`: how many tool calls were begun. A stream that no session wraps counts from its start.
-    `usage`: the latest token and cost counts. `attempts`: how many the session has made.
+    `usage`: the latest token and cost counts, by the backend's names. `spent`: `tokens`, `cost` and `calls` of
+    the model, added up over all attempts and prompts; empty as long as none were told. `attempts`: how many the session has made.
     `work_dir`: the folder that the backend works in, as it says itself.
     """
 
@@ -27,12 +29,14 @@ class Done:
     usage: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
     attempts: int = 1
     work_dir: str | None = None
+    spent: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
 
     def as_json(self) -> dict[str, Any]:
         """The same, as `json.dumps` takes it."""
         return {
             "tools_run": self.tools_run,
             "usage": dict(self.usage),
+            "spent": dict(self.spent),
             "attempts": self.attempts,
             "work_dir": self.work_dir,
         }
@@ -44,12 +48,13 @@ NOTHING_DONE: Final = Done()
 class Deeds:
     """Counts what signals tell of. Any thread may read it."""
 
-    __slots__ = ("_carried", "_tools", "usage", "work_dir")
+    __slots__ = ("_carried", "_tools", "spending", "usage", "work_dir")
 
     def __init__(self) -> None:
         self._tools: set[str] | None = None  # most streams run none
         self._carried = 0
         self.usage: Mapping[str, float] = {}  # replaced, never changed
+        self.spending: Spending | None = None  # most streams tell of none
         self.work_dir: str | None = None
 
     @property
@@ -69,6 +74,7 @@ class Deeds:
         """What is known of the backend holds for the next prompt, too; what was run was for the last."""
         self.usage = {**earlier.usage, **self.usage}
         self.work_dir = self.work_dir or earlier.work_dir
+        self.spending = self.spending or earlier.spending
 
     def note(self, signal: Signal) -> None:
         """Something was said."""
@@ -81,6 +87,12 @@ class Deeds:
                 self._tools.add(signal.id)
             case Usage(counts):
                 self.usage = {**self.usage, **counts}
+                if self.spending is None:
+                    self.spending = Spending()
+                self.spending.note(signal)
+            case TurnEnded():
+                if self.spending is not None:
+                    self.spending.end_turn()
             case SessionOpened(work_dir=str(folder)):
                 self.work_dir = folder
             case _:
@@ -93,4 +105,5 @@ class Deeds:
             usage=dict(self.usage),
             attempts=attempts,
             work_dir=self.work_dir,
+            spent={} if self.spending is None else self.spending.whole,
         )

@@ -37,7 +37,16 @@ from streamguard._guard.way import WayEvent as Event
 from streamguard._guard.way import WayState as State
 from streamguard._loops import Cut, Loop
 from streamguard._scopes import scopes
-from streamguard._watch.watch import DRAIN, Due, Half, Limits, Stalled, Watch
+from streamguard._watch.watch import (
+    DRAIN,
+    Due,
+    Found,
+    Half,
+    Judgement,
+    Limits,
+    Stalled,
+    Watch,
+)
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS, Reading
 from streamguard.errors import (
@@ -139,6 +148,7 @@ class Attempt:
         "entry",
         "error",
         "exit",
+        "is_left_open",
         "is_spared",
         "loop",
         "mode",
@@ -166,6 +176,7 @@ class Attempt:
         self.pull: Cuttable | None = None
         self.block: Cuttable | None = None
         self.spawn: Spawn | None = None
+        self.is_left_open = False  # a connection goes on after this stream, and work in it with it
         self.entry: Entry | None = None
         self.exit: BaseException | None = None  # what ends the program, on its way to the consumer
         self.is_spared = False
@@ -386,10 +397,29 @@ class Attempt:
         watch.see(signals, now, time.time(), is_replayed=self.reading.is_replayed)
         if self._news is not None:
             self._news.look(now, signals)
+        self._tell_of_findings(now)
         if watch.steady and not self._is_covered(now):
             watch.leave_steady()
         if self.plan.stamps:
             self._stamp(now)
+
+    def _tell_of_findings(self, now: float) -> None:
+        """A message has shown that the backend gets nowhere, or has used up too much."""
+        watch = self.watch
+        if watch.found:
+            found, watch.found = watch.found, ()
+            for finding in found:
+                self._tell_of(finding, now)
+        if (due := watch.struck) is None:
+            return
+        if self.mode == "warn":
+            verdict = self._record(due, now, 0.0)
+            watch.mute(due)
+            self.teller.tell(events.TimedOut, at=now, verdict=verdict, enforced=False)
+        # A turn that is over stays what it was (T3); the next one is not begun for nothing.
+        elif self.state is _WATCHING and (watch.turn_open or due.limit == "empty"):
+            self._reached = _Reached(None, now, self._record(due, now, 0.0))
+            self._on(Event.PROVEN)
 
     def _came_after_all(self, signals: tuple[Signal, ...]) -> None:
         """A message has come, though something is due or was cut."""
@@ -438,8 +468,12 @@ class Attempt:
     def heard(self) -> None:
         """The watch was told something by hand (T6)."""
         self._on(Event.ASIDE)
-        if self._news is not None and self.loop is not None and self._is_shown:
-            self._news.look(self.loop.clock())
+        if self.loop is None or not self._is_shown:
+            return
+        now = self.loop.clock()
+        if self._news is not None:
+            self._news.look(now)
+        self._tell_of_findings(now)
 
     def reconsider(self) -> None:
         """See that the timekeeper wakes us in time for the next deadline."""
@@ -495,7 +529,24 @@ class Attempt:
         self.activity.unbind(self)
         if self._news is not None:
             self._news.end(now)
+        if outcome == "completed":
+            outcome = self._how_it_completed(now)
         self.teller.tell(events.StreamEnded, at=now, error=error, outcome=outcome)
+
+    def _how_it_completed(self, now: float) -> StreamOutcome:
+        """A success in name may be hollow (B3)."""
+        if left := self._left_in_background:
+            self._tell_of(Found("abandoned", names=left), now)
+            return "abandoned"
+        return "empty" if self.watch.ended_empty else "completed"
+
+    @property
+    def _left_in_background(self) -> tuple[str, ...]:
+        """The background work that nobody waits for if the stream ends now (B3).
+
+        Where there is a client, that lives on, and so does its work (D1).
+        """
+        return () if self.is_left_open or self.plan.disconnects else self.watch.abandoned
 
     def forgotten(self) -> None:
         """The consumer has let go of the stream without a word: a bare `break`."""
@@ -548,7 +599,7 @@ class Attempt:
 
     def _judges(self, now: float) -> bool:
         """Ask the watch: True if a limit is due."""
-        judgement: Due | Half | Stalled | None = self.watch.judge(now)
+        judgement: Judgement = self.watch.judge(now)
         if judgement is None and self.block is not None:
             judgement = self.watch.overdue_total(now)
         if isinstance(judgement, Due):
@@ -564,13 +615,16 @@ class Attempt:
         self.reconsider()
         return False
 
-    def _tell_of(self, judgement: Half | Stalled, now: float) -> None:
+    def _tell_of(self, judgement: Half | Stalled | Found, now: float) -> None:
         limit, tell = judgement.limit, self.teller.tell
-        if isinstance(judgement, Half):
-            tell(events.HalfTime, at=now, limit=limit, window=judgement.window)
-        else:
-            late, moved = judgement.lateness, judgement.extended_by
-            tell(events.LoopStalled, at=now, limit=limit, lateness=late, extended_by=moved)
+        match judgement:
+            case Half(_, window):
+                tell(events.HalfTime, at=now, limit=limit, window=window)
+            case Stalled(_, late, moved):
+                tell(events.LoopStalled, at=now, limit=limit, lateness=late, extended_by=moved)
+            case Found():
+                kind, facts = judgement.told()
+                tell(getattr(events, kind), at=now, **facts)
 
     def on_confirmed(self, now: float) -> None:
         """Whatever had arrived by the deadline has been handed over; it may not hold any more."""
@@ -861,6 +915,11 @@ class Attempt:
         """Whether the backend is one that ends each of its turns."""
         backend = self.reading.backend
         return backend is not None and backend.always_ends_turns
+
+    def left_open(self) -> Verdict | None:
+        """The verdict on a stream that ends while work is open in the background, where that is one."""
+        is_asked_for = "abandoned" in self.plan.end_on
+        return self._of_an_end("abandoned") if is_asked_for and self._left_in_background else None
 
     def truncated(self) -> Verdict:
         """The verdict on a stream that ended before its turn did (T10)."""

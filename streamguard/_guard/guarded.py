@@ -503,6 +503,8 @@ class GuardedIterator(AsyncIterator[T]):
             return await self._conclude(end, exited)
         if enforced and backend is not None and backend.always_ends_turns:
             return await self._conclude(end, attempt.truncated())
+        if judged and (left_open := attempt.left_open()) is not None:
+            return await self._conclude(end, left_open)
         await self._finish(end)
         return end
 

@@ -16,7 +16,15 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from streamguard import backends
 from streamguard._base import defaults
-from streamguard._base.numbers import Default, Seconds, optional_seconds, seconds
+from streamguard._base.numbers import (
+    Default,
+    Seconds,
+    check_count,
+    check_number,
+    optional_seconds,
+    seconds,
+)
+from streamguard._base.spending import Ceiling
 from streamguard._guard.modes import Mode
 from streamguard.backends import _processes
 from streamguard.errors import ConfigError
@@ -32,6 +40,7 @@ PresetName: TypeAlias = Literal[
     "claude-print",
     "multica",
 ]
+Endable: TypeAlias = Literal["quiet", "repeats", "tokens", "cost", "calls", "empty", "abandoned"]
 Disconnect: TypeAlias = Callable[[], Awaitable[object] | object]
 
 
@@ -63,12 +72,18 @@ class Configured:
 IdleLimit: TypeAlias = Seconds | PresetName | Configured | None
 CONFIGURED: Final = Configured()
 DEFAULT_TOOLS: Final = Default(defaults.TOOLS)
+DEFAULT_QUIET: Final = Default(defaults.QUIET)
+DEFAULT_REPEATS: Final = Default(defaults.REPEATS)
 DEFAULT_DISCONNECT_TIMEOUT: Final = Default(defaults.DISCONNECT_TIMEOUT)
 DEFAULT_KILL_GRACE: Final = Default(defaults.KILL_GRACE)
 
 # Where the name of a preset stands that has an `idle` beside it. No knob that anybody writes.
 PRESET: Final = "/preset"
 LIMITS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total")
+CEILINGS: Final[tuple[Ceiling, ...]] = get_args(Ceiling)
+COUNTS: Final = ("repeats", *CEILINGS)
+# What is told, unless `end_on` says that it ends the stream.
+ENDABLE: Final[tuple[Endable, ...]] = get_args(Endable)
 
 
 def fields_of(knobs: Mapping[str, Any], *, before: Collection[str] = ()) -> dict[str, Any]:
@@ -80,17 +95,21 @@ def fields_of(knobs: Mapping[str, Any], *, before: Collection[str] = ()) -> dict
     knobs = _with_preset(knobs, before)
     fields: dict[str, Any] = {}
     limits: dict[str, float | None] = {}
+    counts: dict[str, float | None] = {}
     # What a client has comes first, for what is written to go over it.
     for name, value in sorted(knobs.items(), key=lambda knob: knob[0] != "client"):
         if name in LIMITS:
             limits[name] = optional_seconds(value, name)
+        elif name in COUNTS:
+            counts[name] = _count(name, value)
         elif name in _OTHERS:
             for field, setting in _off_or(name, value).items():
                 both = field == "disconnects"
                 fields[field] = fields.get(field, ()) + setting if both else setting
         else:
             raise _unknown(name)
-    return {**fields, "limits": limits} if limits else fields
+    numbers = {"limits": limits, "counts": counts}
+    return {**fields, **{field: written for field, written in numbers.items() if written}}
 
 
 def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[str, Any]:
@@ -140,19 +159,52 @@ def _off_or(name: str, value: Any) -> Mapping[str, Any]:
     return _OTHERS[name](value)
 
 
+def _count(name: str, value: Any) -> float | None:
+    if value is None or isinstance(value, Default):
+        return value
+    if name == "repeats":
+        check_count(name, value, least=2)
+    else:
+        check_number(name, value, positive=True)
+    return float(value)
+
+
 def _tools(tools: Seconds | Mapping[str, Seconds | None] | None) -> dict[str, Any]:
-    if not isinstance(tools, Mapping):
-        return {"gate": True, "tools": {"*": optional_seconds(tools, "tools")}}
-    by_name = {_tool(name): optional_seconds(w, f"tools[{name!r}]") for name, w in tools.items()}
-    return {"gate": True, "tools": {"*": DEFAULT_TOOLS, **by_name}}
+    return {"gate": True, "tools": {"*": DEFAULT_TOOLS, **_by_name("tools", tools)}}
 
 
-def _tool(name: Any) -> str:
+def _quiet(quiet: Seconds | Mapping[str, Seconds | None] | None) -> dict[str, Any]:
+    return {"quiet": {"*": DEFAULT_QUIET, **_by_name("quiet", quiet)}}
+
+
+def _by_name(
+    knob: str, windows: Seconds | Mapping[str, Seconds | None] | None
+) -> dict[str, float | None]:
+    """A window for each name, or one for all."""
+    if not isinstance(windows, Mapping):
+        return {"*": optional_seconds(windows, knob)}
+    return {
+        _name(knob, name): optional_seconds(window, f"{knob}[{name!r}]")
+        for name, window in windows.items()
+    }
+
+
+def _name(knob: str, name: Any) -> str:
     if not isinstance(name, str):
         raise ConfigError(
-            f"tools={{{name!r}: ...}}: use the names of tools, or '*' for the others"
+            f"{knob}={{{name!r}: ...}}: use the names of tools, or '*' for the others"
         )
     return name
+
+
+def _end_on(names: Any) -> dict[str, Any]:
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    for name in wanted:
+        if name not in ENDABLE:
+            near = difflib.get_close_matches(str(name), ENDABLE, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"use some of {', '.join(ENDABLE)}"
+            raise ConfigError(f"end_on={names!r}: nothing that is told is called {name!r}; {hint}")
+    return {"end_on": frozenset(wanted)}
 
 
 def _client(client: Any) -> dict[str, Any]:
@@ -263,6 +315,8 @@ def _mode(value: Any) -> dict[str, Any]:
 _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType(
     {
         "tools": _tools,
+        "quiet": _quiet,
+        "end_on": _end_on,
         "client": _client,
         "disconnect": _callable("disconnect", "disconnects"),
         "interrupt": _callable("interrupt", "interrupts"),
@@ -278,6 +332,7 @@ _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType
 
 _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
+        "end_on": {"end_on": frozenset()},
         "client": {"disconnects": (), "expected": None},
         "disconnect": {"disconnects": ()},
         "interrupt": {"interrupts": ()},
@@ -291,7 +346,7 @@ _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 
 
 def _unknown(name: str) -> ConfigError:
-    names = (*LIMITS, *_OTHERS)
+    names = (*LIMITS, *COUNTS, *_OTHERS)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; the knobs are {', '.join(names)}"
     return ConfigError(f"there is no knob {name!r}{hint}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from streamguard._base.numbers import Default
 from streamguard._guard.knobs import (
     CONFIGURED,
+    DEFAULT_QUIET,
     DEFAULT_TOOLS,
     Configured,
     IdleLimit,
@@ -119,11 +120,13 @@ class Operator:
         written = as_written(limit, knobs)
         knobs = with_limit(limit, knobs)
         fields = fields_of(knobs, before=self._plan.written)
-        if "limits" in fields:
-            fields["limits"] = {**self._plan.limits, **fields["limits"]}
-        others = self._plan.tools["*"]
-        if fields.get("tools", {}).get("*") is DEFAULT_TOOLS and isinstance(others, Default):
-            fields["tools"] = {**fields["tools"], "*": others}
+        for numbers in ("limits", "counts"):
+            if numbers in fields:
+                fields[numbers] = {**getattr(self._plan, numbers), **fields[numbers]}
+        for name, default in (("tools", DEFAULT_TOOLS), ("quiet", DEFAULT_QUIET)):
+            others = getattr(self._plan, name)["*"]
+            if fields.get(name, {}).get("*") is default and isinstance(others, Default):
+                fields[name] = {**fields[name], "*": others}
         plan = self._plan.anew(fields, is_other_client="client" in knobs)
         return type(self)(plan, f"{self!r}.replace({written})")
 

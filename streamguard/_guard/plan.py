@@ -16,6 +16,7 @@ from streamguard._base.durations import said_twice
 from streamguard._base.numbers import Default
 from streamguard._base.warning import warn
 from streamguard._guard.knobs import (
+    CEILINGS,
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
     DEFAULT_TOOLS,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from streamguard._guard.supervision import Process
     from streamguard.activity import Activity
     from streamguard.backends import Backend
-    from streamguard.errors import Guard
+    from streamguard.errors import Guard, Limit
     from streamguard.events.teller import Observer
     from streamguard.sessions.resume_settings import KeepAlive, Reconnecting
 
@@ -51,8 +52,12 @@ class Plan:
     """Knobs by name. A missing one was not written; None was written and means off."""
 
     limits: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
+    # How often, and how much: `repeats` and the ceilings.
+    counts: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
     gate: bool = False
     tools: Mapping[str, float | None] = field(default_factory=lambda: {"*": DEFAULT_TOOLS})
+    quiet: Mapping[str, float | None] = field(default_factory=lambda: {"*": None})
+    end_on: frozenset[Limit] = frozenset()
     disconnects: tuple[Disconnect, ...] = ()
     disconnect_timeout: float = DEFAULT_DISCONNECT_TIMEOUT
     interrupts: tuple[Disconnect, ...] = ()
@@ -85,8 +90,11 @@ class Plan:
         """Both plans in one: the tightest of each knob; callbacks add up (T12)."""
         return Plan(
             limits=_tightest_of(self.limits, other.limits),
+            counts=_tightest_of(self.counts, other.counts),
             gate=self.gate or other.gate,
             tools=_tightest_of(self.tools, other.tools),
+            quiet=_tightest_of(self.quiet, other.quiet),
+            end_on=self.end_on | other.end_on,
             disconnects=_added(self.disconnects, other.disconnects),
             disconnect_timeout=_tighter(self.disconnect_timeout, other.disconnect_timeout),
             interrupts=_written(_added(self.interrupts, other.interrupts)),
@@ -126,6 +134,7 @@ class Plan:
             "kill_grace": self.kill_grace,
             "disconnect_timeout": self.disconnect_timeout,
             **self.limits,
+            **self.counts,
         }
         if self.gate:
             numbers |= {"tools": None if len(self.tools) > 1 else self.tools["*"]}
@@ -141,12 +150,21 @@ class Plan:
         """The limits as the watch wants them."""
         by_name = dict(self.tools)
         others = by_name.pop("*")
+        quiet_by_name = dict(self.quiet)
+        quiet = quiet_by_name.pop("*")
         windows: dict[str, Any] = {name: self.limits.get(name) for name in LIMITS}
+        repeats = self.counts.get("repeats")
+        ceilings = {name: self.counts.get(name) for name in CEILINGS}
         return Limits(
             **windows,
             gate=self.gate,
             tools=others,
             tools_by_name=by_name,
+            quiet=quiet,
+            quiet_by_name=quiet_by_name,
+            repeats=None if repeats is None else int(repeats),
+            ceilings={name: most for name, most in ceilings.items() if most is not None},
+            end_on=self.end_on,
             half_time=bool(self.observers),
         )
 

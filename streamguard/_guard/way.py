@@ -62,6 +62,9 @@ class WayEvent(Word):
     UNWOUND = "the pull has raised, and not for somebody else's cancellation"
     FOREIGN = "somebody else's cancellation came out of the pull"
     LATE = "our own cancellation came out of the source, a message after it was withdrawn"
+    PROVEN = (
+        "a message has shown what the stream is to be ended for: it is delivered, and the last"
+    )
     VERDICT = "a verdict that no window was waited for: a spent total, a truncated end"
     ASIDE = "a hold, a touch or a prompt: something was said by hand"
     CLAIM = "a pull comes for the verdict that is final"
@@ -115,6 +118,7 @@ WAY: Final[Table[WayState, WayEvent, Do]] = {
         E.ANSWERED: (S.WATCHING, D.NOTHING),
         E.FOREIGN: (S.WATCHING, D.NOTHING),
         E.LATE: (S.CLAIMED, D.DECIDE),
+        E.PROVEN: (S.DECIDED, D.DECIDE_UNASKED),
         E.VERDICT: (S.CLAIMED, D.DECIDE),
         E.ASIDE: (S.WATCHING, D.REARM),
         E.LEFT: (S.LEAVING, D.STOP_WATCHING),

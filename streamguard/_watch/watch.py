@@ -32,7 +32,7 @@ values it takes and gives), done and the standard library.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -40,7 +40,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from streamguard._base import defaults
 from streamguard._base.done import Deeds
-from streamguard._watch.windows import Due, Half, Judgement, Limits, Stalled, Work
+from streamguard._watch.repetition import Repetition
+from streamguard._watch.windows import Due, Found, Half, Judgement, Limits, Stalled, Work
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
     Liveness,
@@ -59,6 +60,7 @@ from streamguard.signals import (
 __all__ = [
     "DRAIN",
     "Due",
+    "Found",
     "Half",
     "Judgement",
     "Limits",
@@ -88,6 +90,7 @@ _PRECEDENCE: Final[tuple[Limit, ...]] = (
     "idle",
     "liveness",
     "exit_grace",
+    "quiet",
 )
 _SILENCES: Final[frozenset[Limit]] = frozenset({"idle", "first"})
 _LIVENESS: Final[frozenset[Limit]] = frozenset({"liveness"})
@@ -145,6 +148,10 @@ class Watch:
     waiting_since: float | None = None
     turn_open: bool = False
     ended_well: bool = False  # the latest turn that has ended
+    ended_empty: bool = False  # … and it did nothing (B3)
+    # What a message has shown: to be told, or, in `end_on`, to be ended for.
+    found: tuple[Found, ...] = ()
+    struck: Due | None = None
     progressed: bool = False
     # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
     # `waiting_since`, because the sums are zero before and after it. Callers may then set these
@@ -166,6 +173,12 @@ class Watch:
     _exited_at: float | None = None
     _more_expected: bool = False
     _half_told: bool = False
+    # Seconds the backend kept us waiting with no hold in force, in all (B1).
+    _attended: float = 0.0
+    _listens: bool = False  # some work in flight has a silence of its own
+    _repetition: Repetition | None = None
+    _has_worked: bool = False  # in this turn
+    _messages_before: int = 0  # … it began
     _muted: frozenset[Limit] = _NOTHING
     # Each clock that was found to be over, as long as it runs.
     _noticed: Mapping[_Clock, _Noticed] = field(default_factory=lambda: _NONE_NOTICED)
@@ -231,7 +244,13 @@ class Watch:
         for signal in signals:
             self._take(signal, now, wall, is_new=not is_replayed)
             progress_last = isinstance(signal, Progress)
-        self.steady = progress_last and not self._holds and self._exited_at is None
+        self.steady = (
+            progress_last
+            and not self._holds
+            and not self._listens
+            and self._exited_at is None
+            and self.struck is None
+        )
 
     def hear(self, signals: Iterable[Signal], now: float, wall: float = 0.0) -> None:
         """Something was said beside the stream: as in a message, but none was delivered."""
@@ -270,6 +289,10 @@ class Watch:
             self._settle(max(self.mark, due.deadline))
             for entry in self.work.values():
                 entry.lapsed = entry.until <= due.deadline
+        elif due.limit == "quiet":
+            self._told_quiet(due)
+        elif due is self.struck:
+            self.struck = None
         else:
             self._muted = self._muted.union((due.limit,))
 
@@ -340,10 +363,22 @@ class Watch:
 
     def due(self, now: float) -> Due | None:
         """The limit that has been reached, without the question whether the loop ran."""
-        return self._reached(self._dues(), now)
+        return self._reached([due for due in self._dues() if self._ends(due)], now)
 
     def judge(self, now: float) -> Judgement:
         """What is to be decided at `now`. A stall is decided here, by moving the limit (T4)."""
+        judgement = self._judged(now)
+        if not isinstance(judgement, Due) or self._ends(judgement):
+            return judgement
+        self._told_quiet(judgement)
+        spent = now - judgement.since
+        return Found("quiet", judgement.window, spent, (judgement.work or "",), judgement.key)
+
+    def _ends(self, due: Due) -> bool:
+        """Whether it ends anything, or is only told (B1)."""
+        return due.limit != "quiet" or "quiet" in self.limits.end_on
+
+    def _judged(self, now: float) -> Due | Half | Stalled | None:
         dues = self._dues()
         if (due := self._reached(dues, now)) is None:
             for silence in dues:
@@ -355,7 +390,7 @@ class Watch:
         self.leave_steady()
         if due.limit in _BY_THE_CLOCK:
             return due
-        clock: _Clock = due if due.limit == "tools" else due.limit
+        clock = _clock_of(due)
         lateness = now - self._decidable(due)
         noticed = self._noticed.get(clock) or _Noticed(0)
         if noticed.stalls >= STALLS_IN_A_ROW:
@@ -395,6 +430,7 @@ class Watch:
             if self.work
             else (),
             work=due.work,
+            amount=due.amount,
             **known,
         )
 
@@ -414,17 +450,24 @@ class Watch:
                 self._armed = True
                 return
             case Usage():
+                if self.limits.ceilings:
+                    self._look_at_ceilings(now)
                 return
             case WorkProgressed() if not self.turn_open:
-                return  # background work's own, between turns: nobody waits for a turn (T14)
+                self._hear_of(signal.id)
+                return  # background work's own: it opens no turn (T14)
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
                 self._end_idle()
                 return
             case TurnEnded():
+                is_empty = self._is_empty(signal)
                 self._progress(now)
                 self.ended_well = signal.outcome == "success"
+                self.ended_empty = is_empty
                 self._close_turn(now, more_expected=signal.more_expected)
+                if is_empty:
+                    self._find(Found("empty"), now)
                 return
             case Progress() | WorkStarted() if not self.turn_open:
                 self._open_turn()
@@ -442,6 +485,8 @@ class Watch:
         match signal:
             case WorkStarted():
                 self._open_work(signal, now)
+            case WorkProgressed():
+                self._hear_of(signal.id)
             case WorkFinished():
                 self._close_work(signal, now)
             case WaitEnded():
@@ -450,26 +495,47 @@ class Watch:
                 pass
 
     def _open_work(self, signal: WorkStarted, now: float) -> None:
+        self._has_worked |= signal.scope != "hook"
+        if self.limits.repeats is not None:
+            if self._repetition is None:
+                self._repetition = Repetition(self.limits.repeats)
+            self._repetition.started(signal)
+        if signal.parent is not None:
+            self._hear_of(signal.parent)
         if not signal.id:
             self._drop_work((signal.id,))  # nobody can tell which it is: the latest has just begun
         # A second start of the same id is the same work (partial, then final): S3.
         if (entry := self.work.get(signal.id)) is not None:
             entry.background = entry.background or signal.background
-        else:
-            allowance = self.limits.allowance(signal.name)
-            allowance = math.inf if allowance is None else allowance
-            name = signal.name or ("" if signal.id else _NAMELESS)
-            work = Work(
-                name,
-                now,
-                allowance,
-                signal.background,
-                scope=signal.scope,
-                parent=signal.parent,
-            )
-            self.work = {**self.work, signal.id: work}
+            return
+        allowance = self.limits.allowance(signal.name)
+        allowance = math.inf if allowance is None else allowance
+        name = signal.name or ("" if signal.id else _NAMELESS)
+        work = Work(
+            name, now, allowance, signal.background, scope=signal.scope, parent=signal.parent
+        )
+        work.quiet, is_named = self.limits.quiet_for(signal.name)
+        if is_named and work.quiet is not None:
+            work.heard, self._listens = self._attended, True
+        self.work = {**self.work, signal.id: work}
+        if (parent := self._parent_of(work)) is not None:
+            parent.children += 1
+
+    def _parent_of(self, work: Work) -> Work | None:
+        return None if work.parent is None else self.work.get(work.parent)
+
+    def _hear_of(self, id_: str) -> None:
+        """A piece of work has shown a sign of its own (B1)."""
+        entry = self.work.get(id_)
+        if entry is None or entry.quiet is None:
+            return
+        entry.heard, entry.told, self._listens = self._attended, False, True
+        if self._noticed:
+            self._noticed = _but(self._noticed, (_quiet_clock(id_),))
 
     def _close_work(self, signal: WorkFinished, now: float) -> None:
+        if self._repetition is not None and (found := self._repetition.finished(signal)):
+            self._find(found, now)
         if signal.id not in self.work:
             return
         self._drop_work((signal.id,))
@@ -477,13 +543,68 @@ class Watch:
             self._exit_from = now  # T14: the grace begins when background work is done
 
     def _drop_work(self, ids: Collection[str]) -> None:
-        self.work = _but(self.work, ids)
+        before, self.work = self.work, _but(self.work, ids)
+        if before is self.work:
+            return
+        for id_ in ids:
+            entry = before.get(id_)
+            if entry is not None and entry.parent is not None:
+                if (parent := self._parent_of(entry)) is not None:
+                    parent.children -= 1
+                self._hear_of(entry.parent)  # what it had begun has come to an end
+        if self._listens:
+            self._listens = any(entry.heard is not None for entry in self.work.values())
         if self._noticed:
             left = {_due_of(key, entry) for key, entry in self.work.items()}
+            left |= {_quiet_clock(key) for key in self.work}
             gone = [
                 clock for clock in self._noticed if isinstance(clock, Due) and clock not in left
             ]
             self._noticed = _but(self._noticed, gone)
+
+    # -- beyond silence ------------------------------------------------------------------
+
+    def _find(self, finding: Found, now: float) -> None:
+        """A message has shown it: it is to be told, or ends the stream where that was asked for."""
+        if finding.limit not in self.limits.end_on:
+            self.found = (*self.found, finding)
+        elif self.struck is None:
+            since = now if self.started is None else self.started
+            work = ", ".join(finding.names) or None
+            due = Due(finding.limit, now, finding.window, since, work, amount=finding.amount)
+            self.struck = due
+
+    def _look_at_ceilings(self, now: float) -> None:
+        """What was used up may be beyond a ceiling now: told once, ended for whenever it is seen (B4)."""
+        spending = self.deeds.spending
+        if spending is None:
+            return
+        whole = spending.whole
+        for limit, ceiling in self.limits.ceilings.items():
+            spent = whole.get(limit, 0.0)
+            if spent <= ceiling:
+                continue
+            if limit in self.limits.end_on or limit not in spending.told:
+                spending.told |= {limit}
+                self._find(Found(limit, ceiling, spent), now)
+
+    def _is_empty(self, ended: TurnEnded) -> bool:
+        """Whether the turn ends with success and did nothing (B3)."""
+        if not self.turn_open or ended.outcome != "success" or self._has_worked:
+            return False
+        if ended.answered is not None:
+            return not ended.answered
+        # A message that is all there is may hold the answer.
+        return not self.progressed and self.messages - self._messages_before > 1
+
+    @property
+    def abandoned(self) -> tuple[str, ...]:
+        """What is in flight in the background: if the stream ends now, nobody waits for it any more."""
+        return tuple(entry.name or key for key, entry in self.work.items() if entry.background)
+
+    def _told_quiet(self, due: Due) -> None:
+        if (entry := self.work.get(due.key)) is not None:
+            entry.told = True
 
     def _announce(self, signal: Waiting, now: float, wall: float) -> None:
         """A wait begins, or is announced again: then it is the same one, and no sign of work (T6).
@@ -519,8 +640,11 @@ class Watch:
 
     def _open_turn(self) -> None:
         self.turn_open = True
-        self.progressed = False
+        self.progressed = self._has_worked = False
+        self._messages_before = self.messages
         self._turn_started = None
+        if self._repetition is not None:
+            self._repetition.forget()
         self._waits = _NO_WAITS
         self._restart(_OF_A_TURN)
         self._fresh_window()
@@ -577,7 +701,11 @@ class Watch:
             self._holds = _but(
                 self._holds, [key for key, until in self._holds.items() if until <= now]
             )
-        if self.waiting_since is None or not self.turn_open:
+        if self.waiting_since is None:
+            return
+        if not self._holds:
+            self._attended += now - quiet_from
+        if not self.turn_open:
             return
         self._lifeless += now - since
         if not self._holds and not (self.work and self._gated()):
@@ -620,6 +748,8 @@ class Watch:
         if self._exited_at is not None:
             since = max(self._exited_at, self.waiting_since)
             dues.append(Due("exited", end_of(DRAIN, since), DRAIN, since))
+        if self._listens:
+            dues.extend(self._quiet_dues())
         return [due for due in dues if due.limit not in self._muted] if self._muted else dues
 
     def _turn_dues(self) -> list[Due]:
@@ -636,6 +766,16 @@ class Watch:
                 _due_of(key, entry) for key, entry in self.work.items() if not entry.lapsed
             )
         return dues
+
+    def _quiet_dues(self) -> Iterator[Due]:
+        """The silences of work that speaks for itself, unless work of its own is in flight (B1)."""
+        until = max(self._holds.values()) if self._holds else self.mark
+        for key, entry in self.work.items():
+            if entry.quiet is None or entry.heard is None or entry.told or entry.children:
+                continue
+            since = until - (self._attended - entry.heard)
+            name = entry.name or key
+            yield Due("quiet", end_of(entry.quiet, since), entry.quiet, since, name, key)
 
     def _between_turns(self) -> list[Due]:
         """After a turn's end: only `exit_grace`, once background work is done (T14)."""
@@ -654,8 +794,7 @@ class Watch:
         before the turn) is decided at the first instant at which somebody does, and late only
         from there on. A silence adds up under our eyes: it may be over unnoticed just once.
         """
-        clock = due if due.limit == "tools" else due.limit
-        noticed = self._noticed.get(clock) if self._noticed else None
+        noticed = self._noticed.get(_clock_of(due)) if self._noticed else None
         if due.limit in _BY_THE_CLOCK or (noticed is None and due.limit not in _UNATTENDED):
             return due.deadline
         when = due.deadline if noticed is None else max(due.deadline, noticed.until)
@@ -675,6 +814,17 @@ class Watch:
 
 def _due_of(key: str, entry: Work) -> Due:
     return Due("tools", entry.until, entry.allowance, entry.since, entry.name or key)
+
+
+def _quiet_clock(key: str) -> Due:
+    return Due("quiet", 0.0, 0.0, 0.0, None, key)
+
+
+def _clock_of(due: Due) -> _Clock:
+    """What a row of stalls belongs to: a piece of work has a clock of its own."""
+    if due.limit == "tools":
+        return due
+    return _quiet_clock(due.key) if due.limit == "quiet" else due.limit
 
 
 def _but(mapping: Mapping[_K, _V], keys: Collection[Any]) -> Mapping[_K, _V]:

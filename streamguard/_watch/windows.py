@@ -8,18 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from streamguard._base import defaults
 
 if TYPE_CHECKING:
+    from streamguard._base.spending import Ceiling
     from streamguard.errors import Limit
     from streamguard.signals import WorkScope
 
 
 _NO_NAMES: Final[Mapping[str, float | None]] = MappingProxyType({})
+_NO_CEILINGS: Final[Mapping[Ceiling, float]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,12 @@ class Limits:
     turn: float | None = None
     exit_grace: float | None = None
     total: float | None = None
+    # Beyond silence: what is told, and only with `end_on` ends anything.
+    quiet: float | None = None
+    quiet_by_name: Mapping[str, float | None] = field(default_factory=lambda: _NO_NAMES)
+    repeats: int | None = None
+    ceilings: Mapping[Ceiling, float] = field(default_factory=lambda: _NO_CEILINGS)
+    end_on: frozenset[Limit] = frozenset()
     # When the lease was last renewed, and when it ends; it moves with each renewal.
     lease: Callable[[], tuple[float, float]] | None = None
     # Half of a silence's window is an instant to wake at only if somebody wants to be told.
@@ -51,6 +60,16 @@ class Limits:
         """How long work called `name` may be in flight."""
         return self.tools_by_name.get(name, self.tools)
 
+    def quiet_for(self, name: str) -> tuple[float | None, bool]:
+        """How long work called `name` may say nothing of itself; and whether it was named for that.
+
+        Of what was named it is expected to speak; all other work is listened for once it has spoken.
+        """
+        for pattern, window in self.quiet_by_name.items():
+            if fnmatchcase(name, pattern):
+                return window, True
+        return self.quiet, False
+
 
 @dataclass(slots=True)
 class Work:
@@ -63,6 +82,12 @@ class Work:
     lapsed: bool = False
     scope: WorkScope = "tool"
     parent: str | None = None
+    # Where it is listened for: how long it may be silent, and how long all had been waited for in vain
+    # when it was heard last (None: it has not spoken). Work that it has begun speaks for it.
+    quiet: float | None = None
+    heard: float | None = None
+    told: bool = False
+    children: int = 0
 
     @property
     def until(self) -> float:
@@ -78,6 +103,34 @@ class Due(NamedTuple):
     window: float
     since: float
     work: str | None = None
+    key: str = ""  # of that work, where it is the work's own clock
+    amount: float | None = None  # how often, or how much, where no time is measured
+
+
+class Found(NamedTuple):
+    """Something that a person may want to know, while nothing is ended for it."""
+
+    limit: Limit
+    window: float = 0.0
+    amount: float = 0.0
+    names: tuple[str, ...] = ()
+    key: str = ""
+    is_error: bool = False
+
+    def told(self) -> tuple[str, dict[str, Any]]:
+        """It as an event: the name of its kind, and its facts."""
+        facts: dict[str, Any] = {"limit": self.limit}
+        match self.limit:
+            case "quiet":
+                facts |= {"id": self.key, "name": self.names[0]}
+                return "WorkQuiet", {**facts, "window": self.window, "elapsed": self.amount}
+            case "repeats":
+                facts |= {"names": self.names, "times": int(self.amount)}
+                return "WorkRepeated", {**facts, "period": len(self.names), "error": self.is_error}
+            case "empty" | "abandoned":
+                return "HollowEnd", {**facts, "work": self.names}
+            case _:
+                return "CeilingPassed", {**facts, "ceiling": self.window, "spent": self.amount}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +150,4 @@ class Stalled:
     extended_by: float
 
 
-Judgement: TypeAlias = Due | Half | Stalled | None
+Judgement: TypeAlias = Due | Half | Stalled | Found | None

@@ -381,6 +381,38 @@ FACTS: Final[Mapping[str, Facts]] = {
             ),
         ),
         Facts(
+            "qwen",
+            command="qwen",
+            limits=(
+                "An HTTP error is retried in silence; a busy API is asked again after 60 s, up to ten times.",
+                "SIGTERM and SIGINT of the command alone leave the real qwen running: end the tree.",
+                "A limit of its own (--max-session-turns, --max-tool-calls) ends it without a result.",
+                "A shell command in the background is no line: its end is not told.",
+                "An API that hangs or only pings is waited for: see docs/real-clients.md.",
+            ),
+        ),
+        Facts(
+            "opencode",
+            command="opencode",
+            limits=(
+                "A tool is told when it has ended, and an answer when it is whole, unless it has the tap.",
+                "It reads stdin to its end although it was given a prompt: close it, or it never begins.",
+                "An API that is busy is asked again without any limit, and without a line but the tap's.",
+                "An API that hangs or only pings is waited for without any limit.",
+                "Who may not be asked refuses: that ends the turn, with exit status 0.",
+            ),
+        ),
+        Facts(
+            "copilot",
+            command="copilot",
+            limits=(
+                "Its lines tell neither tokens nor costs: of ceilings only calls can be kept.",
+                "The session's id is told by its last line alone; copilot.session gives it one.",
+                "The npm command is a wrapper: SIGINT or SIGKILL of it leaves the real copilot running.",
+                "It goes on while a shell or a sub-agent in the background runs, and then asks the model again.",
+            ),
+        ),
+        Facts(
             "acp",
             package="agent-client-protocol",
             limits=(

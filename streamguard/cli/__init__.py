@@ -25,6 +25,7 @@ streamguard {__version__}: a liveness layer for agent streams
   run      run any agent's command, and end it with its tools when it hangs
   timeout  the same for wall time, with GNU timeout's own command line
   report   a recorded run as a page: what hung, since when, what was tried
+  healthy  whether a run is, by its --heartbeat file: for probes
   top      the guarded runs of this machine, live
   fleet    sessions on many workers: queue them, serve them, see what becomes of them
   demo     an agent that hangs is caught, ended and resumed: some 8 seconds
@@ -43,7 +44,7 @@ In a program it is one `|` away from any async iterator:
         ...
 """
 # Each in its own module of this package, which has a `main(words)` that gives the exit code.
-COMMANDS = ("run", "timeout", "report", "top", "fleet", "demo", "doctor")
+COMMANDS = ("run", "timeout", "report", "healthy", "top", "fleet", "demo", "doctor")
 ANSWERS = {"-h": HELP, "--help": HELP, "help": HELP, "-V": VERSION, "--version": VERSION}
 
 # What all parts but `run` and `timeout` end with; those two as GNU's (`runner.result`).

@@ -28,14 +28,21 @@ class ConfiguredWrongError(UsageError):
 
 
 class Option:
-    """One option: where its value goes, and what makes a value of its text (None: a flag).
+    """One option: where its value goes, and what makes a value of its text (None: a flag, which is `value`).
 
     Its ValueError says what is wrong with a value.
     """
 
-    def __init__(self, attribute: str, convert: Callable[[str], Any] | None = None) -> None:
+    def __init__(
+        self,
+        attribute: str,
+        convert: Callable[[str], Any] | None = None,
+        *,
+        value: object = True,
+    ) -> None:
         self.attribute = attribute
         self.convert = convert
+        self.value = value
 
 
 def parse(words: Sequence[str], options: Mapping[str, Option]) -> tuple[dict[str, Any], list[str]]:
@@ -65,7 +72,7 @@ def _take_long(
     if option.convert is None:
         if equals:
             raise UsageError(f"option '--{name}' takes no value")
-        said[option.attribute] = True
+        said[option.attribute] = option.value
     else:
         said[option.attribute] = _convert(
             f"--{name}", option.convert, value if equals else _next(f"--{name}", left)
@@ -82,7 +89,7 @@ def _take_letters(
         if option is None:
             raise UsageError(f"there is no option '-{letter}'")
         if option.convert is None:
-            said[option.attribute] = True
+            said[option.attribute] = option.value
         else:
             value = letters or _next(f"-{letter}", left)
             said[option.attribute] = _convert(f"-{letter}", option.convert, value)

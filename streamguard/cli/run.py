@@ -54,6 +54,7 @@ How it is ended:
   --reap                 end also what a COMMAND that has ended by itself has left behind
 
 How it is run:
+  --stdin inherit|null   its input is ours, or /dev/null: nobody waits for input that never comes
   --pty                  give COMMAND a terminal (some programs keep output back without one)
   --foreground           leave it our session: it can use the terminal, and Ctrl-Z stops both
 
@@ -67,6 +68,8 @@ What is said:
   --status-file FILE     how it ended, as JSON
   --record DIR           evidence of every verdict (see `streamguard report`)
   --errors text|json     one line on standard error after a limit (text)
+  --notify-systemd       tell systemd: ready, how it goes, and its watchdog that all is well
+  --heartbeat FILE       renew FILE as long as all is well (see `streamguard healthy`)
   --verbose              also every signal that is sent, and half-time warnings
   --help                 this text
 
@@ -225,6 +228,7 @@ OPTIONS = (
         "signal": Option("signal", signal_number),
         "preserve-status": Option("preserve_status"),
         "reap": Option("reap"),
+        "stdin": Option("stdin", _one_of("inherit", "null")),
         "pty": Option("pty"),
         "foreground": Option("foreground"),
         "retries": Option("retries", _count),
@@ -233,6 +237,8 @@ OPTIONS = (
         "status-file": Option("status_file", status_file),
         "record": Option("record", str),
         "transcript": Option("transcript", _path),
+        "notify-systemd": Option("notify_systemd"),
+        "heartbeat": Option("heartbeat", _path),
         "preset": Option("preset", _preset),
         "errors": Option("errors", _one_of("text", "json")),
         "verbose": Option("verbose"),
@@ -294,6 +300,8 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
         raise UsageError(
             "--pty gives the command a terminal of its own, --foreground ours: use one"
         )
+    if settings.is_off and settings.has_pulse:  # who waits for signs of life is not to miss them
+        settings.unlimit()
     if not settings.is_off:
         if _is_closed(1):
             _refuse_what_is_not_seen(settings)

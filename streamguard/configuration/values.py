@@ -241,6 +241,7 @@ RUN: Final[Section] = MappingProxyType(
         "kill_after": limit,
         "signal": text,
         "preserve_status": switch,
+        "stdin": one_of("inherit", "null"),
         "pty": switch,
         "reap": switch,
         "retries": count,
@@ -248,6 +249,8 @@ RUN: Final[Section] = MappingProxyType(
         "transcript": file_name,
         "record": file_name,
         "status_file": file_name,
+        "notify_systemd": switch,
+        "heartbeat": file_name,
         "errors": one_of("text", "json"),
         "verbose": switch,
     }

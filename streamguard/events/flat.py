@@ -33,6 +33,7 @@ _VERDICT = (
     "last_message_age",
     "in_flight",
     "work",
+    "amount",
     "token",
     "exit",
 )

@@ -125,6 +125,14 @@ class GaveUp(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SessionOver(Event):
+    """A session's block is left: what was begun in it is over, also a pause before a retry."""
+
+    def text(self) -> str:
+        return "the session is over"
+
+
+@dataclass(frozen=True, kw_only=True)
 class OwnerAbandoned(Event):
     """The task that owns an attempt does not end, whatever is done: it was left behind (O6)."""
 

@@ -31,6 +31,7 @@ _UNMARKED: Final = (
     events.HoldBegan,
     events.HoldOver,
     events.AttemptStarted,
+    events.SessionOver,
 )
 _ENDS_SILENCE: Final = (
     events.WorkBegan,
@@ -106,7 +107,7 @@ class Timeline:
                 lane.begin("stream", "", "stream", at)
             case events.StreamEnded():
                 how = "ended" if event.error is None else type(event.error).__name__
-                if event.outcome in {"cancelled", "left"}:
+                if event.outcome not in {"completed", "failed"}:
                     how = event.outcome
                 lane.end_all(at, but=("attempt", "backoff"), how=how)
                 lane.settle()
@@ -165,7 +166,7 @@ def _cut(lane: Lane, verdict: Verdict, at: float) -> None:
 
 
 def _facts(event: events.Event) -> dict[str, Any]:
-    """What the header and the table of a report say of an event besides its text."""
+    """What is known of an event besides its text: for the header and the table of a report, or a program."""
     match event:
         case events.TimedOut():
             said = {**_decided(event.verdict), "enforced": event.enforced}
@@ -178,6 +179,10 @@ def _facts(event: events.Event) -> dict[str, Any]:
             return {"reason": event.reason, "escalate": event.escalate}
         case events.TurnOver():
             return {"outcome": event.outcome}
+        case events.HalfTime():
+            return {}  # its span says it
+        case events.Concern():
+            return {"limit": event.limit}
         case _:
             return {}
 

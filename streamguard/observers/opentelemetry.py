@@ -1,17 +1,17 @@
-"""Events as OpenTelemetry spans: one for a session, for each attempt, and for each piece of work.
+"""Events as OpenTelemetry spans and metrics, by the names of its conventions for generative AI (`genai`).
 
-    idle_guard(180, observer=OpenTelemetryObserver())
+    idle_guard(180, observer=OpenTelemetryObserver(provider="anthropic"))
 
-    session coder                     invoke_agent of all its attempts
+    invoke_agent coder                a session, with all its attempts
       └─ attempt 1                    verdict, teardown, retries: events of this span
            ├─ execute_tool Bash
-           └─ execute_tool Read
+           └─ execute_tool Task
+                └─ execute_tool Read  a tool of that subagent
 
-A stream that belongs to no session has no session span: its attempt is the outermost, below whatever
-span is current when it starts. Names follow the conventions for generative AI where these have one:
-`gen_ai.operation.name`, `gen_ai.agent.name`, `gen_ai.conversation.id`, `gen_ai.tool.name`,
-`gen_ai.tool.call.id`, `error.type`; all else is below `streamguard.`. No span outlives its stream: what is
-open when that ends, or is cancelled and dropped, is closed. Knows events and the OpenTelemetry API.
+A stream that belongs to no session has no span for an attempt: its `invoke_agent` is the outermost, below
+whatever span is current when it starts. What the conventions have no name for is below `streamguard.`. No
+span outlives its stream: what is open when that ends, or is cancelled and dropped, is closed. Knows events
+and the OpenTelemetry API.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary, finalize
 
 from streamguard import events
-from streamguard.errors import ConfigError
+from streamguard._version import __version__
+from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.events.flat import fields_of, name_of
+from streamguard.observers import genai
 
 try:
     from opentelemetry import trace
+
+    from streamguard.observers.instruments import Instruments
 except ImportError as missing:
     raise ConfigError(
         "OpenTelemetryObserver needs the OpenTelemetry API: pip install 'streamguard[opentelemetry]'"
@@ -35,6 +39,7 @@ except ImportError as missing:
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, Tracer, TracerProvider
     from opentelemetry.util.types import AttributeValue
 
@@ -44,18 +49,37 @@ if TYPE_CHECKING:
 __all__ = ["OpenTelemetryObserver"]
 
 
+class _Work(NamedTuple):
+    """A piece of work's span, and whether it is a tool's, as far as the conventions go."""
+
+    span: Span
+    is_tool: bool
+
+
 @dataclass(slots=True)
 class _Spans:
-    """The spans that one stream has open, from the outermost inwards."""
+    """What one stream, or session, has open, from the outermost span inwards."""
 
-    session: Span | None = None
-    attempt: Span | None = None
-    work: dict[str, Span] = field(default_factory=dict["str", "Span"])
+    agent: Span | None = None
+    attempt: Span | None = None  # of a session
+    work: dict[str, _Work] = field(default_factory=dict[str, _Work])
+    began: float = 0.0
+    tool_calls: int = 0
+
+    @property
+    def inner(self) -> Span | None:
+        """The one whose events are the stream's."""
+        return self.attempt or self.agent
+
+    def around(self, id_: str | None) -> Span | None:
+        """The one of that work, if it is open; else `inner`."""
+        work = None if id_ is None else self.work.get(id_)
+        return self.inner if work is None else work.span
 
     def end_attempt(self) -> None:
         """End the attempt's span, and those of what it still has in flight."""
-        for span in self.work.values():
-            span.end()
+        for work in reversed(self.work.values()):
+            work.span.end()
         self.work.clear()
         if self.attempt is not None:
             self.attempt.end()
@@ -64,23 +88,36 @@ class _Spans:
     def end(self) -> None:
         """End them all."""
         self.end_attempt()
-        if self.session is not None:
-            self.session.end()
-            self.session = None
+        if self.agent is not None:
+            self.agent.end()
+            self.agent = None
 
 
 class OpenTelemetryObserver:
-    """Opens and closes spans by what it is told. One observer serves any number of streams.
+    """Opens and closes spans by what it is told, and measures. One observer serves any number of streams.
 
     Args:
         tracer_provider: whose spans they are; default: the one set for the process.
+        meter_provider: whose metrics they are; default: the one set for the process.
+        provider: `gen_ai.provider.name`: who serves the model, as the conventions call it ("anthropic",
+            "openai", "gcp.vertex_ai", ...). Not told if it is not named.
 
     Raises:
         ConfigError: the OpenTelemetry API is not installed (raised by the import).
     """
 
-    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
-        self._tracer: Tracer = trace.get_tracer("streamguard", tracer_provider=tracer_provider)
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        *,
+        provider: str = "",
+    ) -> None:
+        self._tracer: Tracer = trace.get_tracer(
+            "streamguard", __version__, tracer_provider, schema_url=genai.SCHEMA_URL
+        )
+        self._instruments = Instruments(meter_provider)
+        self._provider = provider
         self._spans: WeakKeyDictionary[Activity, _Spans] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -95,88 +132,106 @@ class OpenTelemetryObserver:
 
     @_on.register
     def _(self, event: events.Event) -> None:
-        spans = self._of(event.activity)
-        span = spans.attempt or spans.session
-        if span is not None:
-            _add(span, event)
+        _add(self._of(event.activity).inner, event)
 
-    # --- sessions and attempts ----------------------------------------------------------------
+    # --- streams, sessions and attempts -------------------------------------------------------
 
     @_on.register
     def _(self, event: events.AttemptStarted) -> None:
         spans = self._of(event.activity)
         spans.end_attempt()
-        if spans.session is None:
-            spans.session = self._start(f"session {event.activity.name}".rstrip(), event)
-            spans.session.set_attribute("gen_ai.operation.name", "invoke_agent")
-        spans.attempt = self._start(f"attempt {event.attempt}", event, within=spans.session)
-        spans.attempt.set_attributes(
-            {"streamguard.attempt": event.attempt, "streamguard.resumes": event.resumes}
+        if spans.agent is None:
+            self._invoke(spans, event)
+        spans.attempt = self._start(
+            f"attempt {event.attempt}",
+            event,
+            spans.agent,
+            {"streamguard.attempt": event.attempt, "streamguard.resumes": event.resumes},
         )
 
     @_on.register
     def _(self, event: events.AttemptEnded) -> None:
         spans = self._of(event.activity)
         if spans.attempt is not None:
-            self._conclude(spans.attempt, event, event.error)
-            spans.attempt.set_attributes(
-                {"streamguard.outcome": event.outcome, "streamguard.confirmed": event.confirmed}
-            )
+            self._conclude(spans.attempt, event, event.error, event.outcome)
+            spans.attempt.set_attribute("streamguard.confirmed", event.confirmed)
         spans.end_attempt()
         if event.outcome != "failed":  # else it is retried, or given up
-            spans.end()
+            self._over(spans, event, None, event.outcome)
 
     @_on.register
     def _(self, event: events.GaveUp) -> None:
         spans = self._of(event.activity)
-        if spans.session is not None:
-            _add(spans.session, event)
-            self._conclude(spans.session, event, event.error)
-        spans.end()
+        _add(spans.agent, event)
+        self._over(spans, event, event.error, "failed")
+
+    @_on.register
+    def _(self, event: events.SessionOver) -> None:
+        # Whoever cancels, or breaks, in the pause before a retry leaves nobody to say how it ended.
+        self._over(self._of(event.activity), event, None, "left")
 
     @_on.register
     def _(self, event: events.StreamStarted) -> None:
         spans = self._of(event.activity)
-        if spans.session is not None:
-            return  # the attempt has its span
-        spans.end()
-        spans.attempt = self._start(f"invoke_agent {event.activity.name}".rstrip(), event)
-        spans.attempt.set_attribute("gen_ai.operation.name", "invoke_agent")
+        if spans.attempt is None:  # else that is its span
+            spans.end()
+            self._invoke(spans, event)
 
     @_on.register
     def _(self, event: events.StreamEnded) -> None:
         spans = self._of(event.activity)
-        if spans.session is None:
-            if spans.attempt is not None:
-                self._conclude(spans.attempt, event, event.error)
-            spans.end()
+        if spans.attempt is None:
+            self._over(spans, event, event.error, event.outcome)
+
+    # --- what happens to them -----------------------------------------------------------------
+
+    @_on.register
+    def _(self, event: events.TimedOut) -> None:
+        _add(self._of(event.activity).inner, event)
+        self._instruments.verdict(
+            event.activity.name, event.verdict.limit, enforced=event.enforced
+        )
+
+    @_on.register
+    def _(self, event: events.Concern) -> None:
+        spans = self._of(event.activity)
+        about = event.id if isinstance(event, events.WorkQuiet) else None
+        _add(spans.around(about), event)
+        self._instruments.concern(event.activity.name, event.limit)
 
     # --- work ---------------------------------------------------------------------------------
 
     @_on.register
     def _(self, event: events.WorkBegan) -> None:
         spans = self._of(event.activity)
-        span = self._start(f"execute_tool {event.name}".rstrip(), event, within=spans.attempt)
-        span.set_attributes(
+        is_tool = event.scope != "hook"
+        span = self._start(
+            f"{genai.EXECUTE_TOOL if is_tool else 'hook'} {event.name}".rstrip(),
+            event,
+            spans.around(event.parent),
             {
-                "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": event.name,
-                "gen_ai.tool.call.id": event.id,
                 "streamguard.background": event.background,
-            }
+                "streamguard.scope": event.scope,
+                **(_tool(event) if is_tool else {}),
+            },
         )
+        if event.parent is None and event.scope not in _OF_OTHERS:
+            spans.tool_calls += 1
         if (before := spans.work.pop(event.id, None)) is not None:
-            before.end()
-        spans.work[event.id] = span
+            before.span.end()
+        spans.work[event.id] = _Work(span, is_tool)
 
     @_on.register
     def _(self, event: events.WorkOver) -> None:
-        if (span := self._of(event.activity).work.pop(event.id, None)) is not None:
-            span.set_attribute("streamguard.outcome", event.outcome)
-            if event.outcome != "finished":
-                span.set_attribute("error.type", event.outcome)
-                span.set_status(trace.StatusCode.ERROR, event.outcome)
-            span.end()
+        work = self._of(event.activity).work.pop(event.id, None)
+        if work is None:
+            return
+        work.span.set_attribute("streamguard.outcome", event.outcome)
+        if error := _WORK_ERRORS.get(event.outcome, ""):
+            _fail(work.span, error)
+        work.span.end()
+        if work.is_tool:
+            self._instruments.tool_over(event.activity.name, event.name, event.elapsed, error)
 
     # --- spans --------------------------------------------------------------------------------
 
@@ -189,23 +244,81 @@ class OpenTelemetryObserver:
                 finalize(activity, spans.end).atexit = False
             return spans
 
-    def _start(self, name: str, event: events.Event, within: Span | None = None) -> Span:
+    def _invoke(self, spans: _Spans, event: events.Event) -> None:
+        """An agent is set to work: the outermost span."""
+        said: dict[str, AttributeValue] = {genai.OPERATION: genai.INVOKE_AGENT}
+        if self._provider:
+            said[genai.PROVIDER] = self._provider
+        name = f"{genai.INVOKE_AGENT} {event.activity.name}".rstrip()
+        spans.agent = self._start(name, event, None, said)
+        spans.began, spans.tool_calls = event.at, 0
+
+    def _over(
+        self, spans: _Spans, event: events.Event, error: BaseException | None, outcome: str
+    ) -> None:
+        """It has done its work, or not."""
+        if spans.agent is not None:
+            kind = self._conclude(spans.agent, event, error, outcome)
+            self._instruments.agent_over(
+                event.activity.name, event.at - spans.began, kind, spans.tool_calls
+            )
+        spans.end()
+
+    def _start(
+        self,
+        name: str,
+        event: events.Event,
+        within: Span | None,
+        said: dict[str, AttributeValue],
+    ) -> Span:
+        # All that is known is said now: samplers see nothing that comes later.
         context: Context | None = None if within is None else trace.set_span_in_context(within)
-        span = self._tracer.start_span(name, context)
         if event.activity.name:
-            span.set_attribute("gen_ai.agent.name", event.activity.name)
-        return span
+            said = {**said, genai.AGENT: event.activity.name}
+        return self._tracer.start_span(name, context, trace.SpanKind.INTERNAL, said)
 
-    def _conclude(self, span: Span, event: events.Event, error: BaseException | None) -> None:
+    def _conclude(
+        self, span: Span, event: events.Event, error: BaseException | None, outcome: str
+    ) -> str:
+        """Say how it ended; the kind of its error, if there is one."""
+        span.set_attribute("streamguard.outcome", outcome)
         if (token := event.activity.token) is not None:
-            span.set_attribute("gen_ai.conversation.id", token)
-        if error is not None:
-            kind = type(error).__name__  # its text may quote the conversation (E3)
-            span.set_attribute("error.type", kind)
-            span.set_status(trace.StatusCode.ERROR, kind)
+            span.set_attribute(genai.CONVERSATION, token)
+        if error is None:
+            return ""
+        if isinstance(error, StreamGuardError) and error.verdict is not None:
+            span.set_attribute("streamguard.limit", error.verdict.limit)
+        kind = type(error).__name__  # its text may quote the conversation (E3)
+        _fail(span, kind)
+        return kind
 
 
-def _add(span: Span, event: AnyEvent) -> None:
+# Work that is no call of a tool by this agent: what runs at the provider's, and hooks.
+_OF_OTHERS: Final = frozenset({"server", "hook"})
+_WORK_ERRORS: Final = {"failed": genai.TOOL_ERROR, "dropped": "dropped"}
+
+
+def _tool(event: events.WorkBegan) -> dict[str, AttributeValue]:
+    """What the conventions say of a tool's call; of its arguments, nothing (E3)."""
+    known = {
+        genai.TOOL: event.name,
+        genai.TOOL_CALL: event.id,
+        genai.TOOL_TYPE: genai.EXTENSION if event.scope == "server" else "",
+    }
+    return {
+        genai.OPERATION: genai.EXECUTE_TOOL,
+        **{name: value for name, value in known.items() if value},
+    }
+
+
+def _fail(span: Span, kind: str) -> None:
+    span.set_attribute(genai.ERROR, kind)
+    span.set_status(trace.StatusCode.ERROR, kind)
+
+
+def _add(span: Span | None, event: AnyEvent) -> None:
+    if span is None:
+        return
     attributes: dict[str, AttributeValue] = {
         f"streamguard.{name}": value if not isinstance(value, tuple) else tuple(map(str, value))
         for name, value in fields_of(event).items()

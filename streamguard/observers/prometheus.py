@@ -53,6 +53,7 @@ _METRICS: Final[Mapping[str, tuple[Any, ...]]] = {
         "Verdicts: a limit ended a stream.",
         ("stream", "limit", "enforced", "guard"),
     ),
+    "concerns": ("Counter", "What a person may want to look at.", ("stream", "limit")),
     "timeouts_withdrawn": ("Counter", "Messages that came at the last instant.", ("stream",)),
     "timeout_lateness_seconds": (
         "Histogram",
@@ -186,6 +187,11 @@ class PrometheusObserver:
         guard = _known(event.verdict.guard, _GUARDS)
         self._of("timeouts", self._stream(event), limit, enforced, guard).inc()
         self._of("timeout_lateness_seconds").observe(event.verdict.lateness)
+
+    @_on.register
+    def _(self, event: events.Concern) -> None:
+        limit = _known(event.limit, _LIMITS)
+        self._of("concerns", self._stream(event), limit).inc()
 
     @_on.register
     def _(self, event: events.CutWithdrawn) -> None:

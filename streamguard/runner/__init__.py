@@ -13,6 +13,7 @@
 | `conduit`, `stdin`, `terminal` | bytes out, bytes in, and where they are typed |
 | `judge`, `json_lines`, `transcript` | limits: what the output means to the library's `watch` |
 | `again` | whether there is another attempt |
+| `pulse`, `notify`, `heartbeat` | signs of life: when, for systemd, for probes |
 | `result`, `words`, `status` | exit codes, what is said, the status file |
 | `record`, `clerk` | `--record`: the front's end, and the process that writes |
 | `kept` | modules that may be needed later, read before the command starts |

@@ -65,7 +65,7 @@ class KeeperLink:
         self._sent = sent
         self._lost = lost
         self._started = 0.0
-        self._runs = False
+        self.runs = False  # the command does, as far as that was said
         self._said = b""
         self._order = ""  # what a further keeper would have to be told
         self._kill_at = _NEVER
@@ -81,7 +81,7 @@ class KeeperLink:
         while not outcome.pid:  # at once: it is said before the command is executed
             self._read()
         until = time.monotonic() + _EXECUTING
-        while not self._runs and (left := until - time.monotonic()) > 0:
+        while not self.runs and (left := until - time.monotonic()) > 0:
             if not is_ready(self.fd, select.POLLIN, left):
                 break  # a file system that stands still, for one: limits count from here on
             self._read()
@@ -89,6 +89,11 @@ class KeeperLink:
     def due(self) -> float:
         """When `pursue` has something to do; inf if never."""
         return min(self._end_by, self._told_by)
+
+    @property
+    def ends_by(self) -> float:
+        """When all that was to be ended is, or has proven not to be; inf as long as nobody is."""
+        return self._kill_at + _ENDING
 
     # -- orders ----------------------------------------------------------------------------
 
@@ -150,7 +155,7 @@ class KeeperLink:
     def _expect(self, kill_at: float) -> None:
         self._kill_at = min(self._kill_at, kill_at)
         if self._plan.mark is not None:
-            self._end_by = self._kill_at + _ENDING
+            self._end_by = self.ends_by
 
     def _tell(self, order: str) -> None:
         if self.pid is not None:
@@ -205,7 +210,7 @@ class KeeperLink:
                 outcome.pid, self._started = int(pid), float(started)
                 self._watch(int(pid))
             case ["runs"]:
-                self._runs = True
+                self.runs = True
             case ["failed", number]:
                 self.close()
                 raise CannotRunError(self._command, int(number))

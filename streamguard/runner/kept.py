@@ -29,9 +29,9 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "done own_folder"),
+    *_in("_base", "done own_folder spending"),
     *_in("_lines", "splitter"),
-    *_in("_watch", "watch windows"),
+    *_in("_watch", "repetition watch windows"),
     *_in(
         "backends",
         "_fields _gemini_api _langchain _langgraph_shapes _openai_chat "
@@ -40,11 +40,11 @@ TO_JUDGE = (
         "codex.failures codex.reading copilot copilot.reading gemini gemini.reading "
         "google_adk google_adk.reading google_genai google_genai.reading langgraph "
         "langgraph.reading openai openai.reading opencode opencode.reading "
-        "pydantic_ai pydantic_ai.reading registry stream_reading",
+        "pydantic_ai pydantic_ai.reading qwen qwen.reading registry stream_reading",
     ),
     "errors",
     *_in("retry", "classes"),
-    *_in("runner", "json_lines judge terminal"),
+    *_in("runner", "json_lines judge parked terminal"),
     "signals",
     *_in("top", "published"),
 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TERM = 15
+_LIMITS = ("idle", "first", "first_json", "liveness", "tools", "turn", "exit_grace", "total")
 
 
 class Settings:
@@ -44,6 +45,7 @@ class Settings:
     only_warn: bool = False
     is_off: bool = False  # the kill switch: become the command, and guard nothing (T11)
 
+    stdin: str = "inherit"  # or "null"
     pty: bool = False
     foreground: bool = False
     reap: bool = False
@@ -56,7 +58,20 @@ class Settings:
     status_file: str | None = None
     errors_as_json: bool = False
     verbose: bool = False
+    notify_systemd: bool = False
+    heartbeat: str | None = None  # the file that is renewed while all is well
     speaks_json: bool = False  # what its arguments say; its output may say so, too
+
+    def unlimit(self) -> None:
+        """No limit is in force, whatever was said."""
+        for name in (*_LIMITS, "tools_by_name", "record"):
+            setattr(self, name, None)
+        self.watches_tools = self.wants_exit_grace = False
+
+    @property
+    def has_pulse(self) -> bool:
+        """Whether somebody waits for signs of life."""
+        return self.notify_systemd or self.heartbeat is not None
 
     @property
     def watches_output(self) -> bool:

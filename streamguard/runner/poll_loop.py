@@ -20,7 +20,7 @@ import time
 
 from streamguard._base.variables import MARK
 from streamguard.runner import aside, kernel
-from streamguard.runner._signal import signal
+from streamguard.runner._signal import name_of, signal
 from streamguard.runner.child import Ends, Start, environment_given, marked
 from streamguard.runner.conduit import Output
 from streamguard.runner.keeper import EndingPlan
@@ -72,6 +72,10 @@ class PollLoop:
         self._environment = environment_given()
         if run.evidence is not None:
             run.evidence.attach(self._poll)
+        if settings.notify_systemd:
+            from streamguard.runner.notify import without_ours
+
+            self._environment = without_ours(self._environment)
         if not settings.group_only:
             self._environment = marked(self._environment)
         self._output: Output | None = None
@@ -95,6 +99,7 @@ class PollLoop:
     def go(self) -> Result:
         """Wait for its end, and see to it."""
         now = time.monotonic()
+        self._give_signs(now)
         self._decide(now, is_pause=False)  # its start may have told us that it is dead
         while not self._is_over(now):
             ready = self._poll.poll(self._milliseconds(now))
@@ -104,6 +109,7 @@ class PollLoop:
             self._decide(now, is_pause=not ready)
             if now >= self._note_at:
                 self._note(now)
+            self._give_signs(now)
             now = time.monotonic()
         return self._leave()
 
@@ -113,6 +119,11 @@ class PollLoop:
         source, theirs, terminal = run.open_output()
         stdin = run.stdin.for_child(is_resumed=run.is_resumed)
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
+        self._input = None
+        if settings.watches_output and not run.stdin.is_closed:
+            from streamguard.runner.parked import Input
+
+            self._input = Input(keys or 0)
         ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
         plan = EndingPlan(
             self._environment.get(MARK) if not settings.group_only else None,
@@ -155,7 +166,7 @@ class PollLoop:
         self._total_at = _NEVER if settings.only_warn else run.began + (settings.total or _NEVER)
 
     def _milliseconds(self, now: float) -> float | None:
-        due = min(self._link.due(), self._note_at)
+        due = min(self._link.due(), self._note_at, self._run.signs_due)
         if self.outcome.is_dead:
             if self._is_settled:
                 due = min(due, self._drained_at(), self._over_by())
@@ -313,7 +324,8 @@ class PollLoop:
             return
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
-                self._run.complain(f"would end (mode warn): {fired.reason}")
+                reason = f"{fired.reason}{self._of_its_input()}"
+                self._run.complain(f"would end (mode warn): {reason}")
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
@@ -331,10 +343,22 @@ class PollLoop:
         self._fire(Fired("total", self._settings.total, elapsed, reason), now)
 
     def _fire(self, fired: Fired, now: float) -> None:
+        fired.reason += self._of_its_input()
         self.outcome.fired = fired
         self._cut_at = min(self._cut_at, now)
         self._link.ask_tree(self._settings.signal, now)
+        if self._run.attempt > self._settings.retries:
+            self._run.ends(fired.reason, self._link.ends_by + _READER - now)
         self._note_soon(now)
+
+    def _of_its_input(self) -> str:
+        """Of a command that has written nothing: what it may wait for. Asked before it is ended."""
+        output, given = self._output, self._input
+        if output is None or output.passed or given is None or self.outcome.is_dead:
+            return ""
+        from streamguard.runner.parked import told_of
+
+        return told_of(self.outcome.pid, given)
 
     # -- the end -------------------------------------------------------------------------
 
@@ -443,6 +467,7 @@ class PollLoop:
             if outcome.passed_on is None and outcome.fired is None:
                 outcome.passed_on = number
             self._link.ask_command(number, now)
+            self._run.ends(f"ending: {name_of(number)}", self._link.ends_by + _READER - now)
             self._note_soon(now)
 
     def _is_impatience(self, number: int) -> bool:
@@ -472,6 +497,12 @@ class PollLoop:
             self._judge.resumed(time.monotonic())
 
     # -- for others ----------------------------------------------------------------------
+
+    def _give_signs(self, now: float) -> None:
+        """Tell who waits for signs of life, unless there should have been an end by now."""
+        if self._run.pulse is not None and self._link.runs:
+            self._run.pulse.runs(now)
+        self._run.give_signs(now, is_overdue=now >= self._link.ends_by + _READER)
 
     def _note_soon(self, now: float) -> None:
         if self._judge is not None:

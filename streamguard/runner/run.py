@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from streamguard.runner.again import Again, Attempts
     from streamguard.runner.judge import Judge
     from streamguard.runner.options import Settings
+    from streamguard.runner.pulse import Pulse
     from streamguard.runner.record import Evidence
     from streamguard.runner.terminal import Terminal
     from streamguard.runner.transcript import Transcript
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 # What may be taken by who writes the status file, in seconds.
 _STATUS = 2.0
+# What is bounded after the last attempt: evidence, words and the status file, each by itself.
+_FINISHING = 15.0
 
 
 class CommandRun:
@@ -66,7 +69,11 @@ class CommandRun:
         self.began = time.monotonic()
         self.wakeups = Wakeups(job_control=not settings.foreground)
         self.sink = Outlet(1)
-        self.stdin = Stdin(replays=settings.retries > 0, closed=0 in self.closed)
+        self.stdin = Stdin(
+            replays=settings.retries > 0,
+            closed=0 in self.closed,
+            is_null=settings.stdin == "null",
+        )
         self.adopts_orphans = not settings.group_only and _adopt_orphans()
         self.attempt = 0
         self.deeds: Deeds | None = (
@@ -81,6 +88,11 @@ class CommandRun:
         self._transcript = _absolute(settings.transcript)
         self._terminal: Terminal | None = None
         self._published: Published | None = None
+        self.pulse: Pulse | None = None
+        if settings.has_pulse:
+            from streamguard.runner.pulse import Pulse
+
+            self.pulse = Pulse.of(settings, _absolute(settings.heartbeat), self.complain)
         if not settings.group_only and any(map(os.isatty, (0, 1, 2))):
             from streamguard.runner.terminal import Terminal
 
@@ -144,7 +156,8 @@ class CommandRun:
 
                 self._terminal = Terminal()
             ours, theirs = self._terminal.open_for_command()
-            self._terminal.pass_keys_on()
+            if settings.stdin != "null":
+                self._terminal.pass_keys_on()
             return ours, theirs, theirs
         if not (settings.watches_output or settings.retries):
             return None, None, None
@@ -221,6 +234,8 @@ class CommandRun:
             self._published = Published.for_this_process(keeper.started_at(os.getpid()))
         watch = judge.watch
         state = "stopping" if is_stopping else "working" if watch.turn_open else "between turns"
+        in_flight = [entry.name or key for key, entry in watch.work.items()]
+        last_message_age = None if watch.last_message is None else now - watch.last_message
         self._published.write(
             kind="run",
             name=self.settings.command[0].rpartition("/")[2],
@@ -229,12 +244,30 @@ class CommandRun:
             attempt=self.attempt,
             messages=watch.messages,
             age=now - self.began,
-            last_message_age=None if watch.last_message is None else now - watch.last_message,
+            last_message_age=last_message_age,
             last_signal=watch.last_signal,
-            in_flight=[entry.name or key for key, entry in watch.work.items()],
+            in_flight=in_flight,
             limits=_limits_in_force(self.settings),
             session_id=judge.token,
         )
+        if self.pulse is not None:
+            attempts = self.settings.retries + 1
+            self.pulse.goes_on(state, last_message_age, in_flight, self.attempt, attempts)
+
+    @property
+    def signs_due(self) -> float:
+        """When a sign of life is to be given; inf if never."""
+        return float("inf") if self.pulse is None else self.pulse.due
+
+    def give_signs(self, now: float, *, is_overdue: bool) -> None:
+        """Tell who waits for signs of life, if it is time to."""
+        if self.pulse is not None and now >= self.pulse.due:
+            self.pulse.beat(now, is_overdue=is_overdue)
+
+    def ends(self, why: str, within: float) -> None:
+        """The end was asked for; unless there may be another attempt, it is the end of the run."""
+        if self.pulse is not None:
+            self.pulse.ends(why, within + _FINISHING)
 
     # -- attempts ------------------------------------------------------------------------
 
@@ -290,8 +323,10 @@ class CommandRun:
             poll.register(self.wakeups.stop_fd, select.POLLIN)
         if self.evidence is not None:
             self.evidence.attach(poll)
-        while (left := until - time.monotonic()) > 0:
-            for fd, _ in poll.poll(min(left, LONGEST_POLL) * 1e3):
+        while (now := time.monotonic()) < until:
+            self.give_signs(now, is_overdue=False)
+            due = min(until, self.signs_due) - now
+            for fd, _ in poll.poll(min(max(due, 0.0), LONGEST_POLL) * 1e3):
                 if fd == self.wakeups.stop_fd:
                     self.suspend()
                 elif self.evidence is not None:
@@ -306,6 +341,8 @@ class CommandRun:
     def _finish(self, outcome: Result, code: int) -> int:
         """All is decided: say so, and keep nobody waiting for who does not listen."""
         settings = self.settings
+        why = outcome.why_not if outcome.fired is None else outcome.fired.reason
+        self.ends(why or "ended", 0.0)
         if self._terminal is not None:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
         told = described(outcome, settings, self.attempt, code)
@@ -346,6 +383,8 @@ class CommandRun:
     def close(self) -> None:
         """Leave nothing behind that is for the time of a run only."""
         self.terminal_as_before()
+        if self.pulse is not None:
+            self.pulse.close()
         self.words.close()
         if self._published is not None:
             self._published.remove()
@@ -356,7 +395,7 @@ def supervise(settings: Settings) -> Never:
     run: CommandRun | None = None
     words = Words()
     try:
-        if settings.is_off:
+        if settings.is_off and not settings.has_pulse:
             become(settings.command)
         run = CommandRun(settings)
         words = run.words

@@ -46,18 +46,18 @@ def write(path: str, told: dict[str, Any], bound: float) -> str | None:
 
 def _write(path: str, text: bytes) -> None:
     if not path.startswith(_DESCRIPTORS):
-        path = _meant(path)
+        path = meant(path)
         try:
             is_file = stat.S_ISREG(os.lstat(path).st_mode)
         except FileNotFoundError:
             is_file = True
         if is_file:
-            _replace(path, text)
+            replace(path, text)
             return
     write_all(_opened(path), text)
 
 
-def _meant(path: str) -> str:
+def meant(path: str) -> str:
     """Where a link leads that we, or root, have made: to replace the link is not what was asked."""
     try:
         found = os.lstat(path)
@@ -82,12 +82,15 @@ def _opened(path: str) -> int:
         return int(number)  # it is ours, and no socket can be opened anew
 
 
-def _replace(path: str, text: bytes) -> None:
+def replace(path: str, text: bytes, mode: int = 0o600) -> None:
+    """Make that the file's content, at one instant. OSError if it stays as it was."""
     beside = f"{path}.{os.urandom(6).hex()}"
-    fd = os.open(beside, _NEW, 0o600)
+    fd = os.open(beside, _NEW, mode)
     try:
-        write_all(fd, text)
-        os.close(fd)
+        try:
+            write_all(fd, text)
+        finally:
+            os.close(fd)
         os.replace(beside, path)
     except OSError:
         os.unlink(beside)

@@ -1,6 +1,6 @@
 """The command's input: shared with us, typed into its terminal, or spooled for another attempt.
 
-Shared is the rule, and nothing here is then done. With `--retries` what comes through a pipe is
+Shared is the rule, and nothing here is then done. `--stdin null` gives it nothing to read. With `--retries` what comes through a pipe is
 kept, up to a bound, so that the next attempt can be given it again; a file is wound back. With
 `--pty` what is typed goes to the command's terminal. Imports the standard library.
 """
@@ -21,9 +21,12 @@ SPOOL = 16 * 1024 * 1024
 class Stdin:
     """Our standard input, for one attempt after the other."""
 
-    def __init__(self, *, replays: bool, closed: bool) -> None:
-        self._is_typed = not closed and os.isatty(0)
-        kind = 0 if closed else os.fstat(0).st_mode
+    def __init__(self, *, replays: bool, closed: bool, is_null: bool = False) -> None:
+        self._is_null = is_null
+        self.is_closed = closed and not is_null
+        is_nothing = closed or is_null
+        self._is_typed = not is_nothing and os.isatty(0)
+        kind = 0 if is_nothing else os.fstat(0).st_mode
         self._offset = _offset() if replays and stat.S_ISREG(kind) else None
         pipes = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
         self._kept: bytearray | None = bytearray() if replays and pipes else None
@@ -44,7 +47,7 @@ class Stdin:
 
         Who takes up a session again has been told what was in it, and gets nothing.
         """
-        if is_resumed and (self._spools or self._offset is not None):
+        if self._is_null or (is_resumed and (self._spools or self._offset is not None)):
             return os.open(os.devnull, os.O_RDONLY)
         if self._offset is not None:
             os.lseek(0, self._offset, os.SEEK_SET)

@@ -18,6 +18,7 @@ from streamguard.signals import (
     Signal,
     TurnEnded,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from streamguard.sessions.replay import Replay
 
 # What a consumer can act on: a delivery that cannot be taken back (gRPC calls it commitment).
-_ACTS = (Progress, WorkStarted, WorkFinished, TurnEnded)
+_ACTS = (Progress, WorkStarted, WorkProgressed, WorkFinished, TurnEnded)
 
 
 class Ledger:
@@ -179,7 +180,7 @@ class Ledger:
 
     def _take(self, signal: Signal) -> None:
         match signal:
-            case Progress() | WorkStarted() | WorkFinished():
+            case Progress() | WorkStarted() | WorkProgressed() | WorkFinished():
                 self.failed = None  # whatever it was, the backend got over it
             case Failed():
                 self.failed = signal

@@ -445,7 +445,9 @@ class _Feed:
     async def _open(self) -> Source:
         attempt = self._owner.attempt
         assert attempt is not None
-        return await self._owner.link.source_of(self._prompt, attempt)
+        source = await self._owner.link.source_of(self._prompt, attempt)
+        attempt.is_left_open = self._owner.link.takes_prompts
+        return source
 
     async def aclose(self) -> None:
         if self._source is None:

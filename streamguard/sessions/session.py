@@ -345,6 +345,7 @@ class _Block(Generic[T]):
                 owner = self._conversation.owner
                 custody.end(is_gone=owner is None or (owner.released.is_set() and owner.confirmed))
             self._leave_to_others()
+            self._hosting.teller.tell(events.SessionOver)
             for recorder in recording.among(self._hosting.teller.observers):
                 recorder.session_over(self._hosting.teller.activity)
 

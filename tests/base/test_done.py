@@ -32,7 +32,12 @@ BUSY = (
     WorkStarted("h1", "Stop", "hook"),
     Usage({"output_tokens": 5.0}),
 )
-ONCE = Done(tools_run=1, usage={"output_tokens": 5.0}, work_dir="/home/me/project")
+ONCE = Done(
+    tools_run=1,
+    usage={"output_tokens": 5.0},
+    work_dir="/home/me/project",
+    spent={"tokens": 5.0, "calls": 1.0},
+)
 
 
 def test_a_count_is_a_value():
@@ -58,7 +63,12 @@ async def test_an_error_says_what_was_done(loop, form):
     taken = await take(source | idle_guard(60, activity=activity), form)
     assert isinstance(taken.error, IdleTimeoutError)
     error = taken.error
-    count = Done(tools_run=2, usage={"output_tokens": 5}, work_dir="/home/me/project")
+    count = Done(
+        tools_run=2,
+        usage={"output_tokens": 5},
+        work_dir="/home/me/project",
+        spent={"tokens": 5.0, "calls": 1.0},
+    )
     assert error.done == error.verdict.done == activity.done == count
     assert pickle.loads(pickle.dumps(error)).done == count
 

@@ -44,6 +44,7 @@ from streamguard.events import (
     ReplayDropped,
     RetryRecovered,
     RetryScheduled,
+    SessionOver,
     StreamEnded,
     StreamStarted,
     TimedOut,
@@ -531,6 +532,7 @@ def raised(error):
             "ERROR",
             "a: gave up (retries): idle: its 2 retries made no difference",
         ),
+        (SessionOver, {}, "DEBUG", "a: the session is over"),
         (
             OwnerAbandoned,
             {"attempt": 3},

@@ -556,9 +556,11 @@ def test_contradictions_warn_once_where_they_were_written():
 
 
 def test_idle_guard_is_gate_and_idle():
-    """O9: `idle_guard(180)` says what `idle_timeout(180) | inflight_tool_gate()` says."""
+    """O9: `idle_guard(180)` says what `idle_timeout(180) | inflight_tool_gate()` says, and listens for what gets nowhere."""
     parts = idle_timeout(180) | inflight_tool_gate()
-    assert meaning(idle_guard(180)) == meaning(parts)
+    assert meaning(idle_guard(180, quiet=None, repeats=None)) == meaning(parts)
+    limits = idle_guard(180).limits
+    assert (limits.quiet, limits.repeats, limits.ceilings, limits.end_on) == (900, 20, {}, set())
 
 
 @pytest.mark.parametrize(

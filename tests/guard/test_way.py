@@ -21,7 +21,7 @@ from streamguard._guard.way import FINAL, WAY, Do
 from streamguard._guard.way import WayEvent as Event
 from streamguard._guard.way import WayState as State
 from streamguard._loops import Cut
-from streamguard._watch.watch import Limits
+from streamguard._watch.watch import Due, Limits
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import Reading
 from streamguard.errors import Verdict
@@ -103,6 +103,9 @@ IMPOSSIBLE: dict[str, dict[State, set[Event]]] = {
     "our cancellation is on its way, or was somebody else's": {
         state: {Event.LATE}
         for state in (State.CUT, State.LAST_CUT, State.STRUCK, State.LEAVING, State.OVER)
+    },
+    "what a message shows waits for one that meets nothing else": {
+        state: {Event.PROVEN} for state in State if state is not State.WATCHING
     },
     "an end that is asked for by leaving is no truncation": {State.LEAVING: {Event.VERDICT}},
     "nothing is being torn down": {
@@ -361,6 +364,12 @@ def late(case: Case) -> None:
     assert case.attempt.is_our_cut(asyncio.CancelledError())
 
 
+def proven(case: Case) -> None:
+    watch = case.attempt.watch
+    watch.struck = Due("repeats", case.loop.clock(), 3, 0.0, "Bash", amount=3)
+    case.attempt.received("news")
+
+
 def claim(case: Case) -> None:
     if case.state is State.OVER:  # by a second pull, after the first has got it
         case.attempt._on(Event.CLAIM)
@@ -393,6 +402,7 @@ HAPPEN: dict[Event, Callable[[Case], object]] = {
     Event.UNWOUND: lambda case: case.attempt.decide(),
     Event.FOREIGN: lambda case: case.attempt.outranked(),
     Event.LATE: late,
+    Event.PROVEN: proven,
     Event.VERDICT: lambda case: case.attempt.decide(
         Verdict(limit="truncated", at=0.0, window=None, elapsed=0.0)
     ),

@@ -8,15 +8,19 @@ import sys
 
 import anyio
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.trace import SpanKind, StatusCode
 
 from streamguard import (
     Activity,
     ConfigError,
     IdleTimeoutError,
+    events,
     idle_guard,
     reconnecting_resume,
     scope,
@@ -24,8 +28,10 @@ from streamguard import (
 )
 from streamguard.compat import SubprocessWatchdog, SubprocessWatchdogTimeout, WatchdogConfig
 from streamguard.errors import DeadlineExceededError
-from streamguard.events import observing_scopes
-from streamguard.observers import OpenTelemetryObserver
+from streamguard.events import HollowEnd, WorkBegan, WorkQuiet, WorkRepeated, observing_scopes
+from streamguard.observers import OpenTelemetryObserver, genai, instruments
+from streamguard.retry import Backoff, RetryPolicy
+from streamguard.signals import TurnEnded, WorkFinished, WorkStarted
 from streamguard.testing import (
     Script,
     done,
@@ -50,12 +56,32 @@ class Traces:
         self._exporter = InMemorySpanExporter()
         self._provider = TracerProvider(shutdown_on_exit=False)
         self._provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.observer = OpenTelemetryObserver(self._provider)
+        self._reader = InMemoryMetricReader()
+        meters = MeterProvider([self._reader], shutdown_on_exit=False)
+        self.observer = OpenTelemetryObserver(self._provider, meters, provider="anthropic")
         self.tracer = self._provider.get_tracer("test")
 
     @property
     def spans(self):
         return {span.name: span for span in self._exporter.get_finished_spans()}
+
+    @property
+    def metrics(self):
+        """By name: the metric as it was exported."""
+        data = self._reader.get_metrics_data()
+        if data is None:
+            return {}
+        (resource,) = data.resource_metrics
+        (told,) = resource.scope_metrics
+        assert told.scope.schema_url == genai.SCHEMA_URL
+        return {metric.name: metric for metric in told.metrics}
+
+    def points(self, name):
+        """What was measured: the attributes of each, and its count and sum, or its value."""
+        return [
+            (dict(p.attributes), (p.count, p.sum) if hasattr(p, "count") else p.value)
+            for p in self.metrics[name].data.data_points
+        ]
 
     def parent_of(self, name):
         parent = self.spans[name].parent
@@ -68,6 +94,10 @@ class Traces:
 @pytest.fixture
 def traces():
     return Traces()
+
+
+def quietly(signal):
+    return signal
 
 
 async def test_a_stream_is_a_span_below_the_current_one(loop, traces):
@@ -133,12 +163,12 @@ async def test_a_session_is_a_span_with_one_for_each_attempt(loop, traces):
     async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
         async for _ in chat:
             pass
-    assert traces.parent_of("attempt 1") == traces.parent_of("attempt 2") == "session coder"
+    assert traces.parent_of("attempt 1") == traces.parent_of("attempt 2") == "invoke_agent coder"
     assert traces.parent_of("execute_tool Bash") == "attempt 1"
     assert traces.spans["attempt 1"].attributes["error.type"] == "ConnectionError"
     assert traces.spans["attempt 2"].status.status_code is StatusCode.UNSET
     assert traces.spans["attempt 2"].attributes["streamguard.resumes"] is True
-    assert traces.spans["session coder"].status.status_code is StatusCode.UNSET
+    assert traces.spans["invoke_agent coder"].status.status_code is StatusCode.UNSET
     assert SECRET not in "".join(span.to_json() for span in traces.spans.values())
 
 
@@ -150,8 +180,8 @@ async def test_a_session_that_is_given_up_failed(loop, traces):
         async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
             async for _ in chat:
                 pass
-    assert traces.spans["session"].status.status_code is StatusCode.ERROR
-    told = {event.name: event.attributes for event in traces.spans["session"].events}
+    assert traces.spans["invoke_agent"].status.status_code is StatusCode.ERROR
+    told = {event.name: event.attributes for event in traces.spans["invoke_agent"].events}
     assert told["streamguard.gave_up"]["streamguard.reason"] == "retries"
 
 
@@ -173,7 +203,7 @@ def test_a_cancelled_consumer_leaves_no_span_open(loop, traces, hosted):
 
     loop.run(consume)
     gc.collect()
-    names = {"session", "attempt 1"} if hosted else {"invoke_agent"}
+    names = {"invoke_agent", "attempt 1"} if hosted else {"invoke_agent"}
     assert traces.spans.keys() == names | {"execute_tool Bash"}
 
 
@@ -186,6 +216,166 @@ async def test_a_time_scope_is_an_event_of_the_current_span(loop, traces):
     (told,) = traces.spans["request"].events
     assert told.name == "streamguard.scope_timed_out"
     assert told.attributes["streamguard.scope"] == "step 'build'"
+
+
+async def test_a_subagents_tools_are_below_its_call(loop, traces):
+    """E6: and a tool whose caller is over, or was never told of, is below the agent."""
+
+    async def messages():
+        yield WorkStarted("t-1", "Task", scope="subagent")
+        yield WorkStarted("t-2", "Read", parent="t-1")
+        yield WorkStarted("t-3", "Skill", scope="subagent", parent="t-1")
+        yield WorkStarted("t-4", "Grep", parent="t-3")
+        yield WorkFinished("t-1")
+        yield WorkStarted("t-5", "Late", parent="t-1")
+        yield WorkStarted("t-6", "Orphan", parent="nobody")
+        yield TurnEnded()
+
+    async for _ in messages() | idle_guard(60, read=quietly, observer=traces.observer):
+        pass
+    parents = {name.split()[-1]: traces.parent_of(name) for name in traces.spans}
+    assert parents == {
+        "invoke_agent": None,
+        "Task": "invoke_agent",
+        "Read": "execute_tool Task",
+        "Skill": "execute_tool Task",
+        "Grep": "execute_tool Skill",
+        "Late": "invoke_agent",
+        "Orphan": "invoke_agent",
+    }
+    assert traces.points(genai.TOOL_CALLS) == [({}, (1, 1))]  # a subagent's are its own
+
+
+async def test_a_tool_by_the_conventions(loop, traces):
+    """E6: what a provider runs itself is an extension; a hook is no tool; what fails says so."""
+
+    async def messages():
+        yield WorkStarted("t-1", "web_search", scope="server")
+        yield WorkStarted("t-2", "PreToolUse", scope="hook")
+        yield WorkStarted("t-3", "Bash", input={"command": SECRET})
+        yield WorkFinished("t-3", error=True, outcome=SECRET)
+        yield WorkStarted("t-4")
+        yield WorkFinished("t-4")
+        yield TurnEnded()
+
+    guard = idle_guard(60, read=quietly, activity=Activity("coder"), observer=traces.observer)
+    async for _ in messages() | guard:
+        pass
+    spans = traces.spans
+    assert all(span.kind is SpanKind.INTERNAL for span in spans.values())
+    assert spans["execute_tool web_search"].attributes[genai.TOOL_TYPE] == "extension"
+    hook = spans["hook PreToolUse"].attributes
+    assert not [name for name in hook if name.startswith("gen_ai.") and name != genai.AGENT]
+    assert spans["execute_tool Bash"].attributes[genai.ERROR] == "tool_error"
+    assert spans["execute_tool Bash"].status.status_code is StatusCode.ERROR
+    assert genai.TOOL not in spans["execute_tool"].attributes  # it has no name
+    assert {name for told, _ in traces.points(genai.TOOL_DURATION) for name in told.values()} >= {
+        "web_search",
+        "Bash",
+        "tool_error",
+    }
+    assert SECRET not in "".join(span.to_json() for span in spans.values())
+
+
+async def test_the_metrics_of_the_conventions(loop, traces):
+    """E6: with their units and buckets; what was measured is what the stream's clock says."""
+    script = Script(tool_start("t-1", "Bash"), silence(5), tool_end("t-1"), silence(10), done())
+    async for _ in script | idle_guard(60, activity=Activity("coder"), observer=traces.observer):
+        pass
+    tool = {genai.TOOL: "Bash", genai.AGENT: "coder"}
+    assert traces.points(genai.TOOL_DURATION) == [(tool, (1, pytest.approx(5)))]
+    agent = {genai.AGENT: "coder"}
+    assert traces.points(genai.AGENT_DURATION) == [(agent, (1, pytest.approx(15)))]
+    assert traces.points(genai.TOOL_CALLS) == [(agent, (1, 1))]
+    for name in traces.metrics.keys() & genai.HISTOGRAMS.keys():
+        (point,) = traces.metrics[name].data.data_points
+        assert point.explicit_bounds == genai.HISTOGRAMS[name].bounds
+        assert traces.metrics[name].unit == genai.HISTOGRAMS[name].unit
+
+
+async def test_a_verdict_is_counted_and_names_the_error(loop, traces):
+    """E6: once, over all attempts of a session."""
+    backend = Backend([Script(opened("s-1"), say("a"), hang())])
+    guard = idle_guard(60, activity=Activity("coder"), observer=traces.observer)
+    with pytest.raises(IdleTimeoutError):
+        async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+            async for _ in chat:
+                pass
+    ((attributes, (count, _)),) = traces.points(genai.AGENT_DURATION)
+    assert attributes == {genai.AGENT: "coder", genai.ERROR: "IdleTimeoutError"}
+    assert count == 1
+    ((attributes, verdicts),) = traces.points("streamguard.verdicts")
+    assert attributes == {
+        genai.AGENT: "coder",
+        "streamguard.limit": "idle",
+        "streamguard.enforced": True,
+    }
+    assert verdicts == 3  # attempts
+    span = traces.spans["invoke_agent coder"]
+    assert span.attributes["streamguard.limit"] == "idle"
+    assert span.attributes["streamguard.outcome"] == "failed"
+
+
+def test_a_concern_is_counted_and_is_an_event_of_what_it_is_about(traces):
+    """E6: a tool that is quiet has it on its own span."""
+    observer, about = traces.observer, {"activity": Activity("coder"), "at": 1.0}
+    observer(events.StreamStarted(**about))
+    observer(WorkBegan(**about, id="t", name="Task", background=True, scope="subagent"))
+    observer(WorkQuiet(**about, limit="quiet", id="t", name="Task", window=60, elapsed=61))
+    observer(
+        WorkRepeated(**about, limit="repeats", names=("Bash",), times=5, period=1, error=True)
+    )
+    observer(HollowEnd(**about, limit="abandoned", work=("Task",)))
+    observer(events.StreamEnded(**about, error=None, outcome="abandoned"))
+    spans = traces.spans
+    assert [e.name for e in spans["execute_tool Task"].events] == ["streamguard.work_quiet"]
+    told = [e.name for e in spans["invoke_agent coder"].events]
+    assert told == ["streamguard.work_repeated", "streamguard.hollow_end"]
+    assert spans["invoke_agent coder"].attributes["streamguard.outcome"] == "abandoned"
+    assert spans["invoke_agent coder"].status.status_code is StatusCode.UNSET
+    counted = {told["streamguard.limit"]: n for told, n in traces.points("streamguard.concerns")}
+    assert counted == {"quiet": 1, "repeats": 1, "abandoned": 1}
+
+
+def test_names_that_a_model_chooses_are_bounded(traces):
+    """E6: of the many, the first are told apart."""
+    observer, activity = traces.observer, Activity("coder")
+    about = {"activity": activity, "at": 0.0}
+    observer(events.StreamStarted(**about))
+    for i in range(3 * instruments.NAMES):
+        observer(WorkBegan(**about, id="t", name=f"tool-{i}", background=False))
+        observer(
+            events.WorkOver(**about, id="t", name=f"tool-{i}", elapsed=1.0, outcome="finished")
+        )
+    points = traces.points(genai.TOOL_DURATION)
+    assert len(points) == instruments.NAMES + 1
+    assert sum(count for _, (count, _) in points) == 3 * instruments.NAMES
+
+
+def test_every_name_is_one_of_the_conventions():
+    """E6: as far as the package has them, which is of before the metrics of agents."""
+    known = {value for value in vars(gen_ai_attributes).values() if isinstance(value, str)}
+    ours = {value for value in vars(genai).values() if isinstance(value, str)}
+    ours = {name for name in ours if name.startswith("gen_ai.")} - genai.HISTOGRAMS.keys()
+    assert ours
+    assert ours <= known
+
+
+def test_a_session_that_is_cancelled_between_its_attempts_leaves_no_span_open(loop, traces):
+    """E6: its program may hold the activity for long."""
+    activity = Activity("coder")
+    backend = Backend([Script(opened("s-1"), fail(ConnectionError(SECRET)))])
+    guard = idle_guard(60, activity=activity, observer=traces.observer)
+
+    async def consume():
+        policy = reconnecting_resume(policy=RetryPolicy(network=Backoff(1, (30.0,))))
+        with anyio.move_on_after(5):
+            async with session(backend.open, prompt="go") | guard | policy as chat:
+                async for _ in chat:
+                    pass
+
+    loop.run(consume)
+    assert traces.spans.keys() == {"invoke_agent coder", "attempt 1"}
 
 
 def test_without_the_api_it_says_what_to_install(monkeypatch):

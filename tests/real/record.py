@@ -17,7 +17,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from tests.loopback.script import Reply, cut, error, pings, status, text
+from tests.loopback.script import Reply, cut, error, pings, reset, status, text, tool
 from tests.loopback.server import ModelServer
 from tests.process.backends import Backends, comes_true
 from tests.real.clis import CLIS, FOREVER, TOOLS, Cli
@@ -183,7 +183,42 @@ SCENARIOS = {
         # SIGINT ends the package's wrapper alone, and leaves it running with its tool.
         "killed": Scenario(_busy, ended_at="tool.execution_start", end=_kill),
     },
+    "qwen": _COMMON
+    | {
+        "partials": Scenario(_text, partials=True),
+        "long-tool": Scenario(
+            lambda cli: [cli.shell(f"timeout 11 {FOREVER}; echo at last"), text("Done.")],
+            partials=True,
+        ),
+        # Its connection breaks, which is told. (A busy API is asked again after a minute.)
+        "reconnecting": Scenario(
+            lambda cli: [text("I ", "think.") | reset(after=cli.midway), text("At last.")]
+        ),
+        "denied": Scenario(_nothing, forever=status(401)),
+        "loop": Scenario(_nothing, forever=tool("glob", {"pattern": "*.py"})),
+        "background": Scenario(
+            lambda cli: [
+                cli.shell(f"timeout 1 {FOREVER}; echo finished", background=True),
+                text("It runs."),
+            ]
+        ),
+        "subagent": Scenario(
+            lambda cli: [cli.subagent(_SUBAGENT, background=False), text("There are three.")],
+            aside=lambda cli: [text("I look. ") + cli.shell("ls | wc -l"), text("Three.")],
+        ),
+        "subagent-behind": Scenario(
+            lambda cli: [cli.subagent(_SUBAGENT), text("It counts."), text("There are three.")],
+            aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
+        ),
+        "killed": Scenario(_busy, ended_at='"tool_use"', end=_kill),
+    },
 }
+
+
+def _is_the_subagents(request):
+    """Its prompt is the first that is said to it, and ours is not in it."""
+    said = " ".join(text for role, text in request.history[:2] if role == "user")
+    return _SUBAGENT in said and "Begin." not in said
 
 
 def _in_background(reply):
@@ -198,7 +233,7 @@ def record(name: str, scenario: Scenario, home: Path, backends: Backends) -> lis
         cli = CLIS[name](server, home, backends.popen)
         cli.partials, cli.has_tap = scenario.partials, scenario.tap
         for_subagent = scenario.aside(cli)
-        server.script(*for_subagent, when=lambda request: _SUBAGENT in _first_asked(request))
+        server.script(*for_subagent, when=_is_the_subagents)
         server.script(*scenario.replies(cli), forever=scenario.forever)
         process = cli.start("Begin.", env=scenario.env)
         lines: list[str] = []
@@ -213,10 +248,6 @@ def record(name: str, scenario: Scenario, home: Path, backends: Backends) -> lis
                 is_ended = True
         process.wait()
     return lines
-
-
-def _first_asked(request):
-    return next(text for role, text in request.history if role == "user")
 
 
 def _is_busy(backends: Backends) -> bool:
@@ -271,7 +302,7 @@ class Scrubber:
                 return [self._string(each) for each in value[:_LISTS]]
             case list():
                 return [self._value(each) for each in value]
-            case str() if key in _IDS:
+            case str() if key in _IDS and not _UUID.fullmatch(value):
                 return self._names.setdefault(value, f"{key}-{len(self._names) + 1}")
             case str():
                 return self._string(value)

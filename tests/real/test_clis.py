@@ -1,4 +1,4 @@
-"""The real CLIs of Claude, Codex and Gemini under a guard, on a server that misbehaves.
+"""The real CLIs under a guard, on a server that misbehaves.
 
 Real time: WINDOW is as long as a busy machine needs, and `first` is longer, since a CLI's start is.
 """

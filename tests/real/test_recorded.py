@@ -20,7 +20,9 @@ from streamguard.signals import (
     SessionOpened,
     TurnEnded,
     Usage,
+    Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -277,12 +279,477 @@ EXPECTED = {
         nothing
         usage, failed: validation, turn: error
     """,
+    # Who may not be asked refuses; that ends its turn, and its process with 0.
+    "opencode-denied": """
+        session
+        +tool call_2_0
+        session
+        +tool call_2_0, -call_2_0 failed, turn: incomplete
+        usage
+    """,
+    # The model has said nothing at all.
+    "opencode-empty": """
+        session
+        session
+        usage, turn: success
+    """,
+    "opencode-failing-tool": """
+        session
+        +tool call_2_0
+        session
+        call_2_0 goes on
+        +tool call_2_0, -call_2_0 failed
+        usage
+        progress
+        session
+        progress
+        usage, turn: success
+    """,
+    "opencode-interrupted": """
+        session
+        +tool call_2_0
+        session
+        call_2_0 goes on
+    """,
+    "opencode-killed": """
+        session
+        +tool call_2_0
+        session
+        call_2_0 goes on
+    """,
+    # Asked again, and again: another wait of the same retry is no progress.
+    "opencode-overloaded": """
+        session
+        progress
+        failed: server, waits: retry
+        session
+        waits: retry
+        progress
+        session
+        progress
+        usage, turn: success
+    """,
+    "opencode-reconnecting": """
+        session
+        failed: network, waits: retry
+        progress
+        session
+        progress
+        usage, turn: success
+    """,
+    "opencode-refused": """
+        session
+        session, failed: validation, turn: error
+    """,
+    "opencode-retry": """
+        session
+        failed: server, waits: retry
+        progress
+        session
+        progress
+        usage, turn: success
+    """,
+    "opencode-subagent": """
+        session
+        +subagent call_2_0
+        call_2_0 goes on
+        session
+        +tool ses_2/call_3_0 of call_2_0
+        ses_2/call_3_0 goes on, call_2_0 goes on
+        -ses_2/call_3_0, call_2_0 goes on
+        usage, call_2_0 goes on
+        call_2_0 goes on
+        usage, call_2_0 goes on
+        +subagent call_2_0, -call_2_0
+        usage
+        progress
+        session
+        progress
+        usage, turn: success
+    """,
+    # By itself a line for what is whole; in between the tap says that it is at it.
+    "opencode-text": """
+        session
+        progress
+        session
+        progress
+        usage, turn: success
+    """,
+    "opencode-tool": """
+        session
+        progress
+        +tool call_1_1
+        session
+        progress
+        call_1_1 goes on
+        +tool call_1_1, -call_1_1
+        usage
+        progress
+        session
+        progress
+        usage, turn: success
+    """,
+    # A tool is told when it has ended, and nothing before.
+    "opencode-untapped": """
+        session
+        progress
+        +tool call_2_1, -call_2_1
+        usage
+        session
+        progress
+        usage, turn: success
+    """,
+    # A shell that goes on after its tool has ended: it waits for that, and the model is told.
+    "copilot-background": """
+        progress
+        progress, usage
+        progress
+        +tool call_1_0
+        +task shell:one in the background, -call_1_0
+        progress
+        progress
+        progress, usage
+        progress
+        progress
+        progress
+        call_1_0 goes on
+        call_1_0 goes on
+        -shell:one
+        progress
+        +tool 00000000-0000-4000-8000-000000000055
+        -00000000-0000-4000-8000-000000000055
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    # An answer with nothing in it is an error to it.
+    "copilot-empty": """
+        progress, usage
+        progress
+        progress
+        failed: unknown, turn: error
+        session, usage, turn: error
+    """,
+    "copilot-failing-tool": """
+        progress
+        progress, usage
+        progress
+        +tool call_1_0
+        progress
+        call_1_0 goes on
+        call_1_0 goes on
+        -call_1_0 failed
+        progress
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    "copilot-killed": """
+        progress
+        progress, usage
+        progress
+        +tool call_1_0
+    """,
+    "copilot-overloaded": """
+        progress
+        failed: server
+        failed: server
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    "copilot-reconnecting": """
+        progress
+        failed: network
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    "copilot-refused": """
+        failed: validation
+        progress
+        failed: validation, turn: error
+        session, usage, turn: error
+    """,
+    "copilot-retry": """
+        failed: server
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    # In the foreground a sub-agent is the call that began it ...
+    "copilot-subagent": """
+        progress
+        progress, usage
+        progress
+        +subagent call_1_0
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        usage, agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        +tool call_2_0 of call_1_0, agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        call_2_0 goes on, agent:00000000-0000-4000-8000-000000000019 goes on
+        call_2_0 goes on, agent:00000000-0000-4000-8000-000000000019 goes on
+        -call_2_0, agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        usage, agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        -call_1_0
+        -agent:00000000-0000-4000-8000-000000000019
+        progress
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    # ... in the background that has ended at once.
+    "copilot-subagent-background": """
+        progress
+        progress, usage
+        progress
+        +subagent call_1_0
+        +subagent agent:00000000-0000-4000-8000-000000000019 in the background
+        -call_1_0
+        progress
+        progress
+        progress, usage
+        progress
+        progress
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        usage, agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        +tool call_3_0 of call_1_0, agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        call_3_0 goes on, agent:00000000-0000-4000-8000-000000000019 goes on
+        call_3_0 goes on, agent:00000000-0000-4000-8000-000000000019 goes on
+        -call_3_0, agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        usage, agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on
+        agent:00000000-0000-4000-8000-000000000019 goes on, call_1_0 goes on
+        -agent:00000000-0000-4000-8000-000000000019
+        progress
+        progress
+        +tool 00000000-0000-4000-8000-000000000091
+        -00000000-0000-4000-8000-000000000091
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    "copilot-text": """
+        progress
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    "copilot-tool": """
+        progress
+        progress
+        progress, usage
+        progress
+        +tool call_1_1
+        progress
+        call_1_1 goes on
+        call_1_1 goes on
+        -call_1_1
+        progress
+        progress
+        progress, usage
+        progress
+        progress
+        session, usage, turn: success
+    """,
+    # It takes that for something that passes, twice.
+    "copilot-unauthorized": """
+        failed: auth
+        failed: auth
+        failed: auth
+        progress
+        failed: auth, turn: error
+        session, usage, turn: error
+    """,
+    # The command goes on behind the result, and its end is not told.
+    "qwen-background": """
+        session
+        nothing
+        +tool call_1_0, usage
+        -call_1_0
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-denied": """
+        session
+        nothing
+        progress
+        usage, failed: auth, turn: error
+    """,
+    "qwen-failing-tool": """
+        session
+        nothing
+        +tool call_1_0, usage
+        -call_1_0 failed
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-killed": """
+        session
+        nothing
+        +tool call_1_0, usage
+    """,
+    # With partial messages: a heartbeat every 10 s.
+    "qwen-long-tool": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        progress
+        +tool call_1_0, usage
+        progress
+        ping
+        -call_1_0
+        progress
+        progress
+        progress
+        progress
+        progress, usage
+        progress
+        usage, turn: success
+    """,
+    # Its own guard against loops.
+    "qwen-loop": """
+        session
+        nothing
+        +tool call_1_0, usage
+        -call_1_0
+        +tool call_2_0, usage
+        -call_2_0
+        +tool call_3_0, usage
+        -call_3_0
+        +tool call_4_0, usage
+        -call_4_0
+        usage, failed: permanent, turn: incomplete
+    """,
+    "qwen-partials": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        progress
+        progress
+        progress, usage
+        progress
+        usage, turn: success
+    """,
+    # … a broken stream is told.
+    "qwen-reconnecting": """
+        session
+        nothing
+        failed: server
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-refused": """
+        session
+        nothing
+        progress
+        usage, failed: validation, turn: error
+    """,
+    # An HTTP error is retried in silence …
+    "qwen-retry": """
+        session
+        nothing
+        progress, usage
+        usage, turn: success
+    """,
+    # In the background it says nothing until it has ended, and the result waits for it.
+    "qwen-subagent-behind": """
+        session
+        nothing
+        +subagent call_1_0, usage
+        call_1_0 goes on
+        +subagent task:task_id-1 in the background
+        -call_1_0
+        progress, usage
+        progress
+        -task:task_id-1
+        progress, usage
+        usage, turn: success
+    """,
+    # A sub-agent speaks by lines whose parent it is; at its end it is a tool like others.
+    "qwen-subagent": """
+        session
+        nothing
+        +subagent call_1_0, usage
+        call_1_0 goes on
+        call_1_0 goes on, +tool call_2_1 of call_1_0
+        call_1_0 goes on, -call_2_1
+        -call_1_0
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-text": """
+        session
+        nothing
+        progress, usage
+        usage, turn: success
+    """,
+    "qwen-tool": """
+        session
+        nothing
+        progress
+        +tool call_1_1, usage
+        -call_1_1
+        progress, usage
+        usage, turn: success
+    """,
 }
+
+
+THE_SESSIONS = ("00000000-0000-4000-8000-", "ses_1")
 
 
 def in_words(signal):
     match signal:
-        case SessionOpened(token="00000000-0000-4000-8000-000000000001", resumable=True):
+        case SessionOpened(token, resumable=True) if token.startswith(THE_SESSIONS):
             return "session"
         case Progress():
             return "progress"
@@ -291,8 +758,12 @@ def in_words(signal):
         case WorkStarted(id_, _, scope, parent, background):
             of = "" if parent is None or background else f" of {parent}"
             return f"+{scope} {id_}{of}{' in the background' * background}"
+        case WorkProgressed(id_):
+            return f"{id_} goes on"
         case WorkFinished(id_, error):
             return f"-{id_}{' failed' * bool(error)}"
+        case Waiting(_, reason):
+            return f"waits: {reason}"
         case Failed(class_):
             return f"failed: {class_}"
         case TurnEnded(outcome):
@@ -323,7 +794,10 @@ def lines_of(name):
 @pytest.mark.parametrize("name", EXPECTED)
 def test_real_lines_are_read(name):
     """S1, S3"""
-    assert list(said(lines_of(name))) == dedent(EXPECTED[name]).split("\n")[1:-1]
+    words = list(said(lines_of(name)))
+    if name.startswith("copilot-"):  # half of its lines are about its own affairs
+        words = [each for each in words if each != "nothing"]
+    assert words == dedent(EXPECTED[name]).split("\n")[1:-1]
 
 
 def test_no_recording_is_forgotten():

@@ -1,4 +1,4 @@
-"""The real `claude` and `codex` under `streamguard run`, on a server that misbehaves.
+"""The real `claude`, `codex` and `qwen` under `streamguard run`, on a server that misbehaves.
 
 Real time: WINDOW is as long as a busy machine needs, and `--first` longer, since a CLI's start is.
 """
@@ -19,7 +19,7 @@ WINDOW = 4
 LONG = 6  # where a verdict would be a false one
 
 
-@pytest.fixture(params=["claude", "codex"])
+@pytest.fixture(params=["claude", "codex", "qwen"])
 def cli(request, start_cli):
     return start_cli(request.param)
 

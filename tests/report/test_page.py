@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from streamguard import events
 from streamguard.evidence.report import drawing, page
 from tests.report.browser import Browser, Page, find
 from tests.report.support import Tape, finished, hundred, resumed_and_lost
@@ -66,6 +67,7 @@ def files(tmp_path_factory):
     written("evil", evil)
     written("empty", lambda _: None)
     written("dense", dense)
+    written("busy", busy)
     return folder
 
 
@@ -97,6 +99,20 @@ def dense(tape):
             stream.holds(f"reason {i % 11}", i * 2.0, i * 2.0 + 5)
             stream.is_half_silent(i * 2.0 + 9, window=9.0)
     stream.ends(8200)
+
+
+def busy(tape):
+    """One that talks, and gets nowhere, in each of the ways; and one that only did so at its end."""
+    stream = tape.stream("issue-7")
+    stream.begins(0)
+    stream.chatters(0, 120)
+    told = {"id": "t", "name": "Task", "window": 60.0, "elapsed": 61.0}
+    stream.tell(events.WorkQuiet, 20, limit="quiet", **told)
+    again = {"names": ("Bash",), "times": 5, "period": 1, "error": True}
+    stream.tell(events.WorkRepeated, 50, limit="repeats", **again)
+    stream.tell(events.CeilingPassed, 80, limit="tokens", ceiling=1e5, spent=1.2e5)
+    stream.tell(events.HollowEnd, 119, limit="abandoned", work=("Task",))
+    stream.tell(events.StreamEnded, 120, error=None, outcome="abandoned")
 
 
 @pytest.fixture
@@ -226,6 +242,21 @@ def test_what_is_under_the_pointer_is_told(opened):
     shown.mouse("mouseMoved", 5, 5)
     shown.settle()
     assert shown.ask(TIP) == ""
+
+
+def test_what_gets_nowhere_is_marked_and_told(opened):
+    """E5: each concern is a mark on the lane, says what it is under the pointer, and is in the table."""
+    shown = opened("busy")
+    left, top, width, height = plot(shown)
+    drawn = 'document.querySelectorAll("#lane-0 svg line.concern").length'
+    assert shown.ask(drawn) == 4
+    shown.mouse("mouseMoved", left + width * 50 / 120, top + height / 2)
+    shown.settle()
+    assert "Bash failed in the same way 5 times in a row (limit repeats)" in shown.ask(TIP)
+    assert "issue-7: finished in name only" in shown.ask("document.body.innerText")
+    table = shown.ask('document.getElementById("events").parentElement.innerText')
+    for said in ("work quiet", "work repeated", "ceiling passed", "hollow end"):
+        assert said in table
 
 
 def test_dragging_zooms_in_and_a_double_click_out(opened):

@@ -227,6 +227,66 @@ def test_what_is_no_hang(tape, happens, state, said):
     assert "sk-secret" not in page(run)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "work", "said"),
+    [
+        ("empty", (), "500 messages in 1 min 41 s; the turn ended with success and did nothing"),
+        (
+            "abandoned",
+            ("Task",),
+            "500 messages in 1 min 41 s; work was left open in the background",
+        ),
+    ],
+)
+@pytest.mark.parametrize("hosted", [False, True], ids=["stream", "session"])
+def test_a_success_in_name_only(tape, outcome, work, said, hosted):
+    """E5: it is shown as trouble, with what was told of it before."""
+    stream = tape.stream("issue-7")
+    if hosted:
+        stream.tell(events.AttemptStarted, 0, attempt=1, resumes=False)
+    stream.begins(0)
+    stream.chatters(0, 100)
+    stream.tell(events.HollowEnd, 101, limit=outcome, work=work)
+    stream.tell(events.StreamEnded, 101, error=None, outcome=outcome)
+    if hosted:
+        ended = {"outcome": outcome, "error": None, "confirmed": True}
+        stream.tell(events.AttemptEnded, 101, attempt=1, **ended)
+    run = tape.run()
+    story = the_story(run)
+    assert (story.state, story.what) == ("hollow", said)
+    assert headline([story]) == "issue-7 finished in name only"
+    assert [line for line in story.tried if not work or "background: Task" in line]
+    assert '<article class="story hollow">' in page(run)
+    assert '<line class="concern"' in drawing(run).split('class="base')[1]
+
+
+@pytest.mark.parametrize(
+    ("limit", "state"),
+    [
+        ("quiet", "hung"),
+        ("repeats", "stopped"),
+        ("tokens", "stopped"),
+        ("cost", "stopped"),
+        ("calls", "stopped"),
+        ("empty", "hollow"),
+        ("abandoned", "hollow"),
+    ],
+)
+def test_what_was_busy_did_not_hang(tape, limit, state):
+    """E5: where a limit on progress or on spending was to end it."""
+    stream = tape.stream("issue-7")
+    stream.begins(0)
+    stream.chatters(0, 100)
+    verdict = stream.is_judged(100, limit, 0.0, work="Bash", amount=5)
+    stream.is_torn_down(101, verdict)
+    stream.ends(101, RuntimeError())
+    told = stories(tape.run())
+    assert told[0].state == state
+    assert told[0].is_trouble
+    said = {"hung": "hung", "stopped": "was stopped", "hollow": "finished in name only"}
+    assert headline(told) == f"issue-7 {said[state]}"
+
+
 def test_who_left_something_alive_comes_first(fleet):
     """E5: of a hundred sessions, three hang, and one of them may still own its backend."""
     told = stories(fleet)

@@ -26,7 +26,7 @@ from tests.runner.commands import INIT, OURS, RESULT, TEXT, TOOL, TOOL_DONE, sh
 
 RECORDED = Path(__file__).parents[1] / "real" / "recorded"
 # Of a stream that ends before its turn the library makes a verdict; a command's exit code says it.
-CUT_SHORT = ("codex-interrupted", "gemini-killed")
+CUT_SHORT = ("codex-interrupted", "gemini-killed", "qwen-killed")
 HANGS = 1.0
 # An allowed wait, what it cost, and work that is still going on.
 USAGE = {**TEXT, "message": {**TEXT["message"], "usage": {"input_tokens": 5, "output_tokens": 7}}}

@@ -52,7 +52,7 @@ _TEXT: Final = (
     " .head { font-size: 22px; font-weight: 700; } .who { font-weight: 600; }"
     " .alarm { fill: var(--bad); font-weight: 600; } .paper { fill: var(--sheet); }"
     " .state-hung, .state-failed { fill: var(--bad); }"
-    " .state-open, .state-recovered { fill: var(--warn); }"
+    " .state-stopped, .state-hollow, .state-open, .state-recovered { fill: var(--warn); }"
 )
 
 

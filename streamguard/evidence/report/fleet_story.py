@@ -23,7 +23,14 @@ from streamguard.evidence.report.folder import (
     clean,
 )
 from streamguard.evidence.report.page import page_of
-from streamguard.evidence.report.story import SAID, State, Story, ranked, without_its_name
+from streamguard.evidence.report.story import (
+    SAID,
+    State,
+    Story,
+    ended_by,
+    ranked,
+    without_its_name,
+)
 from streamguard.evidence.report.tables import events, row, table
 from streamguard.evidence.report.wording import clock, clock_of, escape, several
 
@@ -33,7 +40,6 @@ _MOST: Final = 8
 _STATES: Final[Mapping[str, State]] = {
     "done": "recovered",
     "cancelled": "finished",
-    "parked": "hung",
     "waiting": "open",
     "running": "open",
 }
@@ -116,7 +122,7 @@ class FleetReport:
     def _story(self, session: RecordedSession) -> Story:
         *earlier, last = session.marks
         now = self._now.get(session.name, {})
-        state = _STATES.get(str(now.get("status")), "hung")
+        state = _STATES.get(str(now.get("status"))) or ended_by(last.facts["limit"])
         timeouts = several(len(session.marks), "timeout")
         return Story(
             session,

@@ -28,6 +28,7 @@ LEGEND: Final = (
     ('<rect class="teardown" x="0" y="1" width="22" height="12"/>', "teardown"),
     ('<rect class="backoff" x="0" y="1" width="22" height="12"/>', "pause before a retry"),
     ('<line class="turn" x1="11" x2="11" y1="3" y2="13"/>', "turn ended"),
+    ('<line class="concern" x1="11" x2="11" y1="0" y2="13"/>', "concern"),
     ('<line class="trouble" x1="11" x2="11" y1="0" y2="13"/>', "trouble"),
 )
 

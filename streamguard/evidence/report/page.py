@@ -73,7 +73,13 @@ def kicker(run: Run) -> str:
 
 def _tone(told: list[Story]) -> str:
     states = {story.state for story in told}
-    return "bad" if states & {"hung", "failed"} else "warn" if "open" in states else ""
+    return (
+        "bad"
+        if states & {"hung", "failed"}
+        else "warn"
+        if states & {"stopped", "open", "hollow"}
+        else ""
+    )
 
 
 def _stories(told: list[Story]) -> str:

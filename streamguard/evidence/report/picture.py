@@ -19,6 +19,7 @@ PINGS: Final = "Liveness"
 # What is drawn over the whole height of a lane, and what lies in a row.
 _BANDS: Final = ("idle", "hold", "teardown", "backoff", "scope")
 # What happened and is worth a line of its own in the picture; the table has the rest.
+_CONCERNS: Final = ("WorkQuiet", "WorkRepeated", "CeilingPassed", "HollowEnd")
 _SHOWN: Final = ("TimedOut", "ScopeTimedOut", "GaveUp", "Reconnected", "TurnOver", "ProcessExited")
 
 
@@ -82,6 +83,8 @@ def _lane(story: Story) -> DrawnLane:
                 of = "verdict"
             if mark.of == "TurnOver":
                 of = "turn"
+            if mark.of in _CONCERNS:
+                of = "concern"
             lane.points.append(Point(of, mark.at, mark.text))
     return lane
 

@@ -22,13 +22,15 @@ from streamguard.evidence.report.folder import (
 )
 from streamguard.evidence.report.wording import clock, duration, instant, listed, several
 
-State: TypeAlias = Literal["hung", "failed", "open", "recovered", "finished"]
+State: TypeAlias = Literal["hung", "failed", "stopped", "open", "hollow", "recovered", "finished"]
 
 # How the states are said, the worst first.
 SAID: Final[dict[State, str]] = {
     "hung": "hung",
     "failed": "failed",
+    "stopped": "stopped",
     "open": "end not recorded",
+    "hollow": "finished in name only",
     "recovered": "hung, recovered",
     "finished": "finished",
 }
@@ -45,6 +47,17 @@ _TRIED: Final = (
     "Reconnected",
     "GaveUp",
 )
+# Ends that are well for the stream; the last two only in name.
+_WELL: Final = frozenset({"ended", "completed", "cancelled", "left", "empty", "abandoned"})
+_HOLLOW: Final = {
+    "empty": "the turn ended with success and did nothing",
+    "abandoned": "work was left open in the background",
+}
+# What a stream came to whose limit was none on silence or time: it did not hang.
+_STOPPED: Final[dict[str, State]] = {
+    **dict.fromkeys(("repeats", "tokens", "cost", "calls"), "stopped"),
+    **dict.fromkeys(_HOLLOW, "hollow"),
+}
 _MOST: Final = 8
 _ALARMS: Final = ("STILL ALIVE", "the backend's end is NOT", "the teardown's end is not")
 _OWN_NAME: Final = re.compile(r"""^stream (?:'[^']*' |"[^"]*" )?""")
@@ -67,7 +80,7 @@ class Story:
     @property
     def is_trouble(self) -> bool:
         """Whether somebody should read it first."""
-        return self.state in ("hung", "failed", "open")
+        return self.state not in ("recovered", "finished")
 
     @property
     def is_alarming(self) -> bool:
@@ -113,6 +126,8 @@ def headline(told: list[Story]) -> str:
         for state, words in (
             ("hung", "hung"),
             ("failed", "failed"),
+            ("stopped", "stopped"),
+            ("hollow", "finished in name only"),
             (
                 "open",
                 "was going on when the record ends"
@@ -135,6 +150,10 @@ def _headline_of_one(story: Story) -> str:
             return f"{name} hung"
         case "failed":
             return f"{name} failed"
+        case "stopped":
+            return f"{name} was stopped"
+        case "hollow":
+            return f"{name} finished in name only"
         case "open":
             return f"{name} was going on when the record ends"
         case "recovered":
@@ -191,19 +210,26 @@ def _last_verdict(session: RecordedSession) -> Mark | None:
 def _state(session: RecordedSession, verdict: Mark | None) -> State:
     ends = session.of("attempt") or session.of("stream")
     last = ends[-1] if ends else None
-    is_well = last is None or last.facts.get("how") in ("ended", "completed", "cancelled", "left")
+    how = "ended" if last is None else last.facts.get("how")
     is_open = last is not None and last.end is None
+    is_well = how in _WELL
+    finished: State = "hollow" if how in _HOLLOW else "finished"
     if verdict is not None:
         is_later = last is not None and (last.end is None or last.end > verdict.at)
         came_after = any(
             stretch.end > verdict.at for stretch in session.stretches if stretch.of == "message"
         )
         if is_later and came_after and (is_well or is_open):
-            return "open" if is_open else "recovered"
-        return "hung"
+            return "open" if is_open else "hollow" if finished == "hollow" else "recovered"
+        return ended_by(verdict.facts.get("limit"))
     if is_open:
         return "open"
-    return "finished" if is_well else "failed"
+    return finished if is_well else "failed"
+
+
+def ended_by(limit: object) -> State:
+    """What a session came to that this limit has ended."""
+    return _STOPPED.get(str(limit), "hung")
 
 
 def lasted_of(session: RecordedSession) -> float:
@@ -232,8 +258,9 @@ def _without_verdict(session: RecordedSession, state: State) -> Story:
         )
     last = session.of("attempt") or session.of("stream")
     troubles = [f"{clock(mark.at)} {mark.text}" for mark in session.marks if mark.level >= WARNING]
-    how = f", {last[-1].facts.get('how')}" if state == "failed" and last else ""
-    return Story(session, state, what=f"{seen} in {lasted}{how}", tried=troubles[-_MOST:])
+    how = str(last[-1].facts.get("how")) if last else ""
+    said = {"failed": f", {how}", "hollow": f"; {_HOLLOW.get(how)}"}.get(state, "")
+    return Story(session, state, what=f"{seen} in {lasted}{said}", tried=troubles[-_MOST:])
 
 
 def _in_flight(facts: Json) -> str:

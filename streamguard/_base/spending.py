@@ -1,0 +1,138 @@
+"""What was used up: tokens, cost and calls of the model, added up without counting anything twice (B4).
+
+A backend tells its counts for one call, for the turn so far, or for all since its process or its session
+began. What is told of more takes the place of what was added for its parts. Imports signals alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+if TYPE_CHECKING:
+    from streamguard.signals import Usage, UsageSpan
+
+Ceiling: TypeAlias = Literal["tokens", "cost", "calls"]
+CEILINGS: Final[tuple[Ceiling, ...]] = get_args(Ceiling)
+
+_INPUT: Final = ("input_tokens", "prompt_tokens")
+_OUTPUT: Final = ("output_tokens", "completion_tokens")
+# Where these are told, the input's count is without them.
+_CACHED: Final = ("cache_creation_input_tokens", "cache_read_input_tokens")
+_COST: Final = ("total_cost_usd", "cost_usd")
+# Calls are told again soon after they were told first, if at all.
+_CALLS_KEPT: Final = 16
+
+
+def _first_of(names: tuple[str, ...], counts: Mapping[str, float]) -> float | None:
+    return next((counts[name] for name in names if name in counts), None)
+
+
+def tokens_in(counts: Mapping[str, float]) -> float | None:
+    """All tokens that the counts tell of, read and written; None if they tell of none."""
+    if "total_tokens" in counts:
+        return counts["total_tokens"]
+    told = [_first_of(_INPUT, counts), _first_of(_OUTPUT, counts), *map(counts.get, _CACHED)]
+    known = [count for count in told if count is not None]
+    return sum(known) if known else None
+
+
+class _Cumulative:
+    """A count that goes on growing: what it was when it was told last, and the whole at that time."""
+
+    __slots__ = ("last", "whole")
+
+    def __init__(self, whole: float = 0.0) -> None:
+        self.last = 0.0
+        self.whole = whole
+
+    def advance(self, value: float) -> float:
+        """The whole, now that `value` is told."""
+        # It is less than before where it has begun anew without our knowing.
+        self.whole += value - self.last if value >= self.last else value
+        self.last = value
+        return self.whole
+
+
+class _Sum:
+    """One of the three, added up."""
+
+    __slots__ = ("_calls", "_process", "_session", "_settled", "_turn")
+
+    def __init__(self) -> None:
+        self._settled = 0.0  # of what is over
+        self._turn = 0.0  # of the turn so far
+        self._calls: dict[str, float] = {}
+        self._process = _Cumulative()
+        self._session = _Cumulative()
+
+    @property
+    def whole(self) -> float:
+        return self._settled + self._turn
+
+    def add(self, span: UsageSpan, call: str, value: float) -> None:
+        match span:
+            case "call":
+                self._turn += value - self._calls.pop(call, 0.0)
+                if call:
+                    self._calls[call] = value
+                    if len(self._calls) > _CALLS_KEPT:
+                        self._calls.pop(next(iter(self._calls)))
+            case "turn":
+                self._turn = value
+                self._calls.clear()
+            case "process":
+                self._settle(self._process.advance(value))
+            case "session":
+                self._settle(self._session.advance(value))
+
+    def _settle(self, whole: float) -> None:
+        self._settled, self._turn = whole, 0.0
+        self._calls.clear()
+
+    def end_turn(self) -> None:
+        self._settled, self._turn = self.whole, 0.0
+        self._calls.clear()
+
+    def begin_process(self, *, is_resumed: bool) -> None:
+        self.end_turn()
+        self._process = _Cumulative(self.whole)
+        if not is_resumed:
+            self._session = _Cumulative(self.whole)
+
+
+class Spending:
+    """Tokens, cost and calls of the model, over all attempts at all prompts of a session."""
+
+    __slots__ = ("_sums", "told")
+
+    def __init__(self) -> None:
+        self._sums: dict[str, _Sum] = {}  # of those that are told
+        self.told: frozenset[str] = frozenset()  # the ceilings that were told to be passed
+
+    @property
+    def whole(self) -> dict[str, float]:
+        """So much of each was used up; of what the backend does not tell there is none."""
+        return {name: each.whole for name, each in self._sums.items()}
+
+    def note(self, usage: Usage) -> None:
+        """The backend has told what it used."""
+        counts, span, call = usage.counts, usage.span, usage.call
+        values: dict[str, float | None] = {
+            "tokens": tokens_in(counts),
+            "cost": _first_of(_COST, counts),
+            "calls": 1.0 if span == "call" else counts.get("calls"),
+        }
+        for name, value in values.items():
+            if value is not None:
+                self._sums.setdefault(name, _Sum()).add(span, call, value)
+
+    def end_turn(self) -> None:
+        """What is told of a turn from here on is of another one."""
+        for each in self._sums.values():
+            each.end_turn()
+
+    def begin_process(self, *, is_resumed: bool) -> None:
+        """Another process, or connection, begins to count; with its session's counts, if it goes on with that."""
+        for each in self._sums.values():
+            each.begin_process(is_resumed=is_resumed)

@@ -1,0 +1,54 @@
+"""The names of OpenTelemetry's conventions for generative AI that are used here, and their version.
+
+They are written out because no package has all of them: `opentelemetry-semantic-conventions` has those of before the
+conventions moved into a repository of their own, as deprecated, and none of the metrics of agents. Everything there is
+in development; `SCHEMA_URL` says which state of it is meant. Knows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+# https://github.com/open-telemetry/semantic-conventions-genai, which has no releases: what its manifest says.
+VERSION: Final = "1.42.0-dev"
+SCHEMA_URL: Final = f"https://opentelemetry.io/schemas/gen-ai-dev/{VERSION}"
+
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+AGENT: Final = "gen_ai.agent.name"
+CONVERSATION: Final = "gen_ai.conversation.id"
+TOOL: Final = "gen_ai.tool.name"
+TOOL_CALL: Final = "gen_ai.tool.call.id"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+ERROR: Final = "error.type"
+
+INVOKE_AGENT: Final = "invoke_agent"
+EXECUTE_TOOL: Final = "execute_tool"
+# What runs where the model does: the provider's own search, say.
+EXTENSION: Final = "extension"
+# What the conventions for MCP call a tool that answered with an error.
+TOOL_ERROR: Final = "tool_error"
+
+
+class Histogram(NamedTuple):
+    """A metric: its unit, what it says, and where its buckets end."""
+
+    unit: str
+    text: str
+    bounds: tuple[float, ...]
+
+
+def _doubling(first: float, times: int) -> tuple[float, ...]:
+    return tuple(round(first * 2**i, 2) for i in range(times))
+
+
+AGENT_DURATION: Final = "gen_ai.invoke_agent.duration"
+TOOL_CALLS: Final = "gen_ai.invoke_agent.tool_calls"
+TOOL_DURATION: Final = "gen_ai.execute_tool.duration"
+
+HISTOGRAMS: Final[Mapping[str, Histogram]] = {
+    AGENT_DURATION: Histogram("s", "How long an agent worked.", _doubling(0.1, 13)),
+    TOOL_CALLS: Histogram("{tool_call}", "Tool calls of one invocation.", _doubling(1, 8)),
+    TOOL_DURATION: Histogram("s", "How long a tool worked.", _doubling(0.01, 14)),
+}
