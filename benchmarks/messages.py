@@ -120,6 +120,7 @@ DICTS: dict[str, Any] = {
     "gemini, a line": _GEMINI,
     "opencode, a line": _OPENCODE,
     "copilot, a line": _COPILOT,
+    "kimi, a line": {"role": "meta", "type": "turn.notice", "content": TEXT},
     "qwen, a line": _QWEN,
     "acp, an update": _ACP,
     "openai, an event": _EVENT,

@@ -163,6 +163,16 @@ def _is_copilot_line(line: Line) -> bool:
     return "parentId" in line or (kind == "session.start" and "sessionId" in data)
 
 
+# --- kimi ---------------------------------------------------------------------------------
+
+# The lines of `kimi -p --output-format stream-json` are chat messages, which may be anybody's; what
+# the CLI says itself is not, and it speaks first.
+
+
+def _is_kimi_line(line: Line) -> bool:
+    return line.get("role") == "meta" and isinstance(line.get("type"), str)
+
+
 # --- acp ----------------------------------------------------------------------------------
 
 
@@ -260,6 +270,7 @@ _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
     (_is_gemini_line, "gemini"),
     (_is_opencode_line, "opencode"),
     (_is_copilot_line, "copilot"),
+    (_is_kimi_line, "kimi"),
     (_is_acp_message, "acp"),
     (_is_openai_event, "openai"),
     (_is_anthropic_event, "anthropic"),

@@ -413,6 +413,16 @@ FACTS: Final[Mapping[str, Facts]] = {
             ),
         ),
         Facts(
+            "kimi",
+            command="kimi",
+            limits=(
+                "kimi -p tells a tool once it has ended: until then it is a silence, and idle must be longer.",
+                "kimi -p names its session at its end: a first turn that hangs cannot be resumed.",
+                'acp.session(client, "kimi", "acp") has neither limit.',
+                "A turn that fails has no line, only an exit status and stderr.",
+            ),
+        ),
+        Facts(
             "acp",
             package="agent-client-protocol",
             limits=(

@@ -27,6 +27,7 @@ from streamguard._version import __version__
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.events.flat import fields_of, name_of
 from streamguard.observers import genai
+from streamguard.observers.bills import Bills
 
 try:
     from opentelemetry import trace
@@ -38,6 +39,8 @@ except ImportError as missing:
     ) from missing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, Tracer, TracerProvider
@@ -65,6 +68,7 @@ class _Spans:
     work: dict[str, _Work] = field(default_factory=dict[str, _Work])
     began: float = 0.0
     tool_calls: int = 0
+    bill: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def inner(self) -> Span | None:
@@ -75,6 +79,11 @@ class _Spans:
         """The one of that work, if it is open; else `inner`."""
         work = None if id_ is None else self.work.get(id_)
         return self.inner if work is None else work.span
+
+    def charge(self, new: Mapping[str, float]) -> None:
+        """So much more was used up."""
+        for name, count in new.items():
+            self.bill[name] = self.bill.get(name, 0.0) + count
 
     def end_attempt(self) -> None:
         """End the attempt's span, and those of what it still has in flight."""
@@ -116,8 +125,9 @@ class OpenTelemetryObserver:
         self._tracer: Tracer = trace.get_tracer(
             "streamguard", __version__, tracer_provider, schema_url=genai.SCHEMA_URL
         )
-        self._instruments = Instruments(meter_provider)
+        self._instruments = Instruments(meter_provider, provider)
         self._provider = provider
+        self._bills = Bills()
         self._spans: WeakKeyDictionary[Activity, _Spans] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -172,6 +182,7 @@ class OpenTelemetryObserver:
 
     @_on.register
     def _(self, event: events.StreamStarted) -> None:
+        self._bills.begin(event.activity)
         spans = self._of(event.activity)
         if spans.attempt is None:  # else that is its span
             spans.end()
@@ -180,6 +191,7 @@ class OpenTelemetryObserver:
     @_on.register
     def _(self, event: events.StreamEnded) -> None:
         spans = self._of(event.activity)
+        spans.charge(self._bills.since(event.activity))
         if spans.attempt is None:
             self._over(spans, event, event.error, event.outcome)
 
@@ -251,7 +263,7 @@ class OpenTelemetryObserver:
             said[genai.PROVIDER] = self._provider
         name = f"{genai.INVOKE_AGENT} {event.activity.name}".rstrip()
         spans.agent = self._start(name, event, None, said)
-        spans.began, spans.tool_calls = event.at, 0
+        spans.began, spans.tool_calls, spans.bill = event.at, 0, {}
 
     def _over(
         self, spans: _Spans, event: events.Event, error: BaseException | None, outcome: str
@@ -259,6 +271,14 @@ class OpenTelemetryObserver:
         """It has done its work, or not."""
         if spans.agent is not None:
             kind = self._conclude(spans.agent, event, error, outcome)
+            spans.agent.set_attributes(
+                {
+                    _USED[name]: count if name == "cost" else int(count)
+                    for name, count in spans.bill.items()
+                    if name in _USED
+                }
+            )
+            self._instruments.used(event.activity.name, spans.bill)
             self._instruments.agent_over(
                 event.activity.name, event.at - spans.began, kind, spans.tool_calls
             )
@@ -295,6 +315,13 @@ class OpenTelemetryObserver:
 
 # Work that is no call of a tool by this agent: what runs at the provider's, and hooks.
 _OF_OTHERS: Final = frozenset({"server", "hook"})
+# What an invocation has used up, as attributes.
+_USED: Final = {
+    "input": genai.INPUT_TOKENS,
+    "output": genai.OUTPUT_TOKENS,
+    "cost": "streamguard.cost",
+    "calls": "streamguard.calls",
+}
 _WORK_ERRORS: Final = {"failed": genai.TOOL_ERROR, "dropped": "dropped"}
 
 

@@ -239,6 +239,11 @@ class PollLoop:
         else:
             self._output.read_along = False
 
+    @property
+    def _said_early(self) -> bool:
+        """Whether a command that has ended at once may be an agent, which may have come to nothing (B3)."""
+        return self._settings.watches_output and bool(self._early) and self._may_be_json()
+
     def _may_be_json(self) -> bool:
         if self._settings.speaks_json:
             return True
@@ -294,8 +299,11 @@ class PollLoop:
             self.began,
             run.chat,
             run.evidence,
+            complain=run.complain,
             deeds=run.deeds,
+            resumes=run.is_resumed,
             transcript=self._transcript,
+            pid=self.outcome.pid,
         )
         run.deeds = judge.deeds
         for now, came in self._early:
@@ -416,12 +424,14 @@ class PollLoop:
 
     def _leave(self) -> Result:
         outcome = self.outcome
-        if self._judge is None and self._run.wants_all:
+        if self._judge is None and (self._run.wants_all or self._said_early):
             self._judge = self._judged()
         if self._link.began is not None:
             outcome.ending_took = time.monotonic() - self._link.began
         if self._judge is not None:
             self._judge.end(time.monotonic())
+            if outcome.is_dead and outcome.fired is None and self._link.began is None:
+                outcome.fired = self._judge.ended(time.monotonic())
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
             outcome.done = self._judge.deeds.so_far(self._run.attempt).as_json()

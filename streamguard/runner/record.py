@@ -47,7 +47,7 @@ _OF_MESSAGES = 2.0
 LENGTH = 4
 
 # What of a verdict is the same for all runs, or made by the clerk.
-_NOT_OF_RUN = {"when", "scope", "fired", "effective", "done", "labels", "guard"}
+_NOT_OF_RUN = {"when", "scope", "fired", "effective", "done", "labels", "guard", "vitals"}
 
 
 class Evidence:
@@ -113,6 +113,7 @@ class Evidence:
         """A limit was reached; if it is `enforced`, the attempt is being ended."""
         names: Iterable[str] = verdict.__dataclass_fields__.keys() - _NOT_OF_RUN
         told = {name: getattr(verdict, name) for name in names}
+        told["vitals"] = None if verdict.vitals is None else verdict.vitals.as_json()
         self._tell("verdict", verdict.at, told, enforced)
         self.flush()
 

@@ -247,6 +247,7 @@ class CommandRun:
             last_message_age=last_message_age,
             last_signal=watch.last_signal,
             in_flight=in_flight,
+            concern=watch.concern,
             limits=_limits_in_force(self.settings),
             session_id=judge.token,
         )

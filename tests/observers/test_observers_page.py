@@ -40,6 +40,8 @@ def kinds(base):
 def fields(kind):
     """What of an event the table is to name."""
     told = {field.name for field in dataclasses.fields(kind)} - {"activity", "at", "key"}
+    if issubclass(kind, events.Concern):
+        told -= {"vitals"}  # all of them have these
     return told - {"verdict", "teardown"}
 
 

@@ -42,6 +42,7 @@ from streamguard.testing import (
     silence,
     tool_end,
     tool_start,
+    usage,
 )
 from tests.sessions.backend import Backend
 from tests.support import Disconnect
@@ -291,6 +292,36 @@ async def test_the_metrics_of_the_conventions(loop, traces):
         (point,) = traces.metrics[name].data.data_points
         assert point.explicit_bounds == genai.HISTOGRAMS[name].bounds
         assert traces.metrics[name].unit == genai.HISTOGRAMS[name].unit
+
+
+async def test_what_was_used_up_is_told_once_for_an_invocation(loop, traces):
+    """E6, B4: over all attempts, as the backend tells it; the cache is read, too."""
+    call = {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 5}
+    lost = Script(opened("s-1"), usage(call="1", **call), say("a"), fail(ConnectionError("reset")))
+    rest = Script(
+        opened("s-1"),
+        usage(call="2", **call),
+        usage(span="turn", input_tokens=400, output_tokens=20, total_cost_usd=0.5),
+        done(),
+    )
+    guard = idle_guard(60, activity=Activity("coder"), observer=traces.observer)
+    backend = Backend([lost, rest])
+    async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+        async for _ in chat:
+            pass
+    attributes = traces.spans["invoke_agent coder"].attributes
+    assert attributes[genai.INPUT_TOKENS] == 100 + 400
+    assert attributes[genai.OUTPUT_TOKENS] == 5 + 20
+    assert attributes["streamguard.cost"] == 0.5
+    told = {about[genai.TOKEN_TYPE]: about for about, _ in traces.points(genai.TOKENS)}
+    assert told["input"] == {
+        genai.OPERATION: "invoke_agent",
+        genai.PROVIDER: "anthropic",
+        genai.AGENT: "coder",
+        genai.TOKEN_TYPE: "input",
+    }
+    assert [measured for _, measured in traces.points(genai.TOKENS)] == [(1, 500), (1, 25)]
+    assert traces.points("streamguard.cost") == [({genai.AGENT: "coder"}, 0.5)]
 
 
 async def test_a_verdict_is_counted_and_names_the_error(loop, traces):

@@ -45,6 +45,8 @@ class Cli:
     """So many of the server's events are the beginning of a text, and no more than that."""
 
     node_since = 20
+    tells_tools = True
+    """Its lines tell a tool while it runs."""
 
     def __init__(self, server, home, popen):
         self._server, self.home, self._popen = server, home, popen
@@ -330,7 +332,44 @@ class Qwen(Cli):
         return tool("agent", {**asked, "run_in_background": background})
 
 
-CLIS = {cli.name: cli for cli in (Claude, Codex, Copilot, Gemini, OpenCode, Qwen)}
+class Kimi(Cli):
+    name = "kimi"
+    midway = 2
+    node_since = 22  # 22.19
+    tells_tools = False
+
+    def words(self, prompt):
+        return ["-p", prompt, "--output-format", "stream-json"]
+
+    def prepare(self):
+        (self.home / ".kimi-code").mkdir()
+        (self.home / ".kimi-code" / "config.toml").write_text(f"""
+default_model = "a-model"
+telemetry = false
+
+[providers.loopback]
+type = "openai"
+base_url = "{self._server.url}/v1"
+api_key = "dummy"
+
+[models.a-model]
+provider = "loopback"
+model = "a-model"
+max_context_size = 100000
+""")
+
+    def settings(self):
+        return {"KIMI_CODE_HOME": str(self.home / ".kimi-code"), "KIMI_CODE_NO_AUTO_UPDATE": "1"}
+
+    def shell(self, command):
+        return tool("Bash", {"command": command, "description": "a test's command"})
+
+    def subagent(self, prompt):
+        """The model's call of a sub-agent, which asks the model itself."""
+        return tool("Agent", {"description": "a task", "prompt": prompt, "subagent_type": "coder"})
+
+
+CLIS = {cli.name: cli for cli in (Claude, Codex, Copilot, Gemini, Kimi, OpenCode, Qwen)}
 
 
 def find(name, node_since):

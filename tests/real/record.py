@@ -183,6 +183,22 @@ SCENARIOS = {
         # SIGINT ends the package's wrapper alone, and leaves it running with its tool.
         "killed": Scenario(_busy, ended_at="tool.execution_start", end=_kill),
     },
+    "kimi": _COMMON
+    | {
+        "reconnecting": Scenario(
+            lambda cli: [text("I ", "think.") | reset(after=cli.midway), text("At last.")]
+        ),
+        "two-tools": Scenario(
+            lambda cli: [
+                cli.shell("echo first") + cli.shell(f"timeout 2 {FOREVER}; echo second"),
+                text("Done."),
+            ]
+        ),
+        "subagent": Scenario(
+            lambda cli: [cli.subagent(_SUBAGENT), text("There are three.")],
+            aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
+        ),
+    },
     "qwen": _COMMON
     | {
         "partials": Scenario(_text, partials=True),

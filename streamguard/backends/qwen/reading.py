@@ -39,9 +39,11 @@ from streamguard.backends._fields import (
     always,
     class_of_status,
     fields_of,
+    is_blank,
     number_in,
     numbers_in,
     text_in,
+    usage_in,
 )
 from streamguard.retry import classes
 from streamguard.signals import (
@@ -50,8 +52,6 @@ from streamguard.signals import (
     SessionOpened,
     Signal,
     TurnEnded,
-    Usage,
-    UsageSpan,
     WorkFinished,
     WorkProgressed,
     WorkScope,
@@ -95,9 +95,8 @@ def _message(line: Fields) -> Said:
     if not said:
         said.append(PROGRESS)
     # Of a message in several lines the last one counts; the others, and a sub-agent's, say 0.
-    counts = numbers_in(message.get("usage"))
-    if any(counts.values()):
-        said.append(Usage(counts, "call", text_in(line.get("uuid")) or ""))
+    if any(numbers_in(message.get("usage")).values()):
+        said += usage_in(message.get("usage"), "call", line.get("uuid"))
     return None if said == [PROGRESS] else said
 
 
@@ -159,7 +158,8 @@ def _task_started(data: Fields) -> Said:
         return None
     kind, parent = text_in(data.get("subagent_type")), text_in(data.get("tool_use_id"))
     scope: WorkScope = "task" if kind is None else "subagent"
-    return WorkStarted(f"task:{id_}", kind or "", scope, parent, background=True)
+    asked = data.get("description")
+    return WorkStarted(f"task:{id_}", kind or "", scope, parent, background=True, input=asked)
 
 
 def _task_notification(data: Fields) -> Said:
@@ -176,21 +176,16 @@ def _task_notification(data: Fields) -> Said:
 
 def _result(line: Fields) -> Said:
     # Its counts go on over resumes.
-    usage = _usage(line.get("usage"), "session")
+    usage = usage_in(line.get("usage"), "session")
     subtype = text_in(line.get("subtype")) or ""
     if line.get("is_error") is not True and not subtype.startswith("error"):
-        answered = bool(text_in(line.get("result"))) if "result" in line else None
+        answered = not is_blank(line["result"]) if "result" in line else None
         return (*usage, TurnEnded("success", subtype, answered=answered))
     text = text_in(fields_of(line.get("error")).get("message")) or ""
     outcome, class_ = _outcome_of(text)
     # The text may quote the conversation and stays out of evidence (E3).
     failed = Failed(class_, detail=subtype[:100])
     return (*usage, failed, TurnEnded(outcome, subtype, class_ in RETRIABLE))
-
-
-def _usage(counts: object, span: UsageSpan) -> tuple[Usage, ...]:
-    numbers = numbers_in(counts)
-    return (Usage(numbers, span),) if numbers else ()
 
 
 def _outcome_of(text: str) -> tuple[Outcome, str]:
