@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from streamguard.backends import find, opencode, resolve
-from streamguard.backends.opencode.tap import PLUGIN, VARIABLE
+from streamguard.backends.opencode.tap_plugin import PLUGIN, VARIABLE
 from streamguard.errors import ConfigError
 from streamguard.signals import (
     Failed,

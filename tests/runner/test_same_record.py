@@ -156,7 +156,8 @@ class Left:
             return "<a time>"
         if isinstance(value, str):
             value = value.replace(str(self.folder), "FOLDER")
-            value = re.sub(rf"(?<![\w-]){re.escape(self.step)}(?![\w-])", "STEP", value)
+            step = rf"{re.escape(self.step)}(?![_-](?:start|finish)\b)"  # they are opencode's
+            value = re.sub(step, "STEP", value)
             value = value.replace("stream 'sh'", "stream 'STEP'")
             value = re.sub(r" \(/\S+\.py:\d+\)", "", value)
             value = re.sub(r" \[cpu [^]]*\]", "", value)

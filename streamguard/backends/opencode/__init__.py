@@ -9,8 +9,8 @@ from streamguard.backends.opencode.reading import ALWAYS_ENDS_TURNS, read
 
 if TYPE_CHECKING:
     from streamguard.backends.opencode.sessions import open_run, session
-    from streamguard.backends.opencode.tap import tapped
+    from streamguard.backends.opencode.tap_plugin import tapped
 
 __all__ = ["ALWAYS_ENDS_TURNS", "open_run", "read", "session", "tapped"]
 
-__getattr__, __dir__ = lazy(__name__, {"sessions": ("open_run", "session"), "tap": ("tapped",)})
+__getattr__, __dir__ = lazy(__name__, {"sessions": ("open_run", "session"), "tap_plugin": ("tapped",)})

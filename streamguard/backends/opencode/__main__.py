@@ -7,6 +7,6 @@ from __future__ import annotations
 
 import os
 
-from streamguard.backends.opencode.tap import VARIABLE, configuration
+from streamguard.backends.opencode.tap_plugin import VARIABLE, configuration
 
 print(configuration(os.environ.get(VARIABLE, "")))  # noqa: T201 - what it is for
