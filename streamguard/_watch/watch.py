@@ -106,6 +106,7 @@ _NAMELESS: Final = "a tool"
 
 # Mappings are replaced, never changed: most streams need none, and any thread may read them.
 _NO_WORK: Final[Mapping[str, Work]] = MappingProxyType({})
+_NOBODY: Final[Mapping[str, int]] = MappingProxyType({})
 _NO_HOLDS: Final[Mapping[object, float]] = MappingProxyType({})
 _NO_WAITS: Final[Mapping[str, float]] = MappingProxyType({})
 _NOTHING: Final[frozenset[Limit]] = frozenset()
@@ -177,6 +178,7 @@ class Watch:
     # Seconds the backend kept us waiting with no hold in force, in all (B1).
     _attended: float = 0.0
     _listens: bool = False  # some work in flight has a silence of its own
+    _begun_by: Mapping[str, int] = field(default_factory=lambda: _NOBODY)  # how much, in flight
     _repetition: Repetition | None = None
     _has_worked: bool = False  # in this turn
     _messages_before: int = 0  # … it began
@@ -520,11 +522,8 @@ class Watch:
         if is_named and work.quiet is not None:
             work.heard, self._listens = self._attended, True
         self.work = {**self.work, signal.id: work}
-        if (parent := self._parent_of(work)) is not None:
-            parent.children += 1
-
-    def _parent_of(self, work: Work) -> Work | None:
-        return None if work.parent is None else self.work.get(work.parent)
+        if (parent := work.parent) is not None:
+            self._begun_by = {**self._begun_by, parent: self._begun_by.get(parent, 0) + 1}
 
     def _hear_of(self, id_: str) -> None:
         """A piece of work has shown a sign of its own (B1)."""
@@ -550,10 +549,12 @@ class Watch:
             return
         for id_ in ids:
             entry = before.get(id_)
-            if entry is not None and entry.parent is not None:
-                if (parent := self._parent_of(entry)) is not None:
-                    parent.children -= 1
-                self._hear_of(entry.parent)  # what it had begun has come to an end
+            if entry is not None and (parent := entry.parent) is not None:
+                if others := self._begun_by[parent] - 1:
+                    self._begun_by = {**self._begun_by, parent: others}
+                else:
+                    self._begun_by = _but(self._begun_by, (parent,))
+                self._hear_of(parent)  # what it had begun has come to an end
         if self._listens:
             self._listens = any(entry.heard is not None for entry in self.work.values())
         if self._noticed:
@@ -774,7 +775,7 @@ class Watch:
         """The silences of work that speaks for itself, unless work of its own is in flight (B1)."""
         until = max(self._holds.values()) if self._holds else self.mark
         for key, entry in self.work.items():
-            if entry.quiet is None or entry.heard is None or entry.told or entry.children:
+            if entry.quiet is None or entry.heard is None or entry.told or key in self._begun_by:
                 continue
             since = until - (self._attended - entry.heard)
             name = entry.name or key

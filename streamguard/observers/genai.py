@@ -26,6 +26,16 @@ OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 - a token of text
 ERROR: Final = "error.type"
 
+# Who serves the model of a backend, as the conventions call it. Frameworks take any.
+PROVIDERS: Final[Mapping[str, str]] = {
+    "anthropic": "anthropic",
+    "claude": "anthropic",
+    "codex": "openai",
+    "openai": "openai",
+    "gemini": "gcp.gen_ai",
+    "google_genai": "gcp.gen_ai",
+}
+
 INVOKE_AGENT: Final = "invoke_agent"
 EXECUTE_TOOL: Final = "execute_tool"
 # What runs where the model does: the provider's own search, say.

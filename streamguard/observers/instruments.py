@@ -34,7 +34,7 @@ _UNITS: Final = {"streamguard.cost": "{USD}"}
 class Instruments:
     """One for each metric, made once."""
 
-    def __init__(self, meter_provider: MeterProvider | None, provider: str) -> None:
+    def __init__(self, meter_provider: MeterProvider | None) -> None:
         meter = metrics.get_meter(
             "streamguard", __version__, meter_provider=meter_provider, schema_url=genai.SCHEMA_URL
         )
@@ -48,7 +48,6 @@ class Instruments:
             name: meter.create_counter(name, _UNITS.get(name, "1"), text)
             for name, text in COUNTERS.items()
         }
-        self._provider = {genai.PROVIDER: provider} if provider else {}
         self._agents, self._tools = _Few(), _Few()
 
     def agent_over(self, agent: str, seconds: float, error: str, tool_calls: int) -> None:
@@ -57,10 +56,12 @@ class Instruments:
         self._histograms[genai.TOOL_CALLS].record(tool_calls, attributes)
         self._histograms[genai.AGENT_DURATION].record(seconds, _with_error(attributes, error))
 
-    def used(self, agent: str, bill: Mapping[str, float]) -> None:
+    def used(self, agent: str, bill: Mapping[str, float], provider: str) -> None:
         """So much was used up by one invocation."""
         attributes = self._of(agent)
-        about = {genai.OPERATION: genai.INVOKE_AGENT, **self._provider, **attributes}
+        about = {genai.OPERATION: genai.INVOKE_AGENT, **attributes}
+        if provider:
+            about[genai.PROVIDER] = provider
         for kind in ("input", "output"):
             if kind in bill:
                 told = {**about, genai.TOKEN_TYPE: kind}

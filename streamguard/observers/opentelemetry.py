@@ -1,6 +1,6 @@
 """Events as OpenTelemetry spans and metrics, by the names of its conventions for generative AI (`genai`).
 
-    idle_guard(180, observer=OpenTelemetryObserver(provider="anthropic"))
+    idle_guard(180, observer=OpenTelemetryObserver())
 
     invoke_agent coder                a session, with all its attempts
       └─ attempt 1                    verdict, teardown, retries: events of this span
@@ -68,6 +68,7 @@ class _Spans:
     work: dict[str, _Work] = field(default_factory=dict[str, _Work])
     began: float = 0.0
     tool_calls: int = 0
+    provider: str = ""
     bill: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -109,7 +110,7 @@ class OpenTelemetryObserver:
         tracer_provider: whose spans they are; default: the one set for the process.
         meter_provider: whose metrics they are; default: the one set for the process.
         provider: `gen_ai.provider.name`: who serves the model, as the conventions call it ("anthropic",
-            "openai", "gcp.vertex_ai", ...). Not told if it is not named.
+            "openai", "gcp.vertex_ai", ...). Default: as the backend lets one think, if it does.
 
     Raises:
         ConfigError: the OpenTelemetry API is not installed (raised by the import).
@@ -125,7 +126,7 @@ class OpenTelemetryObserver:
         self._tracer: Tracer = trace.get_tracer(
             "streamguard", __version__, tracer_provider, schema_url=genai.SCHEMA_URL
         )
-        self._instruments = Instruments(meter_provider, provider)
+        self._instruments = Instruments(meter_provider)
         self._provider = provider
         self._bills = Bills()
         self._spans: WeakKeyDictionary[Activity, _Spans] = WeakKeyDictionary()
@@ -192,6 +193,7 @@ class OpenTelemetryObserver:
     def _(self, event: events.StreamEnded) -> None:
         spans = self._of(event.activity)
         spans.charge(self._bills.since(event.activity))
+        spans.provider = spans.provider or genai.PROVIDERS.get(event.activity.backend or "", "")
         if spans.attempt is None:
             self._over(spans, event, event.error, event.outcome)
 
@@ -264,6 +266,7 @@ class OpenTelemetryObserver:
         name = f"{genai.INVOKE_AGENT} {event.activity.name}".rstrip()
         spans.agent = self._start(name, event, None, said)
         spans.began, spans.tool_calls, spans.bill = event.at, 0, {}
+        spans.provider = self._provider
 
     def _over(
         self, spans: _Spans, event: events.Event, error: BaseException | None, outcome: str
@@ -278,7 +281,9 @@ class OpenTelemetryObserver:
                     if name in _USED
                 }
             )
-            self._instruments.used(event.activity.name, spans.bill)
+            if spans.provider:
+                spans.agent.set_attribute(genai.PROVIDER, spans.provider)
+            self._instruments.used(event.activity.name, spans.bill, spans.provider)
             self._instruments.agent_over(
                 event.activity.name, event.at - spans.began, kind, spans.tool_calls
             )

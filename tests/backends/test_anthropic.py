@@ -13,7 +13,7 @@ from streamguard.signals import (
     WorkStarted,
 )
 from tests.backends.looks import as_model, kind_named, said_by
-from tests.backends.reading import asked, came
+from tests.backends.reading import asked, came, empty_ends
 
 PROGRESS = [Progress()]
 NOTHING = []
@@ -82,7 +82,7 @@ EVENTS = {
     ),
     "the end": (
         ended("end_turn", usage=USAGE),
-        [Usage({"output_tokens": 5}, "turn"), TurnEnded("success", "end_turn")],
+        [Usage({"output_tokens": 5}), TurnEnded("success", "end_turn")],
     ),
     "the end, to call tools": (
         ended("tool_use"),
@@ -92,7 +92,11 @@ EVENTS = {
     "a ceiling": (ended("max_tokens"), [TurnEnded("incomplete", "max_tokens")]),
     "a refusal": (ended("refusal"), [TurnEnded("incomplete", "refusal")]),
     "a pause of a long turn": (ended("pause_turn"), [TurnEnded("paused", "pause_turn")]),
-    "counts alone": (ended(None, usage=USAGE), [Usage({"output_tokens": 5}, "turn")]),
+    "the counts of the whole call": (
+        ended("end_turn", usage={"input_tokens": 3, **USAGE}),
+        [Usage({"input_tokens": 3, "output_tokens": 5}, "turn"), TurnEnded("success", "end_turn")],
+    ),
+    "counts alone": (ended(None, usage=USAGE), [Usage({"output_tokens": 5})]),
     "a delta of nothing": (ended(None), PROGRESS),
     "behind the end": ({"type": "message_stop"}, NOTHING),
     "the helper's last event": (
@@ -118,6 +122,23 @@ EVENTS = {
 @pytest.mark.parametrize(("event", "signals"), list(EVENTS.values()), ids=list(EVENTS))
 def test_what_an_event_says(event, signals, form):
     assert said_by(anthropic, form(event)) == signals
+
+
+STOP = {"type": "content_block_stop", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "is_empty"),
+    [
+        ((), True),
+        ((block("text", text=""), STOP), True),
+        ((block("text", text=""), delta("text_delta", text="hi"), STOP), False),
+        ((block("tool_use", id="t", name="f", input={}), STOP), False),
+    ],
+    ids=["no block", "a blank block", "text", "a call"],
+)
+def test_a_success_that_is_empty_is_told_from_others(blocks, is_empty):
+    assert list(empty_ends(anthropic, [START, *blocks, ended("end_turn")])) == [is_empty]
 
 
 def test_what_a_server_tool_was_asked_and_what_came_of_it():

@@ -370,9 +370,16 @@ WIRE_ONLY = {
     "the last counts of a call": (
         {
             **event("message_delta", parent_tool_use_id=None, api_message_id="msg_1"),
+            "event": {"type": "message_delta", "usage": {"input_tokens": 3, "output_tokens": 5}},
+        },
+        [Usage({"input_tokens": 3, "output_tokens": 5}, "call", "msg_1"), Progress()],
+    ),
+    "the last counts of a call, in part": (
+        {
+            **event("message_delta", parent_tool_use_id=None, api_message_id="msg_1"),
             "event": {"type": "message_delta", "usage": {"output_tokens": 5}},
         },
-        [Usage({"output_tokens": 5}, "call", "msg_1"), Progress()],
+        PROGRESS,
     ),
     "keep-alive": ({"type": "keep_alive"}, [Liveness()]),
     "a tool's heartbeat": (

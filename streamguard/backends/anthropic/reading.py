@@ -18,6 +18,7 @@ A tool that the caller runs opens nothing: its result goes another way (S4). A m
 nothing, so there is no SessionOpened. The SDK's streams have `close()`, which the guard calls.
 
 The counts of `message_delta` are those of the whole call, which it does not name: they stand for the turn.
+(Some servers tell the output alone there, which is added; it looks like another call's.)
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from streamguard.backends._fields import (
     class_of_words,
     fields_of,
     is_blank,
+    number_in,
     started,
     text_in,
     usage_in,
@@ -110,7 +112,10 @@ def _server_tool(block: Fields) -> Said:
 
 
 def _message_delta(event: Fields) -> Said:
-    said: list[Signal] = [*usage_in(event.get("usage"), "turn")]
+    counts = event.get("usage")
+    # Of a server that tells the output alone, they belong to what the start has told.
+    is_whole = number_in(fields_of(counts).get("input_tokens")) is not None
+    said: list[Signal] = [*usage_in(counts, "turn" if is_whole else "call")]
     if reason := text_in(fields_of(event.get("delta")).get("stop_reason")):
         answered = True if reason == "tool_use" else None
         outcome = _OUTCOMES.get(reason, "success")

@@ -269,9 +269,11 @@ def _stream_event(fields: Fields) -> Said:
         return LIVENESS
     if parent := fields.get("parent_tool_use_id"):
         return _signs(parent, fields.get("agent_id")) or None
-    # The last counts of a call, beside its first ones in the assistant's messages.
-    if kind == "message_delta" and (call := text_in(fields.get("api_message_id"))):
-        return (*usage_in(event.get("usage"), call=call), PROGRESS)
+    # The last counts of a call take the place of its first ones, in the assistant's messages.
+    counts = event.get("usage") if kind == "message_delta" else None
+    is_whole = number_in(fields_of(counts).get("input_tokens")) is not None
+    if is_whole and (call := text_in(fields.get("api_message_id"))):
+        return (*usage_in(counts, call=call), PROGRESS)
     return None
 
 
