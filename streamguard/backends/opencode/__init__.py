@@ -13,4 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ALWAYS_ENDS_TURNS", "open_run", "read", "session", "tapped"]
 
-__getattr__, __dir__ = lazy(__name__, {"sessions": ("open_run", "session"), "tap_plugin": ("tapped",)})
+__getattr__, __dir__ = lazy(
+    __name__, {"sessions": ("open_run", "session"), "tap_plugin": ("tapped",)}
+)
