@@ -117,6 +117,30 @@ def test_work_of_its_own_in_flight_pauses_it():
     assert watch.deadline() == 1010.0
 
 
+def in_the_background(**limits):
+    """A sub-agent that goes on as a task under an id of its own, after the call that has begun it."""
+    watch = watching(**limits)
+    say(watch, 0.0, WorkStarted("call", "Task"))
+    say(watch, 1.0, WorkStarted("task:x", "local_agent", "task", "call", background=True))
+    say(watch, 1.0, WorkFinished("call", outcome="launched"))
+    return watch
+
+
+def test_a_sub_agent_in_the_background_is_known_by_the_call_that_began_it():
+    """B1: its messages name that call, which is over, and so do its tools, however long they take."""
+    watch = in_the_background(quiet=10.0)
+    say(watch, 2.0, WorkProgressed("call"))
+    (at, told), *_ = chatty(watch, 2.0, 30.0)
+    assert (at, told.limit, told.key) == (12.0, "quiet", "task:x")
+
+    watch = in_the_background(quiet=10.0)
+    say(watch, 2.0, WorkProgressed("call"))
+    say(watch, 5.0, WorkStarted("b", "Bash", parent="call"))
+    assert chatty(watch, 5.0, 1000.0) == []
+    say(watch, 1000.0, WorkFinished("b"))
+    assert watch.deadline() == 1010.0
+
+
 def test_a_consumer_that_takes_an_hour_adds_nothing():
     """B1, T1: only while the backend is waited for."""
     watch = watching(quiet=10.0)
