@@ -62,11 +62,13 @@ class Judge:
         *,
         deeds: Deeds | None = None,
         transcript: Transcript | None = None,
+        concern: Callable[..., None] | None = None,
     ) -> None:
         self._evidence = evidence
         self._transcript = transcript
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
+        self._concern = concern
         self.watch = Watch(
             Limits(
                 idle=settings.idle,
@@ -78,7 +80,7 @@ class Judge:
                 turn=settings.turn,
                 exit_grace=settings.exit_grace,
                 total=None if settings.total == math.inf else settings.total,
-                half_time=settings.verbose or evidence is not None,
+                half_time=settings.verbose or settings.on_warn is not None or evidence is not None,
             )
         )
         self.deeds = self.watch.deeds = deeds or _deeds_here()
@@ -189,7 +191,10 @@ class Judge:
                 case Due() as due:
                     return self._fired(due, watch, measured or due.limit, now)
                 case Half(limit, window):
-                    self._say(f"half of {limit}={window:g} is gone in silence")
+                    text = f"half of {limit}={window:g} is gone in silence"
+                    self._say(text)
+                    if self._concern is not None:
+                        self._concern("half_time", text, limit, window, window / 2)
                     self._tell("HalfTime", now, limit=limit, window=window)
                 case Stalled(limit, lateness, extension):
                     facts = {"limit": limit, "lateness": lateness, "extended_by": extension}

@@ -54,6 +54,11 @@ class Settings:
     backoff: tuple[float, ...] = defaults.BACKOFF
     resume_command: str | None = None
 
+    lock: str | None = None
+    github: bool | None = None  # None: as GitHub Actions' own variable says
+    on_warn: tuple[str, ...] | None = None
+    on_end: tuple[str, ...] | None = None
+
     record: str | None = None
     status_file: str | None = None
     errors_as_json: bool = False
@@ -78,6 +83,11 @@ class Settings:
         """Whether anything depends on what the command writes."""
         is_limited = self.watches_tools or any(limit is not None for limit in self._of_output)
         return is_limited or self.record is not None
+
+    @property
+    def notifies(self) -> bool:
+        """Whether anybody beside the log is told of concerns and of the end."""
+        return bool(self.github or self.on_warn or self.on_end)
 
     @property
     def _of_output(self) -> tuple[float | None, ...]:

@@ -26,6 +26,7 @@ from streamguard.runner.conduit import Output
 from streamguard.runner.keeper import EndingPlan
 from streamguard.runner.keeper_link import KeeperLink
 from streamguard.runner.result import Fired, Result
+from streamguard.runner.stdin import Input
 from streamguard.runner.wakeups import STOPPING
 
 TYPE_CHECKING = False
@@ -121,8 +122,6 @@ class PollLoop:
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
         self._input = None
         if settings.watches_output and not run.stdin.is_closed:
-            from streamguard.runner.parked import Input
-
             self._input = Input(keys or 0)
         ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
         plan = EndingPlan(
@@ -130,6 +129,7 @@ class PollLoop:
             signal=settings.signal or signal.SIGTERM,
             grace=_NEVER if settings.kill_after is None else settings.kill_after,
             leads_session=not settings.foreground,
+            holds=None if run.lock is None else run.lock.fd,
         )
         start = Start(
             command,
@@ -154,6 +154,7 @@ class PollLoop:
                 if fd is not None:
                     os.close(fd)
         self.began = self._last_came = time.monotonic()
+        run.has_begun(self._link.tree)
         if run.evidence is not None:
             run.evidence.began(run.attempt, self.outcome.pid, self.began, resumes=run.is_resumed)
         if source is not None:
@@ -296,6 +297,7 @@ class PollLoop:
             run.evidence,
             deeds=run.deeds,
             transcript=self._transcript,
+            concern=self._concern,
         )
         run.deeds = judge.deeds
         for now, came in self._early:
@@ -324,8 +326,9 @@ class PollLoop:
             return
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
-                reason = f"{fired.reason}{self._of_its_input()}"
-                self._run.complain(f"would end (mode warn): {reason}")
+                text = f"would end (mode warn): {fired.reason}{self._of_its_input()}"
+                self._run.complain(text)
+                self._concern("would_end", text, fired.limit, fired.window, fired.elapsed)
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
@@ -350,6 +353,19 @@ class PollLoop:
         if self._run.attempt > self._settings.retries:
             self._run.ends(fired.reason, self._link.ends_by + _READER - now)
         self._note_soon(now)
+
+    def _concern(
+        self, event: str, text: str, limit: str, window: float | None, elapsed: float
+    ) -> None:
+        """Something that ends nothing, and that somebody may want to be told of now."""
+        facts = {
+            "LIMIT": limit,
+            "WINDOW": window,
+            "ELAPSED": elapsed,
+            "PID": self.outcome.pid,
+            "SESSION_ID": None if self._judge is None else self._judge.token,
+        }
+        self._run.concern(event, text, facts)
 
     def _of_its_input(self) -> str:
         """Of a command that has written nothing: what it may wait for. Asked before it is ended."""
