@@ -93,10 +93,20 @@ _TOKEN = _model(
 _CONTENT = {"parts": [{"text": TEXT}], "role": "model"}
 _ADK = {"invocation_id": "e-1", "author": "a", "id": "1", "partial": True, "content": _CONTENT}
 
+_QWEN = {
+    "type": "assistant",
+    "uuid": "u-1",
+    "session_id": "s-1",
+    "parent_tool_use_id": None,
+    "message": {"id": "u-1", "role": "assistant", "content": [{"type": "text", "text": TEXT}]},
+}
+
 DICTS: dict[str, Any] = {
     "claude, a line": _CLAUDE,
     "codex, a line": _CODEX,
     "gemini, a line": _GEMINI,
+    "kimi, a line": {"role": "meta", "type": "turn.notice", "content": TEXT},
+    "qwen, a line": _QWEN,
     "acp, an update": _ACP,
     "openai, an event": _EVENT,
     "openai, a chunk": _CHUNK,

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from streamguard._base.done import Done
+    from streamguard._base.vitals import Vitals
     from streamguard._base.warning import StreamGuardWarning
     from streamguard._guard.guarded import Guarded, GuardedIterator
     from streamguard._guard.monitor import Monitor
@@ -76,13 +77,16 @@ if TYPE_CHECKING:
     from streamguard.sessions.points import Connection, ResumePoint
     from streamguard.sessions.session import Chat, Session, session
     from streamguard.sessions.turns import Turn
+    from streamguard.single_call import guarded_call
     from streamguard.top.publisher import publishing
 
 _HOMES = {
     "activity": ("Activity", "live"),
     "breaker.breaker": ("CircuitBreaker",),
+    "single_call": ("guarded_call",),
     "configuration.configuration": ("Configuration", "from_config", "from_env"),
     "_base.done": ("Done",),
+    "_base.vitals": ("Vitals",),
     "errors": (
         "AbandonedWorkError",
         "CeilingExceededError",
@@ -200,6 +204,7 @@ __all__ = [
     "Turn",
     "TurnTimeoutError",
     "Verdict",
+    "Vitals",
     "__version__",
     "activity_stamp",
     "classify",
@@ -207,6 +212,7 @@ __all__ = [
     "exit_code_for",
     "from_config",
     "from_env",
+    "guarded_call",
     "idle_guard",
     "idle_timeout",
     "inflight_tool_gate",

@@ -47,6 +47,7 @@ class Bound(Protocol):
 
     watch: Watch
     loop: Loop | None
+    reading: Any  # of its messages; knows whose they are
 
     def heard(self) -> None:
         """The watch was told something: its deadline may have moved, and there may be news."""
@@ -192,6 +193,12 @@ class Activity:
     def token(self) -> str | None:
         """The latest resume token."""
         return (self._watch.token if self._watch else None) or self._token
+
+    @property
+    def backend(self) -> str | None:
+        """Whose messages come, by the name that `read=` has for it; None as long as nobody knows."""
+        backend = getattr(getattr(self._latest, "reading", None), "backend", None)
+        return None if backend is None else str(backend.name)
 
     @property
     def usage(self) -> Mapping[str, float]:

@@ -119,7 +119,7 @@ class SubprocessWatchdog:
             activity=self.activity,
             observer=observer,
         )
-        self._observers = self._guard.plan.observers
+        self._observers = self._guard.plan.listeners
         self._tracer = tracer
         self._waiting: anyio.CancelScope | None = None
         self._loop: loops.Loop | None = None

@@ -48,6 +48,7 @@ from streamguard._base.durations import in_words
 from streamguard._base.quoting import quoted
 
 if TYPE_CHECKING:
+    from streamguard._base.vitals import Vitals
     from streamguard.activity import Activity
 
 ScopeKind: TypeAlias = Literal["flow", "step", "llm_call", "tool"]
@@ -106,7 +107,8 @@ class Verdict:
     `scope` is the path of time scopes in force, from the outermost inwards. Of a time scope's
     own verdict, `fired` is the scope whose time was up first (None: too little was left to
     begin), and `effective` the outermost whose time is up: what to do next follows from that one.
-    `amount` is how often work was repeated, or how much of a ceiling is used up. `guard` is who decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
+    `amount` is how often work was repeated, or how much of a ceiling is used up. `vitals` is how the
+    backend's processes were at that moment, where they are known and somebody is told of it. `guard` is who decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
     """
 
     limit: Limit
@@ -129,6 +131,7 @@ class Verdict:
     token: str | None = None
     exit: int | None = None
     done: Done = NOTHING_DONE
+    vitals: Vitals | None = None
     labels: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
     guard: Guard = "idle_guard"
 

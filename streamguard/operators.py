@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamguard._guard.supervision import Process
     from streamguard._guard.teardown import SupportsDisconnect
     from streamguard.backends import Readable
-    from streamguard.events.teller import Observer
+    from streamguard.events.teller import Observer, OnWarn
 
 
 def idle_guard(
@@ -65,6 +65,7 @@ def idle_guard(
     activity: Activity | None = None,
     read: Readable = "auto",
     observer: Observer | None = None,
+    on_warn: OnWarn | None = None,
     mode: Mode | None = None,
 ) -> Operator:
     """The one operator most people need: stamp, gate and idle limit, with teardown (O9).
@@ -132,6 +133,9 @@ def idle_guard(
 
         observer: Called with each event.
 
+        on_warn: Called with each warning (`events.Concern`): half of a silence is gone, for one. It is
+            for what must not be missed, such as a page to a person; a plain function, as an observer.
+
         mode: "enforce", "warn" (events only) or "off".
 
     Raises:
@@ -155,6 +159,7 @@ def idle_guard(
         "kill_grace": kill_grace,
         "activity": activity,
         "observer": observer,
+        "on_warn": on_warn,
         "mode": mode,
     }
     written: dict[str, Any] = {} if isinstance(idle, Configured) else {"idle": idle}

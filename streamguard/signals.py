@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, time
 from typing import Any, Final, Literal, TypeAlias, cast
 
 LONGEST_NAME: Final = 200
@@ -148,11 +148,23 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An error that came as a message. It classifies the error that may end the attempt."""
+    """An error that came as a message. It classifies the error that may end the attempt.
+
+    `session_unknown`: the backend says that it does not know the session it was to resume. `resets_at`: when
+    the usage limit that it met is over: an epoch in seconds or a datetime (one without a zone is this
+    machine's local time), or a time of the day, which is today's.
+    """
 
     error_class: str = "unknown"
     retry_after: float | None = None
     detail: str = ""
+    session_unknown: bool = False
+    resets_at: datetime | time | float | None = None
+
+    def __post_init__(self) -> None:
+        at = self.resets_at
+        if isinstance(at, int | float) and not math.isfinite(at):
+            raise ValueError(f"Failed.resets_at must be a finite epoch, got {at!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,5 +25,10 @@ def size(*, dev: T, ci: T) -> T:
 
 
 # For the tests by examples that do not say themselves how many.
-hypothesis.settings.register_profile("streamguard", max_examples=size(dev=15, ci=100))
+# How fast examples are made says how busy the machine is, and nothing of what is tested.
+hypothesis.settings.register_profile(
+    "streamguard",
+    max_examples=size(dev=15, ci=100),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("streamguard")

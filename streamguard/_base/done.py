@@ -21,7 +21,8 @@ class Done:
 
     `tools_run`: how many tool calls were begun. A stream that no session wraps counts from its start.
     `usage`: the latest token and cost counts, by the backend's names. `spent`: `tokens`, `cost` and `calls` of
-    the model, added up over all attempts and prompts; empty as long as none were told. `attempts`: how many the session has made.
+    the model, added up over all attempts and prompts; empty as long as none were told. `tokens`: `input` and
+    `output` among them, where the backend tells these apart; for whoever measures. `attempts`: how many the session has made.
     `work_dir`: the folder that the backend works in, as it says itself.
     """
 
@@ -30,6 +31,9 @@ class Done:
     attempts: int = 1
     work_dir: str | None = None
     spent: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
+    tokens: Mapping[str, float] = field(
+        default_factory=dict[str, float], compare=False, repr=False
+    )
 
     def as_json(self) -> dict[str, Any]:
         """The same, as `json.dumps` takes it."""
@@ -37,6 +41,7 @@ class Done:
             "tools_run": self.tools_run,
             "usage": dict(self.usage),
             "spent": dict(self.spent),
+            "tokens": dict(self.tokens),
             "attempts": self.attempts,
             "work_dir": self.work_dir,
         }
@@ -66,9 +71,26 @@ class Deeds:
         """So many were begun before, and are not told again."""
         self._carried += tools_run
 
+    @property
+    def spent(self) -> Mapping[str, float]:
+        """What was used up, in all."""
+        return {} if self.spending is None else self.spending.whole
+
+    def go_on_spending(self, spent: Mapping[str, float]) -> None:
+        """So much was used up before, in another process of ours."""
+        if spent and self.spending is None:
+            self.spending = Spending(spent)
+
+    def begin_process(self, *, is_resumed: bool) -> None:
+        """Another process of the backend's, or connection, begins to count."""
+        if self.spending is not None:
+            self.spending.begin_process(is_resumed=is_resumed)
+
     def begin_attempt(self) -> None:
         """Another attempt begins: its backend may count its calls from the first one again."""
         self._carried, self._tools = self.tools_run, None
+        if self.spending is not None:
+            self.spending.begin_process(is_resumed=True)
 
     def go_on_from(self, earlier: Deeds) -> None:
         """What is known of the backend holds for the next prompt, too; what was run was for the last."""
@@ -105,5 +127,6 @@ class Deeds:
             usage=dict(self.usage),
             attempts=attempts,
             work_dir=self.work_dir,
-            spent={} if self.spending is None else self.spending.whole,
+            spent=self.spent,
+            tokens={} if self.spending is None else self.spending.tokens,
         )

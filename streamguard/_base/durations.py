@@ -3,7 +3,7 @@
 `parsed` takes what GNU `timeout` takes: `90`, `1.5m`, `2h`, `0x1p3`, `1e-3d`; 0 is off. `parsed_loosely`
 takes the same for variables and files, where people also write blanks, and milliseconds (`250 ms`).
 There a limit may be switched off by a word, too (`says_off`).
-Imports nothing: the command's start pays for it.
+Imports nothing when it is loaded: the command's start pays for it.
 """
 
 from __future__ import annotations
@@ -106,3 +106,25 @@ def in_words(value: float) -> str:
         return f"{value:.3g} s"
     milliseconds = value * 1000
     return f"{milliseconds:.3g} ms" if milliseconds >= 1 else f"{milliseconds:.2g} ms"
+
+
+def in_hours(value: float) -> str:
+    """A long duration as a person says it: `2 h 10 min`, `45 min`; below a minute as `in_words`."""
+    minutes = round(value / 60)
+    if value < 60:
+        return in_words(value)
+    hours, minutes = divmod(minutes, 60)
+    parts = (f"{hours:,} h" if hours else "", f"{minutes} min" if minutes else "")
+    return " ".join(filter(None, parts))
+
+
+def on_the_clock(epoch: float, now: float) -> str:
+    """An instant on this machine's clock, as a person says it `now`: `14:00`, `2026-03-07 14:00`."""
+    from time import localtime, strftime
+
+    try:
+        then, today = localtime(epoch), localtime(now)
+    except (OverflowError, ValueError, OSError):  # no clock goes so far
+        return f"{epoch:g}"
+    is_today = (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday)
+    return strftime("%H:%M" if is_today else "%Y-%m-%d %H:%M", then)

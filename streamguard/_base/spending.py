@@ -7,6 +7,7 @@ began. What is told of more takes the place of what was added for its parts. Imp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 Ceiling: TypeAlias = Literal["tokens", "cost", "calls"]
 CEILINGS: Final[tuple[Ceiling, ...]] = get_args(Ceiling)
+_PARTS: Final = ("input", "output")
 
 _INPUT: Final = ("input_tokens", "prompt_tokens")
 _OUTPUT: Final = ("output_tokens", "completion_tokens")
@@ -32,7 +34,19 @@ def tokens_in(counts: Mapping[str, float]) -> float | None:
     """All tokens that the counts tell of, read and written; None if they tell of none."""
     if "total_tokens" in counts:
         return counts["total_tokens"]
-    told = [_first_of(_INPUT, counts), _first_of(_OUTPUT, counts), *map(counts.get, _CACHED)]
+    return _sum_of(_first_of(_INPUT, counts), _first_of(_OUTPUT, counts), _cached_in(counts))
+
+
+def input_in(counts: Mapping[str, float]) -> float | None:
+    """The tokens that the model has read, from a cache or not; None if none are told of."""
+    return _sum_of(_first_of(_INPUT, counts), _cached_in(counts))
+
+
+def _cached_in(counts: Mapping[str, float]) -> float | None:
+    return _sum_of(*map(counts.get, _CACHED))
+
+
+def _sum_of(*told: float | None) -> float | None:
     known = [count for count in told if count is not None]
     return sum(known) if known else None
 
@@ -59,12 +73,12 @@ class _Sum:
 
     __slots__ = ("_calls", "_process", "_session", "_settled", "_turn")
 
-    def __init__(self) -> None:
-        self._settled = 0.0  # of what is over
+    def __init__(self, settled: float = 0.0) -> None:
+        self._settled = settled  # of what is over
         self._turn = 0.0  # of the turn so far
         self._calls: dict[str, float] = {}
-        self._process = _Cumulative()
-        self._session = _Cumulative()
+        self._process = _Cumulative(settled)
+        self._session = _Cumulative()  # all that was settled is the session's
 
     @property
     def whole(self) -> float:
@@ -106,14 +120,25 @@ class Spending:
 
     __slots__ = ("_sums", "told")
 
-    def __init__(self) -> None:
-        self._sums: dict[str, _Sum] = {}  # of those that are told
+    def __init__(self, spent: Mapping[str, float] = MappingProxyType({})) -> None:
+        # Of those that are told. `spent`: what the same session has used up before, elsewhere.
+        self._sums: dict[str, _Sum] = {
+            name: _Sum(spent[name]) for name in CEILINGS if name in spent
+        }
         self.told: frozenset[str] = frozenset()  # the ceilings that were told to be passed
 
     @property
     def whole(self) -> dict[str, float]:
         """So much of each was used up; of what the backend does not tell there is none."""
-        return {name: each.whole for name, each in self._sums.items()}
+        return self._told(CEILINGS)
+
+    @property
+    def tokens(self) -> dict[str, float]:
+        """Those of the tokens that are known to have been read ("input") and written ("output")."""
+        return self._told(_PARTS)
+
+    def _told(self, names: tuple[str, ...]) -> dict[str, float]:
+        return {name: self._sums[name].whole for name in names if name in self._sums}
 
     def note(self, usage: Usage) -> None:
         """The backend has told what it used."""
@@ -122,6 +147,8 @@ class Spending:
             "tokens": tokens_in(counts),
             "cost": _first_of(_COST, counts),
             "calls": 1.0 if span == "call" else counts.get("calls"),
+            "input": input_in(counts),
+            "output": _first_of(_OUTPUT, counts),
         }
         for name, value in values.items():
             if value is not None:

@@ -63,6 +63,7 @@ from streamguard.events.teller import Teller, logger
 from streamguard.signals import Signal, TurnEnded
 
 if TYPE_CHECKING:
+    from streamguard._base.vitals import Vitals
     from streamguard._guard.modes import Mode
     from streamguard._guard.plan import Plan
     from streamguard._loops.timekeeper import Entry
@@ -185,7 +186,7 @@ class Attempt:
         self.tearing_down: TearingDown | None = None
         self.supervision: Supervision | None = None
         self.error: StreamGuardError | None = None  # what the consumer got for the final verdict
-        self.teller = Teller(self.activity, plan.observers)
+        self.teller = Teller(self.activity, plan.listeners)
         self.state = State.UNBEGUN
         self._reached: _Reached | None = None
         # What our cancel had been sent for when a message came all the same: the source may still
@@ -232,6 +233,14 @@ class Attempt:
                 reached.due, reached.decided_at, reached.lateness, first_seen=reached.first_seen
             )
         return reached.verdict
+
+    def _examined(self) -> Verdict:
+        """The verdict, with how the backend's processes are, before anything is done to them (B6)."""
+        verdict = self._recorded()
+        if verdict.vitals is None and (vitals := self._vitals()) is not None:
+            assert self._reached is not None
+            self._reached.verdict = verdict = replace(verdict, vitals=vitals)
+        return verdict
 
     @property
     def is_begun(self) -> bool:
@@ -294,7 +303,7 @@ class Attempt:
         scopes.begins(self.activity)
         self._is_shown = True
         self.plan = recording.joined(self.plan)
-        self.teller.clock, self.teller.observers = self.loop.clock, self.plan.observers
+        self.teller.clock, self.teller.observers = self.loop.clock, self.plan.listeners
         if self.plan.observers:
             self._tap = self._tap or recording.tap_of(self)
             if any(each.reads_all for each in recording.among(self.plan.observers)):
@@ -319,7 +328,7 @@ class Attempt:
 
     def connected(self, plan: Plan) -> None:
         """The backend was opened within the attempt, and `plan` has the handles it came with."""
-        self.plan, self.teller.observers = plan, plan.observers
+        self.plan, self.teller.observers = plan, plan.listeners
         self.lease()
         self._supervise()
 
@@ -619,12 +628,15 @@ class Attempt:
         limit, tell = judgement.limit, self.teller.tell
         match judgement:
             case Half(_, window):
-                tell(events.HalfTime, at=now, limit=limit, window=window)
+                tell(events.HalfTime, at=now, limit=limit, window=window, vitals=self._vitals())
             case Stalled(_, late, moved):
                 tell(events.LoopStalled, at=now, limit=limit, lateness=late, extended_by=moved)
             case Found():
                 kind, facts = judgement.told()
-                tell(getattr(events, kind), at=now, **facts)
+                tell(getattr(events, kind), at=now, vitals=self._vitals(), **facts)
+
+    def _vitals(self) -> Vitals | None:
+        return None if self.supervision is None else self.supervision.vitals()
 
     def on_confirmed(self, now: float) -> None:
         """Whatever had arrived by the deadline has been handed over; it may not hold any more."""
@@ -707,6 +719,8 @@ class Attempt:
         due, now = self._reached.due, self.loop.clock()
         self._reached = None
         verdict = self._record(due, now)
+        if (vitals := self._vitals()) is not None:
+            verdict = replace(verdict, vitals=vitals)
         self.watch.mute(due)  # before an observer can begin a new silence
         self.teller.tell(events.TimedOut, at=now, verdict=verdict, enforced=False)
         self.reconsider()
@@ -736,7 +750,7 @@ class Attempt:
     def _decide(self) -> None:
         """Make the verdict final; start the teardown (D1)."""
         assert self.loop is not None
-        verdict, plan = self._recorded(), self.plan
+        verdict, plan = self._examined(), self.plan
         self.loop.timekeeper.drop(self)
         self.tearing_down = tearing_down = TearingDown(
             self.teller,
@@ -769,7 +783,7 @@ class Attempt:
             self.loop.timekeeper.put(self, when)  # nor may the consumer work on beyond that
 
     def _decide_deaf(self) -> None:
-        self.teller.tell(events.PullDeaf, verdict=self._recorded())
+        self.teller.tell(events.PullDeaf, verdict=self._examined())
         self._decide()
 
     def _cancel_block(self) -> None:
@@ -799,7 +813,8 @@ class Attempt:
         assert reached is not None
         assert reached.due is not None
         now = self.loop.clock()
-        reached.verdict = verdict = self._record(reached.due, now)
+        reached.verdict = self._record(reached.due, now)
+        verdict = self._examined()
         self.teller.tell(events.Interrupting, at=now, verdict=verdict, bound=INTERRUPTING)
         self._interrupting = InterruptRun(self.plan.interrupts, self.loop, self.interrupt_failed)
         self.loop.timekeeper.put(self, now + INTERRUPTING)

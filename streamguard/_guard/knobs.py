@@ -198,7 +198,9 @@ def _name(knob: str, name: Any) -> str:
 
 
 def _end_on(names: Any) -> dict[str, Any]:
-    wanted = (names,) if isinstance(names, str) else tuple(names)
+    wanted: tuple[str, ...] = (names,)
+    if isinstance(names, list | tuple | set | frozenset):
+        wanted = (*names,)  # pyright: ignore[reportUnknownVariableType] - they are looked at below
     for name in wanted:
         if name not in ENDABLE:
             near = difflib.get_close_matches(str(name), ENDABLE, n=1)
@@ -326,6 +328,7 @@ _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType
         "activity": _activity,
         "read": lambda value: {"backend": backends.resolve(value)},
         "observer": _callable("observer", "observers", "event"),
+        "on_warn": _callable("on_warn", "on_warn", "event"),
         "mode": _mode,
     }
 )
@@ -341,6 +344,7 @@ _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "kill_grace": {"kill_grace": DEFAULT_KILL_GRACE},
         "activity": {"activity": None},
         "observer": {"observers": ()},
+        "on_warn": {"on_warn": ()},
     }
 )
 

@@ -29,12 +29,13 @@ from streamguard._watch.watch import Limits
 from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
+    from streamguard._base.spending import Ceiling
     from streamguard._guard.modes import Mode
     from streamguard._guard.supervision import Process
     from streamguard.activity import Activity
     from streamguard.backends import Backend
     from streamguard.errors import Guard, Limit
-    from streamguard.events.teller import Observer
+    from streamguard.events.teller import Observer, OnWarn
     from streamguard.sessions.resume_settings import KeepAlive, Reconnecting
 
 Stamp: TypeAlias = "tuple[Callable[[Activity], object], float]"
@@ -68,6 +69,7 @@ class Plan:
     activity: Activity | None = None
     stamps: tuple[Stamp, ...] = ()
     observers: tuple[Observer, ...] = ()
+    on_warn: tuple[OnWarn, ...] = ()
     backend: Backend | None = None
     # Whose client it is: of its own stream, an end without any message means what it does there (T10).
     expected: Backend | None = None
@@ -104,6 +106,7 @@ class Plan:
             activity=_only("activity", self.activity, other.activity),
             stamps=self.stamps + other.stamps,
             observers=_added(self.observers, other.observers),
+            on_warn=_added(self.on_warn, other.on_warn),
             backend=_only("read", self.backend, other.backend),
             expected=self.expected or other.expected,
             mode=_weaker(self.mode, other.mode),
@@ -146,6 +149,15 @@ class Plan:
         single = (thing for thing in (self.process, self.activity) if thing is not None)
         return (*self.disconnects, *self.interrupts, *single)
 
+    @property
+    def listeners(self) -> tuple[Observer, ...]:
+        """Who is told: the observers, and of warnings whoever asked for these alone."""
+        if not self.on_warn:
+            return self.observers
+        from streamguard.events.teller import Warned
+
+        return (*self.observers, *map(Warned, self.on_warn))
+
     def watch_limits(self) -> Limits:
         """The limits as the watch wants them."""
         by_name = dict(self.tools)
@@ -154,7 +166,10 @@ class Plan:
         quiet = quiet_by_name.pop("*")
         windows: dict[str, Any] = {name: self.limits.get(name) for name in LIMITS}
         repeats = self.counts.get("repeats")
-        ceilings = {name: self.counts.get(name) for name in CEILINGS}
+        ceilings: dict[Ceiling, float] = {}
+        for name in CEILINGS:
+            if (most := self.counts.get(name)) is not None:
+                ceilings[name] = most
         return Limits(
             **windows,
             gate=self.gate,
@@ -163,9 +178,9 @@ class Plan:
             quiet=quiet,
             quiet_by_name=quiet_by_name,
             repeats=None if repeats is None else int(repeats),
-            ceilings={name: most for name, most in ceilings.items() if most is not None},
+            ceilings=ceilings,
             end_on=self.end_on,
-            half_time=bool(self.observers),
+            half_time=bool(self.observers or self.on_warn),
         )
 
     def _contradictions(self) -> list[str]:

@@ -20,9 +20,11 @@ from streamguard import events
 from streamguard.errors import ENDS_THE_PROGRAM, ConfigError
 
 if TYPE_CHECKING:
+    from streamguard._base.vitals import Vitals
     from streamguard._loops import Detached, Loop
     from streamguard.events.teller import Teller
     from streamguard.process import Adoptable, ProcessTree
+    from streamguard.process.look import Look
 
     Target: TypeAlias = Adoptable | ProcessTree
     Process: TypeAlias = Target | Callable[[], Target | None]
@@ -41,6 +43,7 @@ class Supervision:
         "_is_told",
         "_kill_grace",
         "_let_go",
+        "_look",
         "_loop",
         "_process",
         "_teller",
@@ -66,6 +69,7 @@ class Supervision:
         self._loop = loop
         self.is_guess = is_guess  # nobody has asked for it, so its lack is no news
         self._is_told = False
+        self._look: Look | None = None
         self._let_go: weakref.finalize[..., Supervision] | None = None
 
     def seek(self) -> None:
@@ -98,6 +102,9 @@ class Supervision:
         self._let_go = weakref.finalize(self, _let_go, self._loop, watching, closing)
         self._let_go.atexit = False
         if (teller := self._teller()) is not None:
+            if teller.is_heard:
+                self._look = tree.look_at_vitals()
+                self._look.note(self._loop.clock())
             teller.tell(events.ProcessAdopted, pid=tree.pid, proof=tree.proof)
 
     def seek_again(self) -> None:
@@ -107,6 +114,15 @@ class Supervision:
         except Exception as error:  # noqa: BLE001 - it is reported
             self._report_unknown(error)
 
+    def vitals(self) -> Vitals | None:
+        """How the processes are, for whoever is told of it; None if nobody is, or there are none."""
+        teller = self._teller()
+        if self.tree is None or teller is None or not teller.is_heard:
+            return None
+        if self._look is None:
+            self._look = self.tree.look_at_vitals()
+        return self._look.take(self._loop.clock())
+
     async def look(self) -> None:
         """Before a teardown: who belongs to the tree is best seen while its root is there.
 
@@ -115,7 +131,7 @@ class Supervision:
         """
         if self.is_guess and self.tree is not None and self.tree.is_dead:
             self.release()
-            self.tree = None
+            self.tree = self._look = None
         self.seek_again()
         if self.tree is None:
             self._report_unknown(None)

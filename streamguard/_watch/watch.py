@@ -152,6 +152,7 @@ class Watch:
     # What a message has shown: to be told, or, in `end_on`, to be ended for.
     found: tuple[Found, ...] = ()
     struck: Due | None = None
+    concern: Limit | None = None  # the latest that was found, for whoever looks
     progressed: bool = False
     # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
     # `waiting_since`, because the sums are zero before and after it. Callers may then set these
@@ -371,6 +372,7 @@ class Watch:
         if not isinstance(judgement, Due) or self._ends(judgement):
             return judgement
         self._told_quiet(judgement)
+        self.concern = judgement.limit
         spent = now - judgement.since
         return Found("quiet", judgement.window, spent, (judgement.work or "",), judgement.key)
 
@@ -568,6 +570,7 @@ class Watch:
         """A message has shown it: it is to be told, or ends the stream where that was asked for."""
         if finding.limit not in self.limits.end_on:
             self.found = (*self.found, finding)
+            self.concern = finding.limit
         elif self.struck is None:
             since = now if self.started is None else self.started
             work = ", ".join(finding.names) or None

@@ -18,7 +18,9 @@ from streamguard.signals import (
     SessionOpened,
     Signal,
     Usage,
+    UsageSpan,
     WorkFinished,
+    WorkProgressed,
     WorkScope,
     WorkStarted,
 )
@@ -97,10 +99,24 @@ def class_of_words(*words: object) -> str:
     return next((each.value for each in found if each is not None), "unknown")
 
 
-def usage_in(counts: object) -> tuple[Usage, ...]:
-    """The counts of a usage object, if it has any; details that are objects are left out."""
+def is_blank(text: object) -> bool:
+    """Whether nothing is said: no text at all, or one of white space alone."""
+    return text is None or (isinstance(text, str) and not text.strip())
+
+
+def usage_in(counts: object, span: UsageSpan = "call", call: object = None) -> tuple[Usage, ...]:
+    """The counts of a usage object, if it has any; details that are objects are left out.
+
+    `call`: the id under which one call of the model may be told of several times.
+    """
     numbers = numbers_in(counts)
-    return (Usage(numbers),) if numbers else ()
+    return (Usage(numbers, span, text_in(call) or ""),) if numbers else ()
+
+
+def summed(numbers: Fields, *names: str) -> float | None:
+    """The sum of those of the numbers that are there; None if none is."""
+    found = [numbers[name] for name in names if name in numbers]
+    return sum(found) if found else None
 
 
 @lru_cache(maxsize=256)  # a token comes with each message of its session, or with several
@@ -115,16 +131,30 @@ def opened_and_progress(token: str) -> tuple[Signal, ...]:
     return (SessionOpened(token), PROGRESS)
 
 
-def started(id_: object, name: object, scope: WorkScope = "tool") -> WorkStarted | None:
+def started(
+    id_: object,
+    name: object,
+    scope: WorkScope = "tool",
+    *,
+    parent: object = None,
+    input: object = None,  # noqa: A002 - the signal's own word
+) -> WorkStarted | None:
     """The start of the work that has this id; None without one, as its end could not be told."""
-    known = text_in(id_)
-    return WorkStarted(known, text_in(name) or "", scope) if known else None
+    if (known := text_in(id_)) is None:
+        return None
+    return WorkStarted(known, text_in(name) or "", scope, text_in(parent), input=input)
 
 
-def finished(id_: object, error: object = False) -> WorkFinished | None:
+def finished(id_: object, error: object = False, outcome: object = None) -> WorkFinished | None:
     """The end of the work that has this id; None without one."""
     known = text_in(id_)
-    return WorkFinished(known, bool(error)) if known else None
+    return WorkFinished(known, bool(error), outcome) if known else None
+
+
+def progressed(id_: object) -> WorkProgressed | None:
+    """A sign of life of the work that has this id; None without one."""
+    known = text_in(id_)
+    return WorkProgressed(known) if known else None
 
 
 def always(said: Said) -> Handler:

@@ -1,6 +1,7 @@
 """What google-genai and ADK share: spelling, and how a model's answer finished.
 
-Objects say `finish_reason`, lines of the API (and of ADK's own server) say `finishReason`.
+Objects say `finish_reason`, lines of the API (and of ADK's own server) say `finishReason`. Counts are those
+of one call so far, under names of their own, which are told with those that all backends have.
 Knows `signals` and the other helpers; helps `google_genai` and `google_adk` alone.
 """
 
@@ -10,9 +11,17 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from streamguard.backends._fields import Fields, class_of_status, fields_of, text_in
+from streamguard.backends._fields import (
+    Fields,
+    class_of_status,
+    fields_of,
+    is_blank,
+    numbers_in,
+    summed,
+    text_in,
+)
 from streamguard.retry import classes
-from streamguard.signals import Failed, Outcome
+from streamguard.signals import Failed, Outcome, Usage, UsageSpan
 
 # Ends that leave an answer of use, or none that is wrong. Every other word is a failure.
 _OUTCOMES: dict[str, Outcome] = {
@@ -63,3 +72,41 @@ def parts_of(content: object) -> list[Fields]:
     """The parts of a content."""
     parts: Any = fields_of(content).get("parts")
     return [fields_of(part) for part in parts] if isinstance(parts, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def is_substance(part: Fields) -> bool:
+    """Whether a part says anything: all but a text with nothing in it."""
+    if not is_blank(part.get("text")):
+        return True
+    return any(value and name not in _NO_SUBSTANCE for name, value in part.items())
+
+
+_NO_SUBSTANCE = {"text", "thought", "thought_signature", "thoughtSignature"}
+
+
+def used(counts: object, call: object, otherwise: UsageSpan) -> tuple[Usage, ...]:
+    """The counts of a call so far; what they stand for `otherwise`, without an id of the call."""
+    theirs = numbers_in(counts)
+    if not theirs:
+        return ()
+    ours = {
+        name: total
+        for name, (snake, camel) in _NAMES.items()
+        if (total := summed(theirs, *snake, *camel)) is not None
+    }
+    known = text_in(call) or ""
+    return (Usage({**theirs, **ours}, "call" if known else otherwise, known),)
+
+
+# What the cache has is part of the prompt; thoughts are told beside the answer.
+_NAMES = {
+    "input_tokens": (
+        ("prompt_token_count", "tool_use_prompt_token_count"),
+        ("promptTokenCount", "toolUsePromptTokenCount"),
+    ),
+    "output_tokens": (
+        ("candidates_token_count", "thoughts_token_count"),
+        ("candidatesTokenCount", "thoughtsTokenCount"),
+    ),
+    "total_tokens": (("total_token_count",), ("totalTokenCount",)),
+}

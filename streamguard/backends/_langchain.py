@@ -32,14 +32,14 @@ def is_ai(message: Fields) -> bool:
     return message.get("type") in _AI
 
 
-def calls_of(message: Fields) -> Iterator[tuple[str, str]]:
-    """Id and name of each tool call of a message. Later chunks of a call have no id."""
+def calls_of(message: Fields) -> Iterator[WorkStarted]:
+    """Each tool call of a message, as work that begins. Later chunks of a call have no id."""
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         for call in cast("list[object]", calls):
             fields = fields_of(call)
             if id_ := text_in(fields.get("id")):
-                yield id_, text_in(fields.get("name")) or ""
+                yield WorkStarted(id_, text_in(fields.get("name")) or "", input=fields.get("args"))
 
 
 def work_in(history: list[object]) -> list[Signal]:
@@ -47,18 +47,15 @@ def work_in(history: list[object]) -> list[Signal]:
 
     A state names the same call again with each step, so this is idempotent (S3).
     """
-    opened: dict[str, str] = {}
-    closed: dict[str, bool] = {}
+    opened: dict[str, WorkStarted] = {}
+    closed: dict[str, WorkFinished] = {}
     for message in history[-_TAIL:]:
         fields = fields_of(message)
         if is_ai(fields):
             # The model has gone on without them, so nobody is at work on earlier calls (S4).
-            closed |= dict.fromkeys(opened, False)
-            opened = dict(calls_of(fields))
+            closed |= {id_: WorkFinished(id_) for id_ in opened}
+            opened = {call.id: call for call in calls_of(fields)}
         elif fields.get("type") in _TOOL and (id_ := text_in(fields.get("tool_call_id"))):
             opened.pop(id_, None)
-            closed[id_] = fields.get("status") == "error"
-    return [
-        *(WorkFinished(id_, failed) for id_, failed in closed.items()),
-        *(WorkStarted(id_, name) for id_, name in opened.items() if id_ not in closed),
-    ]
+            closed[id_] = WorkFinished(id_, fields.get("status") == "error", fields.get("content"))
+    return [*closed.values(), *(call for id_, call in opened.items() if id_ not in closed)]

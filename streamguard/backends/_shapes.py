@@ -44,6 +44,34 @@ def _is_claude_line(line: Line) -> bool:
     return _has_its_keys(line, _CLAUDE_LINES) and isinstance(line.get("session_id"), str)
 
 
+# --- qwen ---------------------------------------------------------------------------------
+
+# Qwen Code writes Claude's lines, and its first names its version. Of the others these have something
+# that Claude's lack: a message that is named like its line, what the system has to say in `data`,
+# a result without a cost. A stream's first line says whose the others are.
+
+
+def _is_qwen_line(line: Line) -> bool:
+    if not isinstance(line.get("session_id"), str):
+        return False
+    match line.get("type"):
+        case "system":
+            return "qwen_code_version" in line or (
+                "parent_tool_use_id" in line and isinstance(line.get("data"), dict)
+            )
+        case "assistant":
+            message, id_ = line.get("message"), line.get("uuid")
+            is_named = isinstance(message, dict) and isinstance(id_, str)
+            return is_named and cast("Line", message).get("id") == id_
+        case "stream_event":
+            event = line.get("event")
+            return isinstance(event, dict) and "goal_state" in event
+        case "result":
+            return "permission_denials" in line and "total_cost_usd" not in line
+        case _:
+            return False
+
+
 # --- codex --------------------------------------------------------------------------------
 
 # `codex exec --json`: the type, and the one key that comes with it. An `error` has nothing of its
@@ -88,6 +116,16 @@ _GEMINI_LINES = {
 
 def _is_gemini_line(line: Line) -> bool:
     return _has_its_keys(line, _GEMINI_LINES) and isinstance(line.get("timestamp"), str)
+
+
+# --- kimi ---------------------------------------------------------------------------------
+
+# The lines of `kimi -p --output-format stream-json` are chat messages, which may be anybody's; what
+# the CLI says itself is not, and it speaks first.
+
+
+def _is_kimi_line(line: Line) -> bool:
+    return line.get("role") == "meta" and isinstance(line.get("type"), str)
 
 
 # --- acp ----------------------------------------------------------------------------------
@@ -181,9 +219,11 @@ def _is_pydantic_ai_event(line: Line) -> bool:
 # --- the table ----------------------------------------------------------------------------
 
 _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
+    (_is_qwen_line, "qwen"),  # before the one that it imitates
     (_is_claude_line, "claude"),
     (_is_codex_line, "codex"),
     (_is_gemini_line, "gemini"),
+    (_is_kimi_line, "kimi"),
     (_is_acp_message, "acp"),
     (_is_openai_event, "openai"),
     (_is_anthropic_event, "anthropic"),

@@ -18,6 +18,7 @@ from streamguard.backends._fields import fields_of, number_in
 
 Environ: TypeAlias = Mapping[str, str]
 Windows: TypeAlias = Mapping[str, float | None]
+Told: TypeAlias = Literal["call", "turn", "end"]
 
 # How long after its own watchdog a backend may need to show that it goes on.
 RECOVERY: Final = 60.0
@@ -50,6 +51,8 @@ class Facts:
     `package`: the distribution on PyPI, `minimum` its oldest version that is guarded well.
     `command`: the command line, asked for its version with `--version`.
     `bundled`: where a package brings that command line, as its import name and a path in it.
+    `usage_told`, `cost_told`: when it tells how many tokens were used, and what they have cost: with each
+    "call" of the model, at a "turn"'s end, or at the "end" of its process; None is never.
     `limits`: what does not work, or not as one might think; a sentence each.
     """
 
@@ -58,6 +61,8 @@ class Facts:
     minimum: str | None = None
     command: str | None = None
     bundled: tuple[str, str] | None = None
+    usage_told: Told | None = None
+    cost_told: Told | None = None
     limits: tuple[str, ...] = ()
 
 
@@ -350,6 +355,8 @@ FACTS: Final[Mapping[str, Facts]] = {
             minimum="0.2.111",
             command="claude",
             bundled=("claude_agent_sdk", "_bundled/claude"),
+            usage_told="call",
+            cost_told="turn",
             limits=(
                 "A recovery from a silent API is silent, too: 300 s, or 600 s, without a message.",
                 "Permission prompts and hooks are invisible in the SDK's stream without the tap.",
@@ -362,6 +369,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             package="openai-codex",
             command="codex",
             bundled=("codex_cli_bin", "bin/codex"),
+            usage_told="turn",
             limits=(
                 "An API that never sends headers is waited for without any limit.",
                 "codex exec shows no tokens: one long answer is one silence.",
@@ -372,6 +380,7 @@ FACTS: Final[Mapping[str, Facts]] = {
         Facts(
             "gemini",
             command="gemini",
+            usage_told="end",
             limits=(
                 "Retries are silent: two 429 are 17 s without a line.",
                 "SIGTERM and SIGINT of the command alone are ignored while it works: end the tree.",
@@ -381,18 +390,48 @@ FACTS: Final[Mapping[str, Facts]] = {
             ),
         ),
         Facts(
+            "qwen",
+            command="qwen",
+            usage_told="call",
+            limits=(
+                "An HTTP error is retried in silence; a busy API is asked again after 60 s, up to ten times.",
+                "SIGTERM and SIGINT of the command alone leave the real qwen running: end the tree.",
+                "A limit of its own (--max-session-turns, --max-tool-calls) ends it without a result.",
+                "A shell command in the background is no line: its end is not told.",
+                "An API that hangs or only pings is waited for: see docs/real-clients.md.",
+            ),
+        ),
+        Facts(
+            "kimi",
+            command="kimi",
+            limits=(
+                "kimi -p tells a tool once it has ended: until then it is a silence, and idle must be longer.",
+                "kimi -p names its session at its end: a first turn that hangs cannot be resumed.",
+                'acp.session(client, "kimi", "acp") has neither limit.',
+                "A turn that fails has no line, only an exit status and stderr.",
+            ),
+        ),
+        Facts(
             "acp",
             package="agent-client-protocol",
+            usage_told="turn",
+            cost_told="turn",
             limits=(
                 "session/cancel is a request: a deaf agent goes on, and only its process can be ended.",
                 "An agent's stderr is a pipe that nobody empties: give stderr=None, or read it.",
                 _NO_READ_LIMIT,
             ),
         ),
-        Facts("openai", package="openai", limits=(_CALLER_RUNS_TOOLS, _CUT_ENDS_NORMALLY)),
+        Facts(
+            "openai",
+            package="openai",
+            usage_told="call",
+            limits=(_CALLER_RUNS_TOOLS, _CUT_ENDS_NORMALLY),
+        ),
         Facts(
             "openai_agents",
             package="openai-agents",
+            usage_told="call",
             limits=(
                 "aclose() of a stream of a hung run hangs as long as the run: call result.cancel().",
                 "A cancelled run ends its stream normally, with final_output None.",
@@ -401,11 +440,13 @@ FACTS: Final[Mapping[str, Facts]] = {
         Facts(
             "anthropic",
             package="anthropic",
+            usage_told="call",
             limits=(_CALLER_RUNS_TOOLS, _NO_PINGS, _CUT_ENDS_NORMALLY),
         ),
         Facts(
             "litellm",
             package="litellm",
+            usage_told="call",
             limits=(
                 "Its default time limit is 6000 s; stream_timeout= has no effect outside the router.",
                 'After a cancelled pull it makes up a chunk with finish_reason="stop".',
@@ -414,16 +455,20 @@ FACTS: Final[Mapping[str, Facts]] = {
         Facts(
             "google_genai",
             package="google-genai",
+            usage_told="call",
             limits=(_CALLER_RUNS_TOOLS, _CUT_ENDS_NORMALLY, _NO_READ_LIMIT),
         ),
         Facts(
             "google_adk",
             package="google-adk",
+            usage_told="call",
             limits=("A run's end is the end of its iterator: no message says it.", _NO_READ_LIMIT),
         ),
         Facts(
             "pydantic_ai",
             package="pydantic-ai-slim",
+            usage_told="turn",
+            cost_told="turn",
             limits=(
                 "The run waits for its consumer: a slow one makes the backend look silent.",
                 _CUT_ENDS_NORMALLY,
@@ -432,6 +477,7 @@ FACTS: Final[Mapping[str, Facts]] = {
         Facts(
             "langgraph",
             package="langgraph",
+            usage_told="call",
             limits=(
                 'With stream_mode="updates" a node is silent until it ends: add "tasks".',
                 "A run's end is the end of its iterator: no message says it.",

@@ -47,6 +47,15 @@ Limits (none is on unless you ask for it, or the configuration does):
   --transcript FILE      what COMMAND writes there counts as output, too, for --idle and --first;
                          and a JSON line in it for --first-json
 
+Told, unless --end-on says that it ends COMMAND (of agents whose lines are understood):
+  --quiet DURATION       a sub-agent that had spoken says nothing for so long (15m)
+  --repeats N            the same work has the same outcome N times in a row (20; 0: never)
+  --tokens N             so many tokens are used up; the next two likewise
+  --cost AMOUNT          so much money
+  --calls N              so many calls of the model
+  --end-on WORD,...      end it for some of quiet, repeats, tokens, cost, calls; also for empty (a turn
+                         that ended with success and did nothing) and abandoned (work left open)
+
 How it is ended:
   --kill-after DURATION  from the first signal to KILL (5)
   --signal SIGNAL        what is sent first (TERM)
@@ -122,6 +131,30 @@ def _durations(text: str) -> tuple[float, ...]:
     return durations
 
 
+def _repeats(text: str) -> int | None:
+    times = _count(text)
+    if times == 1:
+        raise ValueError("once is no repetition: use 2 or more (0 = never)")
+    return times or None
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text.replace("_", ""))
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < float("inf"):
+        raise ValueError("use a number, more than 0")
+    return amount
+
+
+def _endable(text: str) -> frozenset[str]:
+    words = frozenset(word.strip() for word in text.split(","))
+    if unknown := sorted(words.difference(_ENDABLE)):
+        raise ValueError(f"{quoted(unknown[0])} is none of {', '.join(_ENDABLE)}")
+    return words
+
+
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("use a whole number, 0 or more")
@@ -131,6 +164,8 @@ def _count(text: str) -> int:
 
 
 _WORD = 0x7FFFFFFF
+_CEILINGS = ("tokens", "cost", "calls")
+_ENDABLE = ("quiet", "repeats", *_CEILINGS, "empty", "abandoned")
 
 
 def signal_number(text: str) -> int:
@@ -237,7 +272,9 @@ _LIMITS = (
     "kill-after",
 )
 OPTIONS = (
-    {name: Option(name.replace("-", "_"), _duration) for name in _LIMITS}
+    {name: Option(name.replace("-", "_"), _duration) for name in (*_LIMITS, "quiet")}
+    | {name: Option(name, _amount) for name in _CEILINGS}
+    | {"repeats": Option("repeats", _repeats), "end-on": Option("end_on", _endable)}
     | {
         "signal": Option("signal", signal_number),
         "preserve-status": Option("preserve_status"),
@@ -306,11 +343,8 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
     settings.only_warn, settings.is_off = mode == "warn", mode == "off"
     for name, value in values.items():
         setattr(settings, name, value)
-    if "tools" in said:
-        settings.tools_by_name = None
-    settings.watches_tools = bool(values.get("tools") is not None or settings.tools_by_name)
+    _see_what_was_asked_for(settings, said, values)
     settings.github = _tells_github(settings.github)
-    settings.wants_exit_grace = settings.exit_grace is not None
     settings.speaks_json = agents.speaks_json(command)
     if settings.watches_output and "exit_grace" not in values and not agents.stays_open(command):
         settings.exit_grace = defaults.EXIT_GRACE
@@ -331,6 +365,19 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
 
 def _tells_github(said: bool | None) -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true" if said is None else said
+
+
+def _see_what_was_asked_for(
+    settings: Settings, said: dict[str, Any], values: dict[str, Any]
+) -> None:
+    """Of what is on by default it matters whether somebody wants it."""
+    for name in ("tools", "quiet"):
+        if name in said:
+            setattr(settings, f"{name}_by_name", None)
+    on_progress = ("quiet", "repeats", "end_on", *_CEILINGS)
+    settings.watches_progress = any(name in values for name in on_progress)
+    settings.watches_tools = bool(values.get("tools") is not None or settings.tools_by_name)
+    settings.wants_exit_grace = settings.exit_grace is not None
 
 
 def _with_preset(said: dict[str, Any]) -> dict[str, Any]:

@@ -135,11 +135,13 @@ def _row(run: dict[str, Any], now: float) -> Line:
     state = str(run.get("state", "unknown"))
     # Work in flight pauses the limit, and between turns there is none.
     counts = idle > 0 and not work and state not in {"between turns", "held"}
-    attempt = run.get("attempt") or 1
+    attempt, concern = run.get("attempt") or 1, run.get("concern")
+    how = [state, *([f"attempt {attempt}"] if attempt != 1 else [])]
+    how += [f"concern: {concern}"] if concern else []
     cells = (
         str(run.get("pid")),
         quoted(run.get("name", "?"), _NAME_LENGTH),
-        state if attempt == 1 else f"{state}, attempt {attempt}",
+        ", ".join(how),
         clock(silent),
         typed(idle) if idle else "-",
         ", ".join(map(str, work)) or "-",

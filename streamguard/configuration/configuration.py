@@ -27,9 +27,10 @@ from streamguard._guard.modes import environment_idle, environment_mode, mode_in
 from streamguard.configuration import environment, values
 from streamguard.configuration import toml_files as files
 from streamguard.configuration.settings import (
+    BY_NAME,
     Setting,
     laid_over,
-    tools_over,
+    named_over,
     with_pace,
     with_preset,
 )
@@ -134,8 +135,9 @@ class Configuration:
         settings = self._guard_settings(name)
         chosen = settings.pop("preset", None)
         said = {key: setting.value for key, setting in settings.items()}
-        if "tools" in said and "tools" in knobs:
-            knobs["tools"] = tools_over(said["tools"], knobs["tools"])
+        for key in BY_NAME:
+            if key in said and key in knobs:
+                knobs[key] = named_over(said[key], knobs[key])
         said |= knobs
         said |= self._switched_off(said)
         if "idle" not in said:
@@ -245,11 +247,12 @@ class Configuration:
             settings = laid_over(settings, said_there)
         said = {k: s.value for k, s in with_pace(settings).items() if k in values.RUN}
         said.pop("preset", None)
-        if isinstance(said.get("tools"), Mapping):
-            by_name: dict[str, float | None] = dict(said.pop("tools"))
-            if "*" in by_name:
-                said["tools"] = by_name.pop("*")
-            said["tools_by_name"] = by_name
+        for key in BY_NAME:
+            if isinstance(said.get(key), Mapping):
+                by_name: dict[str, float | None] = dict(said.pop(key))
+                if "*" in by_name:
+                    said[key] = by_name.pop("*")
+                said[f"{key}_by_name"] = by_name
         return said
 
     # --- what is in force, and why ------------------------------------------------------------
@@ -278,6 +281,8 @@ class Configuration:
 
         guard = dict.fromkeys(values.GUARD, Setting(None, _DEFAULT)) | {
             "tools": Setting(defaults.TOOLS, _DEFAULT),
+            "quiet": Setting(defaults.QUIET, _DEFAULT),
+            "repeats": Setting(defaults.REPEATS, _DEFAULT),
             "disconnect_timeout": Setting(defaults.DISCONNECT_TIMEOUT, _DEFAULT),
             "kill_grace": Setting(defaults.KILL_GRACE, _DEFAULT),
             "mode": Setting("enforce", _DEFAULT),

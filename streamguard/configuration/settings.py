@@ -6,7 +6,7 @@ Imports presets alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from streamguard.presets import named
 
@@ -45,20 +45,25 @@ def with_pace(settings: Mapping[str, Setting]) -> dict[str, Setting]:
     return {**paced, **settings, "idle": paced["idle"]}
 
 
+# Limits that may be a table: of tools, and other work, by name.
+BY_NAME: Final = ("tools", "quiet")
+
+
 def laid_over(below: Mapping[str, Setting], above: Mapping[str, Setting]) -> dict[str, Setting]:
     """Both, where what is said in `above` goes before.
 
     A table of tools that has no number for the others (`*`) leaves them what is said `below`.
     """
     both = {**below, **above}
-    if "tools" in below and "tools" in above:
-        value = tools_over(below["tools"].value, above["tools"].value)
-        both["tools"] = above["tools"]._replace(value=value)
+    for key in BY_NAME:
+        if key in below and key in above:
+            value = named_over(below[key].value, above[key].value)
+            both[key] = above[key]._replace(value=value)
     return both
 
 
-def tools_over(below: Any, above: Any) -> Any:
-    """The limits of tools `above`, and for those that these do not name, the one `below`."""
+def named_over(below: Any, above: Any) -> Any:
+    """The limits by name `above`, and for those that these do not name, the one `below`."""
     if not isinstance(above, Mapping) or "*" in above:
         return cast("Any", above)
     others: Mapping[str, Any] = {"*": below}

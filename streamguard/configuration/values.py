@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from streamguard._base import durations
+from streamguard._guard.knobs import ENDABLE
 from streamguard._guard.modes import Mode
 from streamguard.presets import named
 
@@ -70,10 +71,16 @@ def _is_zero(value: Any) -> bool:
         return False
 
 
+def limit_is_off(value: Any) -> bool:
+    """Whether no limit is meant: 0, false or "off"."""
+    return (
+        value is False or _is_zero(value) or (isinstance(value, str) and durations.says_off(value))
+    )
+
+
 def limit(value: Any) -> float | None:
     """As `duration`, with 0, false and "off" for no limit."""
-    is_off = isinstance(value, str) and durations.says_off(value)
-    if value is False or is_off or _is_zero(value):
+    if limit_is_off(value):
         return None
     try:
         return duration(value)
@@ -174,6 +181,33 @@ def one_of(*words: str) -> Converter:
     return convert
 
 
+def repeats(value: Any) -> int | None:
+    """How often, from 2; 0, false and "off" for never."""
+    if limit_is_off(value):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 2:
+        raise ValueError('write a whole number, from 2 (0, false or "off" for never)')
+    return value
+
+
+def ceiling(value: Any) -> float | None:
+    """How much; 0, false and "off" for no ceiling."""
+    if limit_is_off(value):
+        return None
+    if not _is_number(value) or not 0 < (number := _as_float(value)) < float("inf"):
+        raise ValueError('write a number, more than 0 (0, false or "off" for no ceiling)')
+    return number
+
+
+def endable(value: Any) -> frozenset[str]:
+    """A list of what ends the stream, or one of it."""
+    wanted = cast("list[object]", value) if isinstance(value, list) else [value]
+    for each in wanted:
+        if each not in ENDABLE:
+            raise ValueError(f"write some of {', '.join(ENDABLE)}")
+    return frozenset(map(str, wanted))
+
+
 Section: TypeAlias = Mapping[str, Converter]
 
 GUARD: Final[Section] = MappingProxyType(
@@ -185,6 +219,12 @@ GUARD: Final[Section] = MappingProxyType(
         "turn": limit,
         "exit_grace": limit,
         "total": limit,
+        "quiet": tools,
+        "repeats": repeats,
+        "tokens": ceiling,
+        "cost": ceiling,
+        "calls": ceiling,
+        "end_on": endable,
         "disconnect_timeout": duration,
         "kill_grace": grace,
         "mode": one_of(*get_args(Mode)),
@@ -212,10 +252,11 @@ RETRY: Final[Section] = MappingProxyType(
         "productive_span": duration,
         "instant": duration,
         "min_attempt": duration,
+        "wait_for_limit": limit,
     }
 )
 RESUME: Final[Section] = MappingProxyType(
-    {"prompt": text, "resume_after_unconfirmed_teardown": switch}
+    {"prompt": text, "resume_after_unconfirmed_teardown": switch, "fresh_if_unknown": switch}
 )
 BREAKER: Final[Section] = MappingProxyType(
     {
@@ -234,6 +275,8 @@ BREAKER: Final[Section] = MappingProxyType(
 RUN: Final[Section] = MappingProxyType(
     {
         **{name: GUARD[name] for name in ("first", "liveness", "turn", "exit_grace", "total")},
+        **{name: GUARD[name] for name in ("repeats", "tokens", "cost", "calls", "end_on")},
+        "quiet": limit,
         "preset": preset,
         "idle": limit,
         "first_json": limit,

@@ -68,6 +68,7 @@ from streamguard.events.session_events import (
 )
 from streamguard.events.teller import (
     Observer,
+    OnWarn,
     ScopeObserver,
     described,
     log,
@@ -97,6 +98,7 @@ __all__ = [
     "KeysRepeated",
     "LoopStalled",
     "Observer",
+    "OnWarn",
     "OwnerAbandoned",
     "ProcessAdopted",
     "ProcessExited",

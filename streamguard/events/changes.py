@@ -44,7 +44,10 @@ class News:
             self._tell_of_holds(now, reasons)
         for signal in signals:
             if isinstance(signal, TurnEnded):
-                self._teller.tell(events.TurnOver, at=now, outcome=signal.outcome)
+                is_empty = self._watch.ended_empty
+                self._teller.tell(
+                    events.TurnOver, at=now, outcome=signal.outcome, is_empty=is_empty
+                )
 
     def end(self, now: float) -> None:
         """The stream is over, and with it what was in flight or held."""

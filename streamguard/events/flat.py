@@ -11,6 +11,7 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from streamguard._base.vitals import Vitals
 from streamguard.activity import Activity
 from streamguard.errors import Teardown, Verdict, spelled
 
@@ -58,6 +59,8 @@ def fields_of(event: AnyEvent) -> dict[str, Field]:
             _add_verdict(told, value)
         elif isinstance(value, Teardown):
             _add_teardown(told, value)
+        elif isinstance(value, Vitals):
+            _add_vitals(told, value)
         elif isinstance(value, BaseException):
             told[name] = type(value).__name__
         else:
@@ -75,8 +78,18 @@ def _add_verdict(told: dict[str, Field], verdict: Verdict) -> None:
         told["effective_scope"] = str(verdict.effective)
     if verdict.when is not None:
         told["when"] = verdict.when.isoformat()
+    if verdict.vitals is not None:
+        _add_vitals(told, verdict.vitals)
     for label, value in verdict.labels.items():
         _add(told, f"label.{label}", value)
+
+
+def _add_vitals(told: dict[str, Field], vitals: Vitals) -> None:
+    for field in fields(vitals):
+        _add(told, f"vitals.{field.name}", getattr(vitals, field.name))
+    for name in ("sockets", "parked"):
+        if rows := getattr(vitals, name):
+            told[f"vitals.{name}"] = tuple(map(str, rows))
 
 
 def _add_teardown(told: dict[str, Field], teardown: Teardown) -> None:

@@ -13,6 +13,7 @@ from streamguard._base.durations import in_words
 from streamguard.events.event import Event, ScopeEvent, where_raised
 
 if TYPE_CHECKING:
+    from streamguard._base.vitals import Vitals
     from streamguard.errors import Limit, Teardown, Verdict
     from streamguard.signals import Outcome, WorkScope
 
@@ -114,17 +115,18 @@ class Concern(Event):
 
     level = logging.WARNING
     limit: Limit
+    vitals: Vitals | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HalfTime(Concern):
-    """Half of a silence's window is gone."""
+    """Half of a silence's window is gone. `vitals`: how the backend's processes are, where they are known."""
 
     level = logging.INFO
     window: float
 
     def text(self) -> str:
-        return f"half of {self.limit}={self.window:g} has passed in silence"
+        return f"half of {self.limit}={self.window:g} has passed in silence{_with(self.vitals)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +259,7 @@ class TimedOut(Event):
 
     def text(self) -> str:
         verb = "ending" if self.enforced else "would end (mode warn)"
-        return f"{verb}: {self.verdict.reason}"
+        return f"{verb}: {self.verdict.reason}{_with(self.verdict.vitals)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -425,3 +427,8 @@ class ScopeTimedOut(ScopeEvent):
 @dataclass(frozen=True, kw_only=True)
 class CleanupCut(ScopeEvent):
     """A cleanup outlived its budget and was cut; what it was to do may not be done."""
+
+
+def _with(vitals: Vitals | None) -> str:
+    """The vitals, as the end of a line."""
+    return "" if vitals is None else f" [{vitals}]"

@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from streamguard._base import quoting
 from streamguard._base.quoting import quoted
 from streamguard.errors import ENDS_THE_PROGRAM
 from streamguard.events.event import Event, ScopeEvent
-from streamguard.events.kinds import ReaderFailed, UnknownMessage
+from streamguard.events.kinds import Concern, ReaderFailed, UnknownMessage
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
@@ -25,11 +26,23 @@ logger = logging.getLogger("streamguard")
 
 
 Observer: TypeAlias = Callable[[Event], None]
+OnWarn: TypeAlias = Callable[[Concern], object]
 ScopeObserver: TypeAlias = Callable[[ScopeEvent], None]
 _E = TypeVar("_E")
 scope_observers: ContextVar[tuple[ScopeObserver, ...]] = ContextVar(
     "streamguard_scope_observers", default=()
 )
+
+
+@dataclass(frozen=True)
+class Warned:
+    """An observer that hears of nothing but warnings: what `on_warn=` is."""
+
+    on_warn: OnWarn
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Concern):
+            self.on_warn(event)
 
 
 class Teller:
@@ -49,6 +62,11 @@ class Teller:
         self.activity = activity
         self.observers = observers
         self.clock = clock
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody is told of a verdict: an observer, a recorder, or the log."""
+        return bool(self.observers) or logger.isEnabledFor(logging.WARNING)
 
     def tell(self, kind: Callable[..., Event], **facts: Any) -> None:
         """An event of that kind has happened: now, if the facts do not say when (`at`)."""

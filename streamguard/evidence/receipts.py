@@ -121,6 +121,7 @@ class Timeout:
             "limit": self.verdict.limit,
             "stream": self.standing.stream,
             "reason": short(self.verdict.reason),
+            "vitals": self._vitals(),
         }
 
     def receipt(self) -> dict[str, Any]:
@@ -142,6 +143,7 @@ class Timeout:
                 "agent_key": place.agent,
                 "phase": self.marks.phase,
                 "progress_indicator": self.marks.progress,
+                "vitals": self._vitals(),
             },
             "partial_artifacts": list(self.found.artifacts) if self.found is not None else [],
             "context_for_resume": {
@@ -196,6 +198,10 @@ class Timeout:
             "lateness_ms": _ms(verdict.lateness),
             "exit": verdict.exit,
         }
+
+    def _vitals(self) -> dict[str, Any] | None:
+        vitals = self.verdict.vitals
+        return None if vitals is None else vitals.as_json()
 
     def _changes(self) -> list[str] | None:
         if self.git is None or self.git.state == "unknown":

@@ -169,7 +169,10 @@ def _facts(event: events.Event) -> dict[str, Any]:
     """What is known of an event besides its text: for the header and the table of a report, or a program."""
     match event:
         case events.TimedOut():
+            vitals = event.verdict.vitals
             said = {**_decided(event.verdict), "enforced": event.enforced}
+            if vitals is not None:
+                said["vitals"] = str(vitals)
             return {**said, "text": event.verdict.reason}
         case events.TornDown():
             return {"confirmed": event.teardown.confirmed, "survivors": event.teardown.survivors}

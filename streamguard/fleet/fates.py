@@ -6,6 +6,7 @@
     the lease was lost                       nothing is to be written: somebody else may have it
     its backend may still be alive           parked: a second owner would corrupt the session (F4)
     tools ran, and no token to go on with    parked
+    a usage limit that the policy waits for  given back for when it is over; it counts nothing
     an error that no retry helps             parked
     a hang, or another error that passes     given back, with the policy's delay (F5)
     … for the n-th time without progress     parked: it would fail for ever
@@ -18,6 +19,7 @@ Values only. Knows errors and the retry policy; neither stores nor engines.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
@@ -124,6 +126,8 @@ def fate_of(
     refused = _within(error, CircuitOpenError)
     if refused is not None and refused.retry_after != math.inf:
         return Back(delay=refused.retry_after, counts=False, why=what)
+    if (wait := _wait_for_limit(error, policy)) is not None:
+        return Back(delay=wait, counts=False, why=f"{what}: usage limit")
     found, pause = policy.assess(error)
     if not found.is_transient:
         return Parked(
@@ -137,6 +141,12 @@ def fate_of(
         found, policy.base_delay(found, max(0, fruitless - 1), retry_after=pause)
     )
     return Back(delay=delay, counts=True, why=what)
+
+
+def _wait_for_limit(error: BaseException, policy: RetryPolicy) -> float | None:
+    """How long a usage limit is waited for that `error` tells of; None: there is none, or that is too long."""
+    over_at = policy.limit_over_at(error)
+    return None if over_at is None else policy.limit_wait(over_at - time.time())
 
 
 def _within(error: BaseException | None, kind: type[E]) -> E | None:

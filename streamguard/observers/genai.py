@@ -21,7 +21,20 @@ CONVERSATION: Final = "gen_ai.conversation.id"
 TOOL: Final = "gen_ai.tool.name"
 TOOL_CALL: Final = "gen_ai.tool.call.id"
 TOOL_TYPE: Final = "gen_ai.tool.type"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105 - a token of text
 ERROR: Final = "error.type"
+
+# Who serves the model of a backend, as the conventions call it. Frameworks take any.
+PROVIDERS: Final[Mapping[str, str]] = {
+    "anthropic": "anthropic",
+    "claude": "anthropic",
+    "codex": "openai",
+    "openai": "openai",
+    "gemini": "gcp.gen_ai",
+    "google_genai": "gcp.gen_ai",
+}
 
 INVOKE_AGENT: Final = "invoke_agent"
 EXECUTE_TOOL: Final = "execute_tool"
@@ -45,10 +58,16 @@ def _doubling(first: float, times: int) -> tuple[float, ...]:
 
 AGENT_DURATION: Final = "gen_ai.invoke_agent.duration"
 TOOL_CALLS: Final = "gen_ai.invoke_agent.tool_calls"
+INFERENCE_CALLS: Final = "gen_ai.invoke_agent.inference_calls"
+TOKENS: Final = "gen_ai.client.token.usage"
 TOOL_DURATION: Final = "gen_ai.execute_tool.duration"
 
 HISTOGRAMS: Final[Mapping[str, Histogram]] = {
     AGENT_DURATION: Histogram("s", "How long an agent worked.", _doubling(0.1, 13)),
     TOOL_CALLS: Histogram("{tool_call}", "Tool calls of one invocation.", _doubling(1, 8)),
+    INFERENCE_CALLS: Histogram(
+        "{inference_call}", "Calls of the model in one invocation.", _doubling(1, 8)
+    ),
+    TOKENS: Histogram("{token}", "Tokens used.", tuple(4**i for i in range(14))),
     TOOL_DURATION: Histogram("s", "How long a tool worked.", _doubling(0.01, 14)),
 }

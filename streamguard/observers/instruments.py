@@ -15,6 +15,8 @@ from streamguard._version import __version__
 from streamguard.observers import genai
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry.metrics import Counter, Histogram, MeterProvider
 
 NAMES: Final = 100
@@ -24,15 +26,17 @@ OTHER: Final = "other"
 COUNTERS: Final = {
     "streamguard.verdicts": "Limits that ended a stream, or would have.",
     "streamguard.concerns": "What a person may want to look at while nothing is ended.",
+    "streamguard.cost": "What it cost, as the backends say.",
 }
+_UNITS: Final = {"streamguard.cost": "{USD}"}
 
 
 class Instruments:
     """One for each metric, made once."""
 
-    def __init__(self, provider: MeterProvider | None) -> None:
+    def __init__(self, meter_provider: MeterProvider | None) -> None:
         meter = metrics.get_meter(
-            "streamguard", __version__, meter_provider=provider, schema_url=genai.SCHEMA_URL
+            "streamguard", __version__, meter_provider=meter_provider, schema_url=genai.SCHEMA_URL
         )
         self._histograms: dict[str, Histogram] = {
             name: meter.create_histogram(
@@ -41,7 +45,8 @@ class Instruments:
             for name, (unit, text, bounds) in genai.HISTOGRAMS.items()
         }
         self._counters: dict[str, Counter] = {
-            name: meter.create_counter(name, "1", text) for name, text in COUNTERS.items()
+            name: meter.create_counter(name, _UNITS.get(name, "1"), text)
+            for name, text in COUNTERS.items()
         }
         self._agents, self._tools = _Few(), _Few()
 
@@ -50,6 +55,21 @@ class Instruments:
         attributes = self._of(agent)
         self._histograms[genai.TOOL_CALLS].record(tool_calls, attributes)
         self._histograms[genai.AGENT_DURATION].record(seconds, _with_error(attributes, error))
+
+    def used(self, agent: str, bill: Mapping[str, float], provider: str) -> None:
+        """So much was used up by one invocation."""
+        attributes = self._of(agent)
+        about = {genai.OPERATION: genai.INVOKE_AGENT, **attributes}
+        if provider:
+            about[genai.PROVIDER] = provider
+        for kind in ("input", "output"):
+            if kind in bill:
+                told = {**about, genai.TOKEN_TYPE: kind}
+                self._histograms[genai.TOKENS].record(int(bill[kind]), told)
+        if "calls" in bill:
+            self._histograms[genai.INFERENCE_CALLS].record(int(bill["calls"]), attributes)
+        if "cost" in bill:
+            self._counters["streamguard.cost"].add(bill["cost"], attributes)
 
     def tool_over(self, agent: str, tool: str, seconds: float, error: str) -> None:
         """A tool has done its work, or failed at it."""

@@ -1,6 +1,6 @@
 """Events as OpenTelemetry spans and metrics, by the names of its conventions for generative AI (`genai`).
 
-    idle_guard(180, observer=OpenTelemetryObserver(provider="anthropic"))
+    idle_guard(180, observer=OpenTelemetryObserver())
 
     invoke_agent coder                a session, with all its attempts
       └─ attempt 1                    verdict, teardown, retries: events of this span
@@ -27,6 +27,7 @@ from streamguard._version import __version__
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.events.flat import fields_of, name_of
 from streamguard.observers import genai
+from streamguard.observers.bills import Bills
 
 try:
     from opentelemetry import trace
@@ -38,6 +39,8 @@ except ImportError as missing:
     ) from missing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, Tracer, TracerProvider
@@ -65,6 +68,8 @@ class _Spans:
     work: dict[str, _Work] = field(default_factory=dict[str, _Work])
     began: float = 0.0
     tool_calls: int = 0
+    provider: str = ""
+    bill: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def inner(self) -> Span | None:
@@ -75,6 +80,11 @@ class _Spans:
         """The one of that work, if it is open; else `inner`."""
         work = None if id_ is None else self.work.get(id_)
         return self.inner if work is None else work.span
+
+    def charge(self, new: Mapping[str, float]) -> None:
+        """So much more was used up."""
+        for name, count in new.items():
+            self.bill[name] = self.bill.get(name, 0.0) + count
 
     def end_attempt(self) -> None:
         """End the attempt's span, and those of what it still has in flight."""
@@ -100,7 +110,7 @@ class OpenTelemetryObserver:
         tracer_provider: whose spans they are; default: the one set for the process.
         meter_provider: whose metrics they are; default: the one set for the process.
         provider: `gen_ai.provider.name`: who serves the model, as the conventions call it ("anthropic",
-            "openai", "gcp.vertex_ai", ...). Not told if it is not named.
+            "openai", "gcp.vertex_ai", ...). Default: as the backend lets one think, if it does.
 
     Raises:
         ConfigError: the OpenTelemetry API is not installed (raised by the import).
@@ -118,6 +128,7 @@ class OpenTelemetryObserver:
         )
         self._instruments = Instruments(meter_provider)
         self._provider = provider
+        self._bills = Bills()
         self._spans: WeakKeyDictionary[Activity, _Spans] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -172,6 +183,7 @@ class OpenTelemetryObserver:
 
     @_on.register
     def _(self, event: events.StreamStarted) -> None:
+        self._bills.begin(event.activity)
         spans = self._of(event.activity)
         if spans.attempt is None:  # else that is its span
             spans.end()
@@ -180,6 +192,8 @@ class OpenTelemetryObserver:
     @_on.register
     def _(self, event: events.StreamEnded) -> None:
         spans = self._of(event.activity)
+        spans.charge(self._bills.since(event.activity))
+        spans.provider = spans.provider or genai.PROVIDERS.get(event.activity.backend or "", "")
         if spans.attempt is None:
             self._over(spans, event, event.error, event.outcome)
 
@@ -251,7 +265,8 @@ class OpenTelemetryObserver:
             said[genai.PROVIDER] = self._provider
         name = f"{genai.INVOKE_AGENT} {event.activity.name}".rstrip()
         spans.agent = self._start(name, event, None, said)
-        spans.began, spans.tool_calls = event.at, 0
+        spans.began, spans.tool_calls, spans.bill = event.at, 0, {}
+        spans.provider = self._provider
 
     def _over(
         self, spans: _Spans, event: events.Event, error: BaseException | None, outcome: str
@@ -259,6 +274,16 @@ class OpenTelemetryObserver:
         """It has done its work, or not."""
         if spans.agent is not None:
             kind = self._conclude(spans.agent, event, error, outcome)
+            spans.agent.set_attributes(
+                {
+                    _USED[name]: count if name == "cost" else int(count)
+                    for name, count in spans.bill.items()
+                    if name in _USED
+                }
+            )
+            if spans.provider:
+                spans.agent.set_attribute(genai.PROVIDER, spans.provider)
+            self._instruments.used(event.activity.name, spans.bill, spans.provider)
             self._instruments.agent_over(
                 event.activity.name, event.at - spans.began, kind, spans.tool_calls
             )
@@ -295,6 +320,13 @@ class OpenTelemetryObserver:
 
 # Work that is no call of a tool by this agent: what runs at the provider's, and hooks.
 _OF_OTHERS: Final = frozenset({"server", "hook"})
+# What an invocation has used up, as attributes.
+_USED: Final = {
+    "input": genai.INPUT_TOKENS,
+    "output": genai.OUTPUT_TOKENS,
+    "cost": "streamguard.cost",
+    "calls": "streamguard.calls",
+}
 _WORK_ERRORS: Final = {"failed": genai.TOOL_ERROR, "dropped": "dropped"}
 
 

@@ -20,6 +20,7 @@ from streamguard import events
 from streamguard.breaker import circuit
 from streamguard.breaker import circuit_events as circuits
 from streamguard.errors import ConfigError, DisconnectOutcome, Guard, Limit, StreamTimeoutError
+from streamguard.observers.bills import Bills
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.decision import GaveUp
 from streamguard.signals import WaitReason
@@ -61,6 +62,9 @@ _METRICS: Final[Mapping[str, tuple[Any, ...]]] = {
         (),
         _SHORT,
     ),
+    "tokens": ("Counter", "Tokens used.", ("stream", "type")),
+    "cost_usd": ("Counter", "What it cost, as the backends say, in US dollars.", ("stream",)),
+    "model_calls": ("Counter", "Calls of the model.", ("stream",)),
     "loop_stalls": ("Counter", "Deadlines put off because the event loop did not run.", ()),
     "teardowns": ("Counter", "Teardowns that are over.", ("confirmed", "disconnect")),
     "teardown_seconds": ("Histogram", "How long a teardown took.", (), _SHORT),
@@ -111,6 +115,7 @@ class PrometheusObserver:
         self._lock = threading.Lock()
         self._metrics: dict[str, Any] = {}
         self._open: WeakKeyDictionary[Activity, finalize[[], Activity]] = WeakKeyDictionary()
+        self._bills = Bills()
         self._held: WeakKeyDictionary[Activity, set[str]] = WeakKeyDictionary()
         try:
             self._make(registry, namespace)
@@ -163,6 +168,7 @@ class PrometheusObserver:
 
     @_on.register
     def _(self, event: events.StreamStarted) -> None:
+        self._bills.begin(event.activity)
         live = self._of("streams", self._stream(event))
         with self._lock:
             if event.activity in self._open:
@@ -172,7 +178,24 @@ class PrometheusObserver:
         live.inc()
 
     @_on.register
+    def _(self, event: events.TurnOver) -> None:
+        self._pay(event)
+
+    def _pay(self, event: events.Event) -> None:
+        """Count what was used up since this was done last."""
+        new, stream = self._bills.since(event.activity), self._stream(event)
+        for name, count in new.items():
+            match name:
+                case "cost":
+                    self._of("cost_usd", stream).inc(count)
+                case "calls":
+                    self._of("model_calls", stream).inc(count)
+                case kind:
+                    self._of("tokens", stream, kind).inc(count)
+
+    @_on.register
     def _(self, event: events.StreamEnded) -> None:
+        self._pay(event)
         with self._lock:
             end = self._open.pop(event.activity, None)
         if end is not None:
@@ -213,6 +236,7 @@ class PrometheusObserver:
 
     @_on.register
     def _(self, event: events.WorkOver) -> None:
+        self._pay(event)  # a turn may last for hours
         tool = self._tool(event.name)
         self._of("work_in_flight", tool).dec()
         self._of("work_seconds", tool, event.outcome).observe(event.elapsed)

@@ -29,6 +29,7 @@ from streamguard.process.termination import Termination
 
 if TYPE_CHECKING:
     from streamguard.process.hosted import HostedEnding
+    from streamguard.process.look import Look
 
 # How long the owner of a dead process is given to say its exit status, in seconds.
 _STATUS_GRACE: Final = 0.1
@@ -133,6 +134,16 @@ class ProcessTree:
         with suppress(OSError):
             self._members.update(await fresh_table())
         return tuple(handle.pid for handle in self._members.living)
+
+    def look_at_vitals(self) -> Look:
+        """What tells how it and its tree are: see `Look.take`. One for each who wonders."""
+        from streamguard.process.look import Look
+
+        return Look(self.pid, self._pids)
+
+    def _pids(self) -> tuple[int, ...]:
+        """Who is known to belong, and cannot have become another."""
+        return tuple(handle.pid for handle in self._members.living if handle.holds_pid())
 
     async def terminate(
         self, grace: float = defaults.KILL_GRACE, *, budget: float | None = None

@@ -20,10 +20,12 @@ from contextlib import suppress
 from typing import Final
 
 from streamguard.errors import (
+    CeilingExceededError,
     CircuitOpenError,
     ConfigError,
     DeadlineExceededError,
     LeaseLostError,
+    NoProgressError,
     ProcessExitedError,
     ResumeDivergedError,
     SessionHeldError,
@@ -153,10 +155,12 @@ def _most_severe(classes: list[ErrorClass]) -> ErrorClass:
 _PART_OF_AN_ATTEMPT: Final = ("llm_call", "tool")
 _OUR_OWN_ENDS: Final = (
     *(StreamInterruptedError, CircuitOpenError, LeaseLostError, SessionHeldError),
+    CeilingExceededError,  # another attempt would cost more
 )
 _OURS: Final = (
     (DeadlineExceededError, ErrorClass.NETWORK),  # of an inner scope, as any TimeoutError
     (StreamTimeoutError, ErrorClass.IDLE),  # whichever limit it was, the backend hangs
+    (NoProgressError, ErrorClass.IDLE),  # it may get further another time, as after a hang
     (StreamTruncatedError, ErrorClass.NETWORK),
     (ProcessExitedError, ErrorClass.NETWORK),
     (ResumeDivergedError, ErrorClass.VALIDATION),

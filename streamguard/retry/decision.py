@@ -11,6 +11,10 @@ ends it:
     does the circuit breaker let us?                circuit
     does the delay fit into the time that is left?  deadline
 
+Two things go another way from the second question on, where the user has said so. A session that the backend
+does not know is begun afresh, once, unless tools ran in it. A usage limit whose end is known is waited
+out, if that is not too long (deadline). Neither is a retry of a class.
+
 Imports nothing that waits; nothing is changed by asking.
 """
 
@@ -20,11 +24,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from streamguard._base.durations import in_words
+from streamguard._base.durations import in_hours, in_words
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.policy import RetryPolicy, Tally
 
-DelaySource: TypeAlias = Literal["policy", "retry_after", "circuit"]
+DelaySource: TypeAlias = Literal["policy", "retry_after", "circuit", "usage_limit"]
 GaveUp: TypeAlias = Literal["retries", "unsafe", "deadline", "circuit", "class"]
 
 
@@ -46,6 +50,10 @@ class State:
     `productive`: seconds between its first and its last *new* progress; a replay is not new.
     `teardown_confirmed`: whether the old backend is certainly gone (D5).
     `unconfirmed_allowed`: the user's `resume_after_unconfirmed_teardown`.
+    `is_unknown`: whether the backend certainly does not know the session it was to resume.
+    `fresh_if_unknown`: whether the user has said that it is begun afresh then.
+    `tools_in_session`: how many tool calls were begun in all its turns.
+    `limit_over_in`: seconds until a usage limit is over, if such are waited for; `limit_over_at`: in words.
     `remaining`: seconds until `total` or an outer deadline; None without any.
     `circuit`: seconds in which the breaker certainly lets nobody try (`pause_left`); infinite if
     only `reset()` helps. `circuit_waits`: whether it is waited for, as sessions do.
@@ -64,6 +72,11 @@ class State:
     productive: float = 0.0
     teardown_confirmed: bool = True
     unconfirmed_allowed: bool = False
+    is_unknown: bool = False
+    fresh_if_unknown: bool = False
+    tools_in_session: int = 0
+    limit_over_in: float | None = None
+    limit_over_at: str = ""
     remaining: float | None = None
     circuit: float = 0.0
     circuit_waits: bool = False
@@ -94,7 +107,12 @@ class Resume(_Retry):
 
 @dataclass(frozen=True, kw_only=True)
 class Restart(_Retry):
-    """Start afresh with the first prompt: nothing has happened that this could repeat."""
+    """Start afresh with the first prompt: nothing has happened that this could repeat.
+
+    `forgets`: whether there is a session that is left for it, since the backend does not know that.
+    """
+
+    forgets: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +136,10 @@ DEFAULT_POLICY: Final = RetryPolicy()
 def decide(state: State, policy: RetryPolicy = DEFAULT_POLICY) -> Decision:
     """What to do after the failure that `state` describes."""
     tally = _tally_after(state, policy)
+    if state.is_unknown:
+        return _begin_afresh(state, policy, tally)
+    if state.limit_over_in is not None:
+        return _wait_out(state, policy, tally, state.limit_over_in)
     delay = policy.base_delay(
         state.error_class,
         tally.of(state.error_class),
@@ -174,17 +196,27 @@ def _no_retries_left(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp 
         spent = _count(len(tally.spent), "retry")
         why = f"{spent} in a row made no difference (max_in_a_row={policy.max_in_a_row})"
         return _give_up("retries", state, why)
-    if tally.reconnects >= policy.max_reconnects:
-        spent = _count(tally.reconnects, "reconnect")
-        why = f"the session has had {spent} (max_reconnects={policy.max_reconnects})"
-        return _give_up("retries", state, why)
-    return None
+    return _no_reconnects_left(state, policy, tally)
+
+
+def _no_reconnects_left(state: State, policy: RetryPolicy, tally: Tally) -> GiveUp | None:
+    if tally.reconnects < policy.max_reconnects:
+        return None
+    spent = _count(tally.reconnects, "reconnect")
+    why = f"the session has had {spent} (max_reconnects={policy.max_reconnects})"
+    return _give_up("retries", state, why)
+
+
+def _not_gone(state: State) -> GiveUp | None:
+    if state.teardown_confirmed or state.unconfirmed_allowed:
+        return None
+    why = "the old backend may still be alive, and two owners would corrupt the session"
+    return _give_up("unsafe", state, why)
 
 
 def _not_safe(state: State) -> GiveUp | None:
-    if not (state.teardown_confirmed or state.unconfirmed_allowed):
-        why = "the old backend may still be alive, and two owners would corrupt the session"
-        return _give_up("unsafe", state, why)
+    if (refusal := _not_gone(state)) is not None:
+        return refusal
     if state.keys_repeat:
         why = (
             "dedupe_by gave one key to several messages, so a replay could not be told from new "
@@ -223,8 +255,7 @@ def _does_not_fit(state: State, policy: RetryPolicy, delay: float) -> GiveUp | N
 
 def _retry(state: State, policy: RetryPolicy, tally: Tally, delay: float) -> Resume | Restart:
     error_class, token = state.error_class, state.token
-    room = math.inf if state.remaining is None else state.remaining - policy.min_attempt
-    jittered = policy.jittered(error_class, delay, room)
+    jittered = policy.jittered(error_class, delay, _room(state, policy))
     source = _delay_source(state, policy, tally, delay, jittered)
     delay = max(jittered, state.circuit)
     retry = tally.of(error_class) + 1
@@ -241,6 +272,115 @@ def _retry(state: State, policy: RetryPolicy, tally: Tally, delay: float) -> Res
         why = f"{number} {when}, started afresh: nothing has happened that this could repeat"
         return Restart(**facts, why=why)
     return Resume(**facts, why=f"{number} {when}, resuming session {token[:8]}", token=token)
+
+
+# -- where the user has said so --------------------------------------------------------------
+
+
+def _begin_afresh(state: State, policy: RetryPolicy, tally: Tally) -> Restart | GiveUp:
+    session = f"session {(state.token or '')[:8]}"
+    refusal = (
+        _no_time_at_all(state)
+        or _not_asked_for(state, session)
+        or _was_begun_afresh(state, tally, session)
+        or _no_reconnects_left(state, policy, tally)
+        or _not_gone(state)
+        or _work_would_be_lost(state, session)
+        or _circuit_is_open(state, 0.0)
+        or _does_not_fit(state, policy, 0.0)
+    )
+    if refusal is not None:
+        return refusal
+    return Restart(
+        delay=state.circuit,
+        delay_source="circuit" if state.circuit else "policy",
+        error_class=state.error_class,
+        retry=1,
+        tally=tally.begins_afresh(),
+        why=(
+            f"{_named(state)}: the backend does not know {session}: started afresh with the first prompt, "
+            "without what was said before (fresh_if_unknown)"
+        ),
+        forgets=True,
+    )
+
+
+def _not_asked_for(state: State, session: str) -> GiveUp | None:
+    if state.fresh_if_unknown:
+        return None
+    why = f"the backend does not know {session} (fresh_if_unknown=True would start afresh)"
+    return _give_up("class", state, why)
+
+
+def _was_begun_afresh(state: State, tally: Tally, session: str) -> GiveUp | None:
+    if not tally.forgotten:
+        return None
+    why = f"the backend does not know {session} either, and it was started afresh once already"
+    return _give_up("retries", state, why)
+
+
+def _work_would_be_lost(state: State, session: str) -> GiveUp | None:
+    # Messages are no obstacle: that what was said is lost is what the user has agreed to.
+    if not (tools := max(state.tools_in_session, state.tool_calls)):
+        return None
+    why = (
+        f"the backend does not know {session}, in which {_count(tools, 'tool call')} occurred: a fresh start "
+        "might do that again"
+    )
+    return _give_up("unsafe", state, why)
+
+
+def _wait_out(
+    state: State, policy: RetryPolicy, tally: Tally, left: float
+) -> Resume | Restart | GiveUp:
+    delay = policy.limit_wait(left, tally.waited, _room(state, policy))
+    refusal = _no_time_at_all(state) or _limit_is_too_long(state, policy, tally, left, delay)
+    if refusal is None:
+        assert delay is not None
+        refusal = (
+            _no_reconnects_left(state, policy, tally)
+            or _not_safe(state)
+            or _circuit_is_open(state, delay)
+            or _does_not_fit(state, policy, delay)
+        )
+    if refusal is not None or delay is None:
+        assert refusal is not None
+        return refusal
+    waited = max(delay, state.circuit)
+    facts: dict[str, Any] = {
+        "delay": waited,
+        "delay_source": "circuit" if state.circuit > delay else "usage_limit",
+        "error_class": state.error_class,
+        "retry": 1,
+        "tally": tally.waits(waited),
+    }
+    why = f"{_named(state)}: usage limit: waiting until {_over_at(state, left)}"
+    if state.token is None:
+        return Restart(**facts, why=f"{why}, then starting afresh")
+    return Resume(
+        **facts, why=f"{why}, then resuming session {state.token[:8]}", token=state.token
+    )
+
+
+def _limit_is_too_long(
+    state: State, policy: RetryPolicy, tally: Tally, left: float, delay: float | None
+) -> GiveUp | None:
+    if delay is not None:
+        return None
+    before = f" of which {in_hours(tally.waited)} were spent" if tally.waited else ""
+    why = (
+        f"usage limit until {_over_at(state, left)}: longer than "
+        f"wait_for_limit={in_hours(policy.wait_for_limit or 0.0)} allows{before}"
+    )
+    return _give_up("deadline", state, why, escalate=True)
+
+
+def _over_at(state: State, left: float) -> str:
+    return f"{state.limit_over_at or 'its reset'} ({in_hours(max(0.0, left))})"
+
+
+def _room(state: State, policy: RetryPolicy) -> float:
+    return math.inf if state.remaining is None else state.remaining - policy.min_attempt
 
 
 def _delay_source(

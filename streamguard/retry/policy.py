@@ -18,7 +18,7 @@ from streamguard._base.numbers import check_count, check_number
 from streamguard.errors import ConfigError
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.classification import classify
-from streamguard.retry.pushback import CAP, MISSING, retry_after
+from streamguard.retry.pushback import CAP, MISSING, resets_at, retry_after
 
 if TYPE_CHECKING:
     from streamguard.signals import Failed
@@ -67,6 +67,10 @@ class RetryPolicy:
     failed within `instant` seconds and before any message makes the delays grow. No attempt is
     begun with less than `min_attempt` seconds left.
 
+    `wait_for_limit`: for how many seconds a usage limit is waited out, as long as nothing goes well in
+    between, where the backend says when it is over; None is not at all. It is no retry of any class, and
+    `cap` is not for it.
+
     `classifier` may name the class of an error, or return None and leave it to `classify`.
     `random` gives numbers from 0 up to 1.
     """
@@ -85,12 +89,15 @@ class RetryPolicy:
     productive_span: float = 60.0
     instant: float = 1.0
     min_attempt: float = 1.0
+    wait_for_limit: float | None = None
     classifier: Callable[[BaseException], ErrorClass | None] | None = None
     random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("cap", "productive_span", "instant", "min_attempt"):
             check_number(name, getattr(self, name), infinite=name == "productive_span")
+        if self.wait_for_limit is not None:
+            check_number("wait_for_limit", self.wait_for_limit)
         for name in ("max_in_a_row", "max_reconnects"):
             check_count(name, getattr(self, name))
         for name in ErrorClass:
@@ -129,6 +136,27 @@ class RetryPolicy:
         pause = retry_after(error, failed=failed, cap=self.cap, found=found)
         return self._named(error, found), pause
 
+    def limit_over_at(
+        self, error: BaseException | None, *, failed: Failed | None = None
+    ) -> float | None:
+        """When the usage limit that `error` tells of is over, as an epoch, if such are waited for."""
+        if self.wait_for_limit is None:
+            return None
+        return resets_at(error, failed=failed, cap=self.cap)
+
+    def limit_wait(self, left: float, waited: float = 0.0, room: float = math.inf) -> float | None:
+        """The seconds to wait for a usage limit that is over in `left`; None if that is too long.
+
+        `waited` were spent on such waits before. One that should be over by now, and is not, is given a
+        minute; to all of them a little is added at random, within `room`.
+        """
+        base = left if left > 0 else MISSING
+        most = (self.wait_for_limit or 0.0) - waited
+        if base > most:
+            return None
+        jitter = min(self.rate_limit.jitter * base, self.rate_limit.jitter_cap)
+        return base + max(0.0, min(jitter * self.random(), most - base, room - base))
+
     def base_delay(
         self,
         error_class: ErrorClass,
@@ -163,12 +191,15 @@ class Tally:
     """What one session has spent on retries.
 
     `spent`: the class of each retry since things last went well, in order. `instant`: how many
-    attempts in a row failed at once. `reconnects`: all retries ever.
+    attempts in a row failed at once. `reconnects`: all retries ever. `waited`: seconds for usage limits,
+    since things last went well. `forgotten`: whether it was begun afresh since its backend did not know it.
     """
 
     spent: tuple[ErrorClass, ...] = ()
     instant: int = 0
     reconnects: int = 0
+    waited: float = 0.0
+    forgotten: bool = False
 
     def of(self, error_class: ErrorClass) -> int:
         """How many retries of that class were spent."""
@@ -176,7 +207,7 @@ class Tally:
 
     def reset(self) -> Tally:
         """Things went well: a turn was completed. The count of all retries stays (R5)."""
-        return Tally(reconnects=self.reconnects)
+        return Tally(reconnects=self.reconnects, forgotten=self.forgotten)
 
     def failed(self, *, instantly: bool) -> Tally:
         """One more attempt has failed."""
@@ -185,3 +216,11 @@ class Tally:
     def retried(self, error_class: ErrorClass) -> Tally:
         """One more attempt is made because of an error of that class."""
         return replace(self, spent=(*self.spent, error_class), reconnects=self.reconnects + 1)
+
+    def waits(self, delay: float) -> Tally:
+        """One more attempt is made after a usage limit."""
+        return replace(self, waited=self.waited + delay, reconnects=self.reconnects + 1)
+
+    def begins_afresh(self) -> Tally:
+        """One more attempt is made, without the session that the backend does not know."""
+        return replace(self, forgotten=True, reconnects=self.reconnects + 1)

@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from datetime import time as time_of_day
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard.retry import foreign
@@ -59,6 +60,39 @@ def retry_after(
         return min(asked, cap)
     found = found or classify(error, failed=failed)
     return min(MISSING, cap) if found is ErrorClass.RATE_LIMIT else None
+
+
+def resets_at(
+    error: BaseException | None,
+    *,
+    failed: Failed | None = None,
+    cap: float = CAP,
+    now: Callable[[], float] = time.time,
+) -> float | None:
+    """When the usage limit is over that this failure tells of, as an epoch; None if it tells of none.
+
+    It is what the backend says of a reset, or a pause longer than `cap` that it asks for: one that no
+    retry waits out.
+    """
+    if failed is None and error is not None:
+        failed = failed_of(error)
+    if failed is not None and failed.resets_at is not None:
+        return _epoch_of(failed.resets_at, now)
+    if error is not None:
+        asked = retry_after(error, failed=failed, cap=math.inf, now=now)
+    else:
+        asked = None if failed is None else _seconds(failed.retry_after)
+    # A rate limit without a number counts as a minute, whatever the cap, and tells of no reset.
+    return now() + asked if asked is not None and asked > max(cap, MISSING) else None
+
+
+def _epoch_of(said: datetime | time_of_day | float, now: Callable[[], float]) -> float | None:
+    try:
+        if isinstance(said, time_of_day):
+            said = datetime.combine(datetime.fromtimestamp(now(), tz=said.tzinfo), said)
+        return said.timestamp() if isinstance(said, datetime) else float(said)
+    except (OverflowError, ValueError, OSError):  # no clock goes so far
+        return None
 
 
 def retry_after_said(failed: Failed, *, cap: float = CAP) -> float | None:

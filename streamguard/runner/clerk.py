@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamguard import events, signals
 from streamguard._base.done import Deeds
+from streamguard._base.vitals import Vitals
 from streamguard.activity import Activity
 from streamguard.backends.stream_reading import PROGRESS
 from streamguard.errors import ERRORS, StreamGuardError, Teardown, Verdict
@@ -253,11 +254,11 @@ class Clerk:
             self._life.watch.messages += count
 
     def on_event(self, at: float, kind: str, facts: dict[str, Any]) -> None:
-        self._tell(getattr(events, kind), at, **facts)
+        self._tell(getattr(events, kind), at, **_with_vitals(facts))
 
     def on_verdict(self, at: float, told: dict[str, Any], enforced: bool) -> None:
         when = datetime.fromtimestamp(self._scribe.epoch(at) + at, UTC)
-        verdict = replace(Verdict(**told), when=when, done=self._activity.done)
+        verdict = replace(Verdict(**_with_vitals(told)), when=when, done=self._activity.done)
         if enforced:
             self._verdict = verdict
             self._end_line(at)
@@ -419,6 +420,13 @@ def _frames_in(came: bytearray) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
 
 def _signals_of(said: list[tuple[Any, ...]]) -> tuple[Signal, ...]:
     return tuple(getattr(signals, name)(*values) for name, *values in said)
+
+
+def _with_vitals(told: dict[str, Any]) -> dict[str, Any]:
+    """`told`, with the vitals as a value again."""
+    if (vitals := told.get("vitals")) is not None:
+        told["vitals"] = Vitals.from_json(vitals)
+    return told
 
 
 def _outcome_of(end: dict[str, Any], code: int) -> StreamOutcome:

@@ -15,21 +15,24 @@ import math
 import os
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from streamguard._base.defaults import LONGEST_LINE
 from streamguard._base.done import Deeds
+from streamguard._base.quoting import quoted
 from streamguard._lines.splitter import Splitter
-from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
+from streamguard._watch.watch import Due, Found, Half, Limits, Stalled, Watch
 from streamguard.backends.stream_reading import PROGRESS, Reading
 from streamguard.runner.json_lines import object_in
 from streamguard.runner.result import Fired
 from streamguard.signals import SessionOpened, TurnEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from streamguard._base.vitals import Vitals
     from streamguard.errors import Limit
+    from streamguard.process.look import Look
     from streamguard.runner.options import Settings
     from streamguard.runner.record import Evidence
     from streamguard.runner.transcript import Transcript
@@ -42,7 +45,7 @@ _SNIFFED: Final = 64 * 1024
 class Judge:
     """The limits of one attempt that began at `began`, of a run that began at `run_began`.
 
-    `deeds`: what earlier attempts have done. Where a limit's clock is not that of the messages, it is
+    `deeds`: what earlier attempts have done. `pid`: the command's, of which vitals are taken. Where a limit's clock is not that of the messages, it is
     *measured* by a watch of its own:
 
     | limit | its clock |
@@ -60,15 +63,22 @@ class Judge:
         say: Callable[[str], None],
         evidence: Evidence | None = None,
         *,
+        complain: Callable[[str], None] | None = None,
         deeds: Deeds | None = None,
+        resumes: bool = False,
         transcript: Transcript | None = None,
-        concern: Callable[..., None] | None = None,
+        pid: int = 0,
+        alert: Callable[[str, str, Mapping[str, object]], None] | None = None,
     ) -> None:
         self._evidence = evidence
+        self._pid = pid
+        self._began = began
+        self._vital_signs: Look | None = None
         self._transcript = transcript
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
-        self._concern = concern
+        self._complain = complain or say  # what everybody should know
+        self._alert = alert
         self.watch = Watch(
             Limits(
                 idle=settings.idle,
@@ -80,10 +90,16 @@ class Judge:
                 turn=settings.turn,
                 exit_grace=settings.exit_grace,
                 total=None if settings.total == math.inf else settings.total,
+                quiet=settings.quiet,
+                quiet_by_name=settings.quiet_by_name or {},
+                repeats=settings.repeats,
+                ceilings=settings.ceilings,
+                end_on=settings.end_on,
                 half_time=settings.verbose or settings.on_warn is not None or evidence is not None,
             )
         )
         self.deeds = self.watch.deeds = deeds or _deeds_here()
+        self.deeds.begin_process(is_resumed=resumes)
         self.deeds.begin_attempt()
         self.watch.begin(run_began)
         self.watch.asked(began)
@@ -103,7 +119,7 @@ class Judge:
         self._only_warns = settings.only_warn
         self._sniffed = 0
         self.wants_lines = self._sees_output = settings.watches_output
-        self.outcome: Outcome | None = None
+        self.outcome: Outcome | Literal["empty", "abandoned"] | None = None
         self.token: str | None = None  # the latest, also of a session that is over
 
     def output(self, chunk: bytes, now: float) -> None:
@@ -176,6 +192,8 @@ class Judge:
 
     def deadline(self) -> float:
         """When `verdict` has something to say; inf if never."""
+        if self._strike is not None:
+            return -math.inf
         nearest = self.watch.total_deadline()
         for watch in self._watches:
             nearest = min(nearest, watch.deadline())
@@ -185,17 +203,22 @@ class Judge:
         """What has been reached. It may move a limit, or say that half of one is gone."""
         if (total := self.watch.overdue_total(now)) is not None:
             return self._fired(total, self.watch, total.limit, now)
+        if (strike := self._strike) is not None:
+            return self._fired(strike, self.watch, strike.limit, now)
         self._look(now)
         for measured, watch in ((None, self.watch), *self._measured.items()):
             match watch.judge(now):
                 case Due() as due:
                     return self._fired(due, watch, measured or due.limit, now)
                 case Half(limit, window):
-                    text = f"half of {limit}={window:g} is gone in silence"
+                    vitals = self._vitals(now)
+                    how = "" if vitals is None else f" [{vitals}]"
+                    text = f"half of {limit}={window:g} is gone in silence{how}"
                     self._say(text)
-                    if self._concern is not None:
-                        self._concern("half_time", text, limit, window, window / 2)
-                    self._tell("HalfTime", now, limit=limit, window=window)
+                    told = None if vitals is None else vitals.as_json()
+                    facts = {"limit": limit, "window": window}
+                    self._tell("HalfTime", now, **facts, vitals=told)
+                    self._tell_others("HalfTime", text, {**facts, "elapsed": window / 2})
                 case Stalled(limit, lateness, extension):
                     facts = {"limit": limit, "lateness": lateness, "extended_by": extension}
                     self._tell("LoopStalled", now, **facts)
@@ -203,8 +226,50 @@ class Judge:
                         f"{limit} was noticed {lateness:.3g} s late: this machine stood still, or "
                         f"we were stopped; waiting {extension:g} s more"
                     )
+                case Found() as found:
+                    self._concern(found, now)
                 case None:
                     pass
+        return None
+
+    @property
+    def _strike(self) -> Due | None:
+        """What a line has shown that the run is to be ended for; a turn that is over stays what it was (T3)."""
+        due = self.watch.struck
+        if due is None or not (self.watch.turn_open or due.limit == "empty"):
+            return None
+        return due
+
+    def _concern(self, found: Found, now: float) -> None:
+        """Say what a person may want to know, while nothing is ended for it."""
+        from streamguard import events
+
+        kind, facts = found.told()
+        event = getattr(events, kind)(activity=None, at=now, **facts)
+        text = event.text()
+        self._complain(f"warning: {quoted(text)}")
+        self._tell(kind, now, **facts)
+        self._tell_others(kind, text, facts)
+
+    def _tell_others(self, kind: str, text: str, facts: Mapping[str, object]) -> None:
+        """Tell who is not reading the log: an event by its name, and what of it is a number."""
+        if self._alert is not None:
+            self._alert(kind, text, facts)
+
+    def ended(self, now: float) -> Fired | None:
+        """The command has ended by itself: what it did last, and whether that is a reason to complain (B3)."""
+        watch = self.watch
+        if (strike := self._strike) is not None:
+            return self._fired(strike, watch, strike.limit, now)
+        if not watch.completed or not watch.ended_well:
+            return None
+        if left := watch.abandoned:
+            self.outcome = "abandoned"
+            if "abandoned" in watch.limits.end_on:
+                return self._fired(Due("abandoned", now, 0.0, now), watch, "abandoned", now)
+            self._concern(Found("abandoned", names=left), now)
+        elif watch.ended_empty:
+            self.outcome = "empty"
         return None
 
     def mute(self, fired: Fired) -> None:
@@ -258,6 +323,10 @@ class Judge:
             watch.answered(now)
             watch.see(signals, now, time.time())
             self._note(signals)
+            if watch.found:
+                found, watch.found = watch.found, ()
+                for each in found:
+                    self._concern(each, now)
         if self._evidence is not None:
             said = None if signals is PROGRESS else signals
             self._evidence.message(line or b"", said, now, is_object=message is not None)
@@ -299,10 +368,23 @@ class Judge:
             self._evidence.event(kind, now, **facts)
             self._evidence.flush()
 
+    def _vitals(self, now: float) -> Vitals | None:
+        """How the command and its tree are (B6)."""
+        if not self._pid:
+            return None
+        if self._vital_signs is None:
+            from streamguard.process.look import Look
+
+            self._vital_signs = Look(self._pid)
+            self._vital_signs.began(self._began)
+        return self._vital_signs.take(now)
+
     def _fired(self, due: Due, watch: Watch, limit: Limit, now: float) -> Fired:
         self._struck = watch
         named = due._replace(limit=limit)
-        verdict = self.watch.verdict(named, now, watch.lateness(due, now), name=self._name)
+        late = watch.lateness(due, now)
+        known = {"name": self._name, "vitals": self._vitals(now)}
+        verdict = self.watch.verdict(named, now, late, **known)
         if not self._only_warns:
             self.end(now)  # what it hangs on may be a question without a newline
         if self._evidence is not None:

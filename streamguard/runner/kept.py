@@ -29,27 +29,27 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "done own_folder spending"),
+    *_in("_base", "done durations own_folder quoting spending vitals"),
     *_in("_lines", "splitter"),
     *_in("_watch", "repetition watch windows"),
     *_in(
         "backends",
-        "_fields _gemini_api _langchain _langgraph_shapes _openai_chat "
+        "_anthropic_blocks _fields _gemini_api _langchain _langgraph_shapes _openai_chat "
         "_openai_errors _openai_responses _shapes acp acp.reading anthropic "
         "anthropic.reading claude claude.outcome claude.reading codex "
         "codex.failures codex.reading gemini gemini.reading google_adk "
-        "google_adk.reading google_genai google_genai.reading langgraph "
+        "google_adk.reading google_genai google_genai.reading kimi kimi.reading langgraph "
         "langgraph.reading openai openai.reading pydantic_ai pydantic_ai.reading "
-        "registry stream_reading",
+        "qwen qwen.reading registry stream_reading unknown_sessions",
     ),
     "errors",
-    *_in("retry", "classes"),
+    *_in("retry", "classes failure_said"),
     *_in("runner", "json_lines judge parked terminal"),
     "signals",
     *_in("top", "published"),
 )
 TO_END = (
-    *_in("process", "ending identity marks members polled procfs table termination"),
+    *_in("process", "ending identity look marks members polled procfs table termination"),
     *_in("runner", "offspring"),
 )
 TO_TRY_AGAIN = (

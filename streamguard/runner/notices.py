@@ -41,13 +41,23 @@ class Notices:
 
             self._hooks = Hooks(settings.program, run.wakeups, run.closed, run.complain)
 
-    def concern(self, event: str, text: str, facts: Mapping[str, object]) -> None:
-        """Something that ends nothing; `facts` by the names of `hooks.FACTS`."""
+    def concern(self, kind: str, text: str, facts: Mapping[str, object]) -> None:
+        """Something that ends nothing: an event by its name, and what is known of it."""
+        event = _in_words(kind)
         if self._settings.github and event not in _QUIET:
             title = f"streamguard: {event.replace('_', ' ')}"
             self._run.words.say_as_it_is(self._github.annotation("warning", title, text))
         if self._hooks is not None and self._settings.on_warn:
-            told = {**facts, "EVENT": event, "REASON": text, "STATUS_FILE": self._status_file}
+            told = {
+                "EVENT": event,
+                "REASON": text,
+                "LIMIT": facts.get("limit"),
+                "WINDOW": facts.get("window", facts.get("ceiling")),
+                "ELAPSED": facts.get("elapsed", facts.get("spent")),
+                "PID": facts.get("pid"),
+                "STATUS_FILE": self._status_file,
+                "SESSION_ID": facts.get("session_id"),
+            }
             self._hooks.begin("--on-warn", self._settings.on_warn, told)
 
     def limit(self, outcome: Result, told: Mapping[str, Any]) -> None:
@@ -91,3 +101,8 @@ class Notices:
         from streamguard.runner.hooks import LONGEST
 
         return LONGEST
+
+
+def _in_words(kind: str) -> str:
+    """`half_time` for `HalfTime`."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in kind).lstrip("_")

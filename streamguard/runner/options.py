@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
 TERM = 15
 _LIMITS = ("idle", "first", "first_json", "liveness", "tools", "turn", "exit_grace", "total")
@@ -34,6 +35,15 @@ class Settings:
     exit_grace: float | None = None
     wants_exit_grace: bool = False  # it was asked for, and is no default
     total: float | None = None
+    # Beyond silence: what is told, and only with `end_on` ends anything.
+    quiet: float | None = defaults.QUIET
+    quiet_by_name: Mapping[str, float | None] | None = None
+    repeats: int | None = defaults.REPEATS
+    tokens: float | None = None
+    cost: float | None = None
+    calls: float | None = None
+    end_on: frozenset[Any] = frozenset()
+    watches_progress: bool = False  # one of them was asked for: enough to look at the output
     transcript: str | None = None  # what is written there counts, too
 
     kill_after: float | None = defaults.KILL_GRACE
@@ -81,7 +91,8 @@ class Settings:
     @property
     def watches_output(self) -> bool:
         """Whether anything depends on what the command writes."""
-        is_limited = self.watches_tools or any(limit is not None for limit in self._of_output)
+        is_limited = self.watches_tools or self.watches_progress
+        is_limited |= any(limit is not None for limit in self._of_output)
         return is_limited or self.record is not None
 
     @property
@@ -105,7 +116,13 @@ class Settings:
     def depends_on_lines(self) -> bool:
         """Whether a limit was asked for that depends on what lines say, however late they come."""
         is_limited = self.liveness is not None or self.turn is not None
-        return is_limited or self.watches_tools or self.wants_exit_grace
+        return is_limited or self.watches_tools or self.wants_exit_grace or self.watches_progress
+
+    @property
+    def ceilings(self) -> dict[Any, float]:
+        """How much may be used up."""
+        most = {"tokens": self.tokens, "cost": self.cost, "calls": self.calls}
+        return {name: number for name, number in most.items() if number is not None}
 
     @property
     def tools_are_silence(self) -> bool:

@@ -32,7 +32,7 @@ from streamguard.runner.wakeups import STOPPING
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from streamguard.runner.judge import Judge
     from streamguard.runner.run import CommandRun
@@ -240,6 +240,11 @@ class PollLoop:
         else:
             self._output.read_along = False
 
+    @property
+    def _said_early(self) -> bool:
+        """Whether a command that has ended at once may be an agent, which may have come to nothing (B3)."""
+        return self._settings.watches_output and bool(self._early) and self._may_be_json()
+
     def _may_be_json(self) -> bool:
         if self._settings.speaks_json:
             return True
@@ -295,9 +300,12 @@ class PollLoop:
             self.began,
             run.chat,
             run.evidence,
+            complain=run.complain,
             deeds=run.deeds,
+            resumes=run.is_resumed,
             transcript=self._transcript,
-            concern=self._concern,
+            pid=self.outcome.pid,
+            alert=self._alert,
         )
         run.deeds = judge.deeds
         for now, came in self._early:
@@ -328,7 +336,8 @@ class PollLoop:
             if self._settings.only_warn:
                 text = f"would end (mode warn): {fired.reason}{self._of_its_input()}"
                 self._run.complain(text)
-                self._concern("would_end", text, fired.limit, fired.window, fired.elapsed)
+                facts = {"limit": fired.limit, "window": fired.window, "elapsed": fired.elapsed}
+                self._alert("WouldEnd", text, facts)
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
@@ -354,18 +363,10 @@ class PollLoop:
             self._run.ends(fired.reason, self._link.ends_by + _READER - now)
         self._note_soon(now)
 
-    def _concern(
-        self, event: str, text: str, limit: str, window: float | None, elapsed: float
-    ) -> None:
+    def _alert(self, kind: str, text: str, facts: Mapping[str, object]) -> None:
         """Something that ends nothing, and that somebody may want to be told of now."""
-        facts = {
-            "LIMIT": limit,
-            "WINDOW": window,
-            "ELAPSED": elapsed,
-            "PID": self.outcome.pid,
-            "SESSION_ID": None if self._judge is None else self._judge.token,
-        }
-        self._run.concern(event, text, facts)
+        token = None if self._judge is None else self._judge.token
+        self._run.concern(kind, text, {**facts, "pid": self.outcome.pid, "session_id": token})
 
     def _of_its_input(self) -> str:
         """Of a command that has written nothing: what it may wait for. Asked before it is ended."""
@@ -432,12 +433,14 @@ class PollLoop:
 
     def _leave(self) -> Result:
         outcome = self.outcome
-        if self._judge is None and self._run.wants_all:
+        if self._judge is None and (self._run.wants_all or self._said_early):
             self._judge = self._judged()
         if self._link.began is not None:
             outcome.ending_took = time.monotonic() - self._link.began
         if self._judge is not None:
             self._judge.end(time.monotonic())
+            if outcome.is_dead and outcome.fired is None and self._link.began is None:
+                outcome.fired = self._judge.ended(time.monotonic())
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
             outcome.messages = self._judge.watch.messages
             outcome.done = self._judge.deeds.so_far(self._run.attempt).as_json()

@@ -48,7 +48,7 @@ LENGTH = 4
 RECEIPT = b"="  # how an answer begins that says where a receipt is
 
 # What of a verdict is the same for all runs, or made by the clerk.
-_NOT_OF_RUN = {"when", "scope", "fired", "effective", "done", "labels", "guard"}
+_NOT_OF_RUN = {"when", "scope", "fired", "effective", "done", "labels", "guard", "vitals"}
 
 
 class Evidence:
@@ -115,6 +115,7 @@ class Evidence:
         """A limit was reached; if it is `enforced`, the attempt is being ended."""
         names: Iterable[str] = verdict.__dataclass_fields__.keys() - _NOT_OF_RUN
         told = {name: getattr(verdict, name) for name in names}
+        told["vitals"] = None if verdict.vitals is None else verdict.vitals.as_json()
         self._tell("verdict", verdict.at, told, enforced)
         self.flush()
 

@@ -167,6 +167,7 @@ def described(
         "bytes": outcome.passed - outcome.lost if outcome.is_seen else None,
         "bytes_lost": outcome.lost,
         "unsaid": unsaid,
+        "vitals": None if verdict is None or verdict.vitals is None else verdict.vitals.as_json(),
         "in_flight": [] if verdict is None else list(verdict.in_flight),
         "result": outcome.result,
         "session_id": outcome.token,
@@ -178,7 +179,16 @@ def explain(outcome: Result, settings: Settings) -> str:
     """One line for the person who reads the log."""
     assert outcome.fired is not None
     sent = f"; sent {', '.join(outcome.signals)}" if outcome.signals else ""
-    return f"{settings.program}: {outcome.fired.reason}{sent}{left_of(outcome)}"
+    return f"{settings.program}: {outcome.fired.reason}{sent}{left_of(outcome)}{_how_it_was(outcome, settings)}"
+
+
+def _how_it_was(outcome: Result, settings: Settings) -> str:
+    """The command's vitals at the verdict, as the end of a line of --verbose."""
+    assert outcome.fired is not None
+    verdict = outcome.fired.verdict
+    if not settings.verbose or verdict is None or verdict.vitals is None:
+        return ""
+    return f" [{verdict.vitals}]"
 
 
 def what_a_signal_took(outcome: Result, settings: Settings) -> str | None:

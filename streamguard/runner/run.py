@@ -241,10 +241,10 @@ class CommandRun:
         if self.settings.verbose:
             self.complain(text)
 
-    def concern(self, event: str, text: str, facts: Mapping[str, object]) -> None:
+    def concern(self, kind: str, text: str, facts: Mapping[str, object]) -> None:
         """Something that ends nothing, for who wants to be told of it; the log is the caller's."""
         if self._notices is not None:
-            self._notices.concern(event, text, facts)
+            self._notices.concern(kind, text, facts)
 
     def has_begun(self, tree: tuple[Any, ...]) -> None:
         """The command of an attempt runs; by `tree` it and all that it starts are found."""
@@ -278,6 +278,7 @@ class CommandRun:
             last_message_age=last_message_age,
             last_signal=watch.last_signal,
             in_flight=in_flight,
+            concern=watch.concern,
             limits=_limits_in_force(self.settings),
             session_id=judge.token,
         )
@@ -340,8 +341,8 @@ class CommandRun:
         text = f"{explain(outcome, settings)}; {trying}"
         self.words.say(text)
         fired = outcome.fired
-        facts = {"LIMIT": fired.limit, "WINDOW": fired.window, "ELAPSED": fired.elapsed}
-        self.concern("retry", text, {**facts, "SESSION_ID": outcome.token})
+        facts = {"limit": fired.limit, "window": fired.window, "elapsed": fired.elapsed}
+        self.concern("Retry", text, {**facts, "pid": outcome.pid, "session_id": outcome.token})
         if self.evidence is not None:
             self.evidence.again(outcome, again.delay, time.monotonic())
         return again

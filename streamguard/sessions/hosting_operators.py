@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from streamguard._base import defaults
-from streamguard._base.numbers import Seconds, seconds
+from streamguard._base.numbers import Seconds, optional_seconds, seconds
 from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.plan import Plan
 from streamguard.errors import ConfigError
@@ -74,6 +74,8 @@ def reconnecting_resume(
     max_reconnects: int = defaults.MAX_RECONNECTS,
     dedupe_by: DedupeBy | None = None,
     resume_after_unconfirmed_teardown: bool = False,
+    fresh_if_unknown: bool = False,
+    wait_for_limit: Seconds | None = None,
 ) -> HostingOperator[Never]:
     """Opens the stream again after a failure, when that is safe, and goes on with the session.
 
@@ -102,6 +104,13 @@ def reconnecting_resume(
         resume_after_unconfirmed_teardown: Go on even if the old backend may still be alive: two
             owners of one session corrupt it.
 
+        fresh_if_unknown: Where the backend does not know the session that is to be resumed, begin once
+            more with the prompt, without what was said before. Once in a session, and not if tools ran
+            in it, as far as is known here.
+
+        wait_for_limit: For how many seconds a usage limit is waited out, where the backend says when it
+            is over. Nothing is open meanwhile.
+
     Raises:
         ConfigError: If a value cannot be used.
     """
@@ -111,12 +120,23 @@ def reconnecting_resume(
         raise ConfigError(f"prompt={prompt!r}: use a text, or a function of a ResumePoint")
     if dedupe_by is not None and not callable(dedupe_by):
         raise ConfigError(f"dedupe_by={dedupe_by!r}: use a function that gives a message's key")
-    usual = {
+    if fresh_if_unknown and dedupe_by is not None:
+        raise ConfigError(
+            "fresh_if_unknown=True and dedupe_by: what a fresh session says is no replay, and could not be told "
+            "from one; leave one of the two out"
+        )
+    usual: dict[str, Any] = {
         "retries": defaults.RETRIES,
         "backoff": defaults.BACKOFF,
         "max_reconnects": defaults.MAX_RECONNECTS,
+        "wait_for_limit": None,
     }
-    numbers = {"retries": retries, "backoff": tuple(backoff), "max_reconnects": max_reconnects}
+    numbers: dict[str, Any] = {
+        "retries": retries,
+        "backoff": tuple(backoff),
+        "max_reconnects": max_reconnects,
+        "wait_for_limit": optional_seconds(wait_for_limit, "wait_for_limit"),
+    }
     written = {name: value for name, value in numbers.items() if value != usual[name]}
     settings = Reconnecting(
         open=open,
@@ -125,6 +145,7 @@ def reconnecting_resume(
         prompt=prompt,
         dedupe_by=dedupe_by,
         resume_after_unconfirmed_teardown=resume_after_unconfirmed_teardown,
+        fresh_if_unknown=fresh_if_unknown,
     )
     shown = {
         "policy": policy,
@@ -132,6 +153,7 @@ def reconnecting_resume(
         "prompt": None if prompt == CONTINUE else prompt,
         "dedupe_by": dedupe_by,
         "resume_after_unconfirmed_teardown": resume_after_unconfirmed_teardown or None,
+        "fresh_if_unknown": fresh_if_unknown or None,
     }
     said = {**written, **{name: value for name, value in shown.items() if value is not None}}
     text = [
@@ -146,7 +168,8 @@ def _policy(
 ) -> RetryPolicy:
     if policy is None:
         idle = Backoff(numbers["retries"], numbers["backoff"])
-        return RetryPolicy(idle=idle, max_reconnects=numbers["max_reconnects"])
+        rest = {name: numbers[name] for name in ("max_reconnects", "wait_for_limit")}
+        return RetryPolicy(idle=idle, **rest)
     if "retries" in written or "backoff" in written:
         raise ConfigError(
             "policy= says how often hangs are retried, too: write it as "

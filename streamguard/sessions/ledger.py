@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamguard._base.done import Deeds
 from streamguard.backends.stream_reading import Reading
+from streamguard.retry.failure_said import FailureSaid
 from streamguard.signals import (
-    Failed,
     Progress,
     SessionOpened,
     Signal,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from streamguard.sessions.exclusive import Exclusive
     from streamguard.sessions.points import ResumePoint
     from streamguard.sessions.replay import Replay
+    from streamguard.signals import Failed
 
 # What a consumer can act on: a delivery that cannot be taken back (gRPC calls it commitment).
 _ACTS = (Progress, WorkStarted, WorkProgressed, WorkFinished, TurnEnded)
@@ -61,7 +62,7 @@ class Ledger:
         self._first_new: float | None = None
         self.has_progressed = False  # in any attempt
         self._last_new = 0.0
-        self.failed: Failed | None = None
+        self._failure = FailureSaid()
         self.ended: TurnEnded | None = None
         self.turns_ended_well = 0
         self.go_on_from(start)
@@ -69,6 +70,7 @@ class Ledger:
     def go_on_from(self, point: ResumePoint) -> None:
         """That is where the session stands as the turn begins."""
         self.token, self.deeds.work_dir = point.token, point.work_dir
+        self.deeds.go_on_spending(point.spent)
 
     @property
     def backend(self) -> Backend | None:
@@ -79,6 +81,7 @@ class Ledger:
     def follow(self, earlier: Ledger) -> None:
         """Its turn follows that one."""
         self._backend = earlier.backend
+        self.deeds.spending = earlier.deeds.spending
 
     def begin(self, attempt: Attempt, now: float) -> None:
         """Another attempt of the turn begins."""
@@ -90,7 +93,7 @@ class Ledger:
         attempt.watch.deeds = self.deeds
         self._asides = self._last_aside = 0
         self._first_new = None
-        self.failed = self.ended = None
+        self._failure, self.ended = FailureSaid(), None
         self.turns_ended_well = 0
         if self.replay is not None:
             self.replay.begin()
@@ -178,12 +181,14 @@ class Ledger:
         for signal in signals:
             self._take(signal)
 
+    @property
+    def failed(self) -> Failed | None:
+        """What its messages say of a failure that the backend did not get over."""
+        return self._failure.failed
+
     def _take(self, signal: Signal) -> None:
+        self._failure.take(signal)
         match signal:
-            case Progress() | WorkStarted() | WorkProgressed() | WorkFinished():
-                self.failed = None  # whatever it was, the backend got over it
-            case Failed():
-                self.failed = signal
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
                 if self.token is not None and self.exclusive is not None:
@@ -192,7 +197,6 @@ class Ledger:
                 self.ended = signal
                 if signal.outcome == "success":
                     self.turns_ended_well += 1
-                    self.failed = None
             case _:
                 pass
 

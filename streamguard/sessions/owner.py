@@ -117,6 +117,8 @@ class Owner(Generic[T]):
         # `total` has run since the session's block was entered, and a prompt opens a turn.
         attempt.watch.started = self._hosting.started
         attempt.watch.mark_prompt(now)
+        if self.attempt is None:
+            ledger.deeds.begin_process(is_resumed=self.point.is_resumed)
         ledger.begin(attempt, now)
         ledger.exclusive = self._hosting.exclusive
         self.failure = None

@@ -2,12 +2,13 @@
 
 `version` is 1. `attempt`, `prompt`, `token`, `cursor`, `tools_run`, `delivered`, `committed`, `heard` and
 `completed` and `work_dir` are as the point has them; a cursor is an int, a text or null. `reason` is null or
-`{"type": the error's name, "text": its words}`.
+`{"type": the error's name, "text": its words}`. `spent` is an object of numbers.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -20,7 +21,7 @@ _LONGEST_TEXT: Final = 1000
 _TEXTS: Final = ("prompt", "token", "work_dir")
 _COUNTS: Final = ("attempt", "tools_run", "delivered", "committed")
 _FLAGS: Final = ("heard", "completed")
-_FIELDS: Final = {"version", "cursor", "reason", *_TEXTS, *_COUNTS, *_FLAGS}
+_FIELDS: Final = {"version", "cursor", "reason", "spent", *_TEXTS, *_COUNTS, *_FLAGS}
 
 
 def written(point: ResumePoint) -> dict[str, Any]:
@@ -35,6 +36,7 @@ def written(point: ResumePoint) -> dict[str, Any]:
         "version": VERSION,
         **said,
         "cursor": point.cursor,
+        "spent": dict(point.spent),
         "reason": None if point.reason is None else _written_error(point.reason),
     }
 
@@ -59,7 +61,8 @@ def read(said: Mapping[str, Any] | str | bytes) -> ResumePoint:
     for name in _FLAGS:
         _expect(fields, name, isinstance(fields[name], bool), "true or false")
     _expect(fields, "cursor", _is_cursor(fields["cursor"]), "a whole number, a text or null")
-    named = {name: fields[name] for name in ("cursor", *_TEXTS, *_COUNTS, *_FLAGS)}
+    _expect(fields, "spent", _are_numbers(fields["spent"]), "an object of numbers from 0")
+    named = {name: fields[name] for name in ("cursor", "spent", *_TEXTS, *_COUNTS, *_FLAGS)}
     return ResumePoint(reason=_read_error(fields), **named)
 
 
@@ -106,6 +109,19 @@ def _expect(fields: Mapping[str, Any], name: str, is_right: bool, what: str) -> 
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_numbers(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    named = cast("Mapping[object, object]", value).items()
+    return all(
+        isinstance(name, str)
+        and isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and 0 <= number < math.inf
+        for name, number in named
+    )
 
 
 def _is_cursor(value: object) -> bool:

@@ -42,6 +42,7 @@ class ResumePoint:
     `heard`: whether the backend has answered the prompt; a session that is resumed by its token is
         then asked to continue instead.
     `completed`: whether the turn has ended, so that nothing is asked again.
+    `spent`: tokens, cost and calls of the model that the session has used up, for ceilings.
     `work_dir`: the folder that the backend says it works in: many sessions can only be resumed there.
     `activity`: the session's live state, for what `open` makes to hold; None outside of `open`.
     `custody`: what a fleet's lease has put there (`Lease.resume_point`): keep it with `dataclasses.replace`.
@@ -58,6 +59,7 @@ class ResumePoint:
     heard: bool = False
     completed: bool = False
     work_dir: str | None = None
+    spent: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
     activity: Activity | None = field(default=None, repr=False, compare=False)
     custody: Custody | None = field(default=None, repr=False, compare=False)
 
@@ -74,6 +76,7 @@ class ResumePoint:
                 prompt=prompt,
                 token=self.token,
                 work_dir=self.work_dir,
+                spent=self.spent,
                 custody=self.custody,
             )
         return replace(self, prompt=prompt, heard=False)

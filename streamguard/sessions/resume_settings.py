@@ -32,6 +32,7 @@ class Reconnecting:
     prompt: ResumePrompt = CONTINUE
     dedupe_by: DedupeBy | None = None
     resume_after_unconfirmed_teardown: bool = False
+    fresh_if_unknown: bool = False
 
     def prompt_for(self, point: ResumePoint, labels: Mapping[str, object]) -> str:
         """What to ask a session that is resumed at `point`.

@@ -271,7 +271,7 @@ class _Block(Generic[T]):
             limits = replace(limits, lease=lambda: custody.term(loop.clock()))
         self._hosting = hosting = Hosting(
             loop=loop,
-            teller=Teller(activity, plan.observers, loop.clock),
+            teller=Teller(activity, plan.listeners, loop.clock),
             limits=limits,
             mode=mode,
             started=loop.clock(),

@@ -8,6 +8,7 @@ The decisions themselves are `retry.decide`'s; what must be done in one task is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast
 import anyio
 
 from streamguard import events
+from streamguard._base.durations import on_the_clock
 from streamguard._base.quoting import quoted
 from streamguard._scopes import scopes
+from streamguard.backends import unknown_sessions
 from streamguard.errors import (
     Attempted,
     CircuitOpenError,
@@ -27,7 +30,15 @@ from streamguard.errors import (
     StreamGuardError,
 )
 from streamguard.retry.classes import ErrorClass, class_named
-from streamguard.retry.decision import DEFAULT_POLICY, GiveUp, Resume, State, decide, work_done
+from streamguard.retry.decision import (
+    DEFAULT_POLICY,
+    GiveUp,
+    Restart,
+    Resume,
+    State,
+    decide,
+    work_done,
+)
 from streamguard.retry.policy import RetryPolicy, Tally
 from streamguard.retry.pushback import retry_after_said
 from streamguard.sessions.ledger import Ledger
@@ -106,6 +117,7 @@ class Conversation(Generic[T]):
         # In turns before the present one.
         self._delivered_before = 0
         self._progressed_before = False
+        self.tools_before = point.tools_run if point.completed else 0
         self._plan_for = plan_for
         self._opener_for = opener_for
 
@@ -122,7 +134,10 @@ class Conversation(Generic[T]):
 
     def leave_at(self, ledger: Ledger) -> None:
         """A turn ends there, or an attempt at it."""
-        self.point = replace(self.point, token=ledger.token, work_dir=ledger.deeds.work_dir)
+        deeds = ledger.deeds
+        self.point = replace(
+            self.point, token=ledger.token, work_dir=deeds.work_dir, spent=deeds.spent
+        )
 
     @property
     def may_resume_unconfirmed(self) -> bool:
@@ -437,6 +452,7 @@ class Turn(AsyncIterator[T]):
             heard=ledger.was_heard,
             completed=is_completed,
             work_dir=ledger.deeds.work_dir,
+            spent=ledger.deeds.spent,
         )
 
     def supersede(self, error: BaseException | None = None) -> None:
@@ -496,6 +512,7 @@ class Turn(AsyncIterator[T]):
             conversation.leave_at(left._ledger)
             conversation._delivered_before += left.delivered
             conversation._progressed_before |= left.has_progressed
+            conversation.tools_before += left._ledger.tool_calls
             self._ledger.follow(left._ledger)
             left.supersede(RuntimeError(_ASKED_SINCE))
             conversation.tally = conversation.tally.reset()  # a prompt has its own retries (S0-13)
@@ -591,10 +608,12 @@ class Turn(AsyncIterator[T]):
         conversation.leave_at(ledger)
         self._tell_of_replay(owner)
         failure = owner.failure
-        if failure is None or self._is_done_anyway(failure):
-            self._complete()
-            return
         settings = conversation.reconnecting
+        if failure is None or self._is_done_anyway(failure):
+            failed = self._said_error() if settings is not None else None
+            if failed is None or not self._goes_on_after(owner, failed, settings):
+                self._complete()
+            return
         if settings is None or isinstance(failure, ResumeDivergedError | SessionHeldError):
             self._fail(failure)
         else:
@@ -605,6 +624,48 @@ class Turn(AsyncIterator[T]):
         # Verdicts know what had ended; one on a turn that an interrupt ended stays one.
         is_verdict = isinstance(failure, StreamGuardError) and failure.verdict is not None
         return self._ledger.is_completed and isinstance(failure, Exception) and not is_verdict
+
+    def _said_error(self) -> StreamGuardError | None:
+        """What ended a turn that its backend has ended with an error; None if it has not."""
+        ledger = self._ledger
+        if ledger.ended is None or ledger.ended.outcome != "error" or ledger.failed is None:
+            return None
+        failed = ledger.failed
+        told = ", ".join(filter(None, (failed.error_class, failed.detail)))
+        return StreamGuardError(
+            f"the backend ended the turn with an error ({told})",
+            activity=self._conversation.hosting.teller.activity,
+        )
+
+    def _goes_on_after(
+        self, owner: Owner[T], failure: StreamGuardError, settings: Reconnecting | None
+    ) -> bool:
+        """Whether another attempt follows a turn that the backend itself has ended with an error.
+
+        Its consumer has got the message that says so: but for what the user has asked to be overcome,
+        that is the turn's end.
+        """
+        assert settings is not None
+        is_unknown = settings.fresh_if_unknown and self._is_unknown(owner, failure)
+        over_at = settings.policy.limit_over_at(failure, failed=self._ledger.failed)
+        if not is_unknown and over_at is None:
+            return False
+        decision = self._decide(owner, failure, settings)
+        if isinstance(decision, GiveUp):
+            self._tell_giving_up(failure, decision)
+            return False
+        owner.stop()  # nothing is held open meanwhile, and what is there would be the same again
+        self._schedule(failure, decision, settings)
+        return True
+
+    def _is_unknown(self, owner: Owner[T], failure: BaseException) -> bool:
+        """Whether it is certain that the backend does not know the session that was to be resumed."""
+        token, ledger = owner.point.token, self._ledger
+        if token is None:
+            return False
+        if ledger.failed is not None and ledger.failed.session_unknown:
+            return True
+        return not ledger.messages and unknown_sessions.is_told_by(failure, token)
 
     def _complete(self) -> None:
         ended, permit = self._ledger.ended, self._take_permit()
@@ -647,8 +708,18 @@ class Turn(AsyncIterator[T]):
 
     def _follow_up(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> None:
         """Decide what follows a failure; raise it if nothing does (R3)."""
+        decision = self._decide(owner, failure, settings)
+        if isinstance(decision, GiveUp):
+            self._give_up(failure, decision)
+        else:
+            self._schedule(failure, decision, settings)
+
+    def _decide(self, owner: Owner[T], failure: BaseException, settings: Reconnecting) -> Decision:
+        """What is to follow that failure; the breaker hears of it, too."""
         policy, ledger = settings.policy, self._ledger
         error_class, pause = policy.assess(failure, failed=ledger.failed)
+        if (is_unknown := self._is_unknown(owner, failure)) and error_class.is_transient:
+            error_class = ErrorClass.VALIDATION  # whatever its exit looks like
         self._failed.append(
             Attempted(
                 attempt=owner.point.attempt,
@@ -660,12 +731,21 @@ class Turn(AsyncIterator[T]):
         )
         if (permit := self._take_permit()) is not None:
             permit.failed(error_class, retry_after=pause)
-        what = type(failure).__name__
-        decision = decide(self._state(owner, error_class, what, pause, settings), policy)
-        if isinstance(decision, GiveUp):
-            self._give_up(failure, decision)
-        else:
-            self._schedule(failure, decision, settings)
+        state = self._state(owner, error_class, type(failure).__name__, pause, settings)
+        if is_unknown:
+            tools = self._conversation.tools_before + ledger.tool_calls
+            state = replace(
+                state,
+                is_unknown=True,
+                fresh_if_unknown=settings.fresh_if_unknown,
+                tools_in_session=tools,
+            )
+        elif (over_at := policy.limit_over_at(failure, failed=ledger.failed)) is not None:
+            now = time.time()
+            state = replace(
+                state, limit_over_in=over_at - now, limit_over_at=on_the_clock(over_at, now)
+            )
+        return decide(state, policy)
 
     def _state(
         self,
@@ -710,6 +790,8 @@ class Turn(AsyncIterator[T]):
         assert not isinstance(decision, GiveUp)
         conversation, ledger = self._conversation, self._ledger
         conversation.tally = decision.tally
+        if isinstance(decision, Restart) and decision.forgets:
+            self._forget_session()
         self._failure = failure
         self._not_before = conversation.hosting.loop.clock() + decision.delay
         point = self.point
@@ -726,6 +808,12 @@ class Turn(AsyncIterator[T]):
             why=decision.why,
         )
 
+    def _forget_session(self) -> None:
+        """It begins anew: nothing of the session that the backend does not know is gone on with."""
+        conversation = self._conversation
+        conversation.point = replace(conversation.point, token=None, work_dir=None)
+        self._ledger.go_on_from(conversation.point)
+
     def _resume_prompt(self, point: ResumePoint, settings: Reconnecting) -> str:
         try:
             return settings.prompt_for(point, self._conversation.hosting.teller.activity.labels)
@@ -739,6 +827,10 @@ class Turn(AsyncIterator[T]):
         if decision.error_class is not ErrorClass.NEVER or isinstance(failure, Exception):
             done = self._ledger.deeds.so_far(self._conversation.attempts)
             _mark(failure, decision, tuple(self._failed), done)
+        self._tell_giving_up(failure, decision)
+        raise failure
+
+    def _tell_giving_up(self, failure: BaseException, decision: GiveUp) -> None:
         self._conversation.hosting.teller.tell(
             events.GaveUp,
             reason=decision.reason,
@@ -746,7 +838,6 @@ class Turn(AsyncIterator[T]):
             error=failure,
             escalate=decision.escalate,
         )
-        raise failure
 
     def _tell_of_replay(self, owner: Owner[T]) -> None:
         replay, tell = self._ledger.replay, self._conversation.hosting.teller.tell

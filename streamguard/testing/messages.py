@@ -28,7 +28,7 @@ from streamguard.signals import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, time
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +164,21 @@ class ErrorSaid(Message):
     error_class: str = "unknown"
     retry_after: float | None = None
     detail: str = ""
+    session_unknown: bool = False
+    resets_at: datetime | time | float | None = None
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The failure, classified."""
-        return (Failed(self.error_class, self.retry_after, self.detail),)
+        return (
+            Failed(
+                self.error_class,
+                self.retry_after,
+                self.detail,
+                self.session_unknown,
+                self.resets_at,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)

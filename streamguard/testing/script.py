@@ -21,7 +21,7 @@ from streamguard.testing.clocks import block_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
-    from datetime import datetime
+    from datetime import datetime, time
 
     from streamguard.signals import Outcome, UsageSpan, WaitReason
 
@@ -242,10 +242,16 @@ def usage(*, span: UsageSpan = "call", call: str = "", **counts: float) -> Step:
 
 
 def failed(
-    error_class: str = "unknown", *, retry_after: float | None = None, detail: str = ""
+    error_class: str = "unknown",
+    *,
+    retry_after: float | None = None,
+    detail: str = "",
+    session_unknown: bool = False,
+    resets_at: datetime | time | float | None = None,
 ) -> Step:
     """An error that comes as a message; see `fail` for one that is raised."""
-    return Emit(messages.ErrorSaid(error_class, retry_after, detail))
+    said = messages.ErrorSaid(error_class, retry_after, detail, session_unknown, resets_at)
+    return Emit(said)
 
 
 def done(

@@ -23,6 +23,7 @@ change of state, and removed at the end:
     last_message_age  seconds since the last message, at `written`; null: none was seen
     last_signal       what that message said (`Progress`, `WorkStarted`, ...), or null
     in_flight         names of the work in flight
+    concern           the limit of the latest concern (quiet, repeats, tokens, ...), or null
     limits            the limits in force, in seconds, by name
     session_id        the agent's session, or null
 
@@ -219,6 +220,7 @@ _FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
     "last_message_age": _or_null(_is_number),
     "last_signal": _or_null(_is_text),
     "in_flight": _are_texts,
+    "concern": _or_null(_is_text),
     "limits": _are_limits,
     "session_id": _or_null(_is_text),
 }

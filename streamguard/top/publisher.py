@@ -109,6 +109,7 @@ def _said_of(activity: Activity) -> dict[str, Any] | None:
         "last_message_age": None if last is None else now - last,
         "last_signal": watch.last_signal,
         "in_flight": in_flight,
+        "concern": watch.concern,
         "limits": {name: window for name, window in named.items() if window is not None},
         "session_id": activity.token,
     }

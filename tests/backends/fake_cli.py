@@ -1,4 +1,4 @@
-"""Writes the lines of codex, gemini or claude; hangs in its first turn, deaf to TERM, with a tool.
+"""Writes the lines of codex, gemini, claude or qwen; hangs in its first turn, deaf to TERM, with a tool.
 
     fake_cli.py NAME FOLDER ...     the rest as the real one has it
 
@@ -30,11 +30,18 @@ BEGIN = {
     "codex": {"type": "thread.started", "thread_id": "the-token"},
     "gemini": {"type": "init", "timestamp": "t", "session_id": "the-token", "model": "m"},
     "claude": {"type": "system", "subtype": "init", "session_id": "the-token"},
+    "qwen": {
+        "type": "system",
+        "subtype": "init",
+        "session_id": "the-token",
+        "qwen_code_version": "0",
+    },
 }
 SAY = {
     "codex": {"type": "item.completed", "item": {"id": "i", "type": "agent_message"}},
     "gemini": {"type": "message", "timestamp": "t", "role": "assistant", "content": "x"},
     "claude": {"type": "assistant", "message": {"content": []}, "session_id": "the-token"},
+    "qwen": {"type": "assistant", "message": {"content": []}, "session_id": "the-token"},
 }
 END = {
     "codex": {"type": "turn.completed", "usage": {}},
@@ -45,6 +52,7 @@ END = {
         "is_error": False,
         "session_id": "the-token",
     },
+    "qwen": {"type": "result", "subtype": "success", "result": "x", "session_id": "the-token"},
 }
 
 

@@ -15,6 +15,7 @@ from streamguard.signals import (
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -40,6 +41,36 @@ def said(backend, message):
     return [signals] if isinstance(signals, SIGNALS) else list(signals)
 
 
+def asked(signals):
+    """What work that begins was asked, by its id: no part of a signal's equality. The last word counts."""
+    told = [s for s in signals if isinstance(s, WorkStarted)]
+    return {s.id: s.input for s in told}
+
+
+def came(signals):
+    """What came of work that ends, by its id."""
+    return {s.id: s.outcome for s in signals if isinstance(s, WorkFinished)}
+
+
+def empty_ends(backend, messages):
+    """Of each turn that ends with success, whether it was empty: by a naive model."""
+    worked = spoke = False
+    for message in messages:
+        for signal in said(backend, message):
+            match signal:
+                case TurnEnded("success", answered=answered):
+                    yield not worked and (answered is False or (answered is None and not spoke))
+                    worked = spoke = False
+                case TurnEnded():
+                    worked = spoke = False
+                case WorkStarted():
+                    worked = True
+                case Progress():
+                    spoke = True
+                case _:
+                    pass
+
+
 def is_well_made(signal):
     """No signal carries what its field's type does not allow, however odd the message."""
     match signal:
@@ -49,18 +80,23 @@ def is_well_made(signal):
             return isinstance(text, str) and text != ""
         case WorkFinished(id=text):
             return isinstance(text, str)
-        case WorkStarted(id=text, name=name):
-            return isinstance(text, str) and isinstance(name, str)
+        case WorkStarted(id=text, name=name, parent=parent):
+            named = isinstance(text, str) and isinstance(name, str)
+            return named and (parent is None or isinstance(parent, str))
+        case WorkProgressed(id=text):
+            return isinstance(text, str) and text != ""
         case Waiting(id=text, until=until):
             return isinstance(text, str) and (until is None or abs(until) <= sys.float_info.max)
         case Failed(error_class=text, detail=detail):
             return text in CLASSES and isinstance(detail, str) and len(detail) < 200
-        case TurnEnded(outcome=outcome, subtype=subtype):
+        case TurnEnded(outcome=outcome, subtype=subtype, answered=answered):
             outcomes = {"success", "error", "cancelled", "incomplete", "paused"}
-            return outcome in outcomes and isinstance(subtype, str)
-        case Usage(counts=counts):
-            named = all(isinstance(name, str) for name in counts)
-            return named and all(type(count) in {int, float} for count in counts.values())
+            told = isinstance(answered, bool | None)
+            return outcome in outcomes and isinstance(subtype, str) and told
+        case Usage(counts=counts, span=span, call=call):
+            named = all(isinstance(name, str) for name in (*counts, call))
+            known = span in {"call", "turn", "process", "session"}
+            return named and known and all(type(c) in {int, float} for c in counts.values())
         case _:
             return isinstance(signal, SIGNALS)
 

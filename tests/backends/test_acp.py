@@ -11,9 +11,18 @@ from streamguard.signals import (
     Usage,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
-from tests.backends.reading import NOTHING, PROGRESS, garbage, is_found_or_not, is_well_made
+from tests.backends.reading import (
+    NOTHING,
+    PROGRESS,
+    asked,
+    came,
+    garbage,
+    is_found_or_not,
+    is_well_made,
+)
 from tests.backends.reading import said as said_by
 
 
@@ -45,10 +54,30 @@ MESSAGES = {
         notified("tool_call", **CALL, status="completed"),
         [WorkFinished("call_1", error=False)],
     ),
-    "news of it": (notified("tool_call_update", toolCallId="call_1", title="t"), PROGRESS),
+    "news of it": (
+        notified("tool_call_update", toolCallId="call_1", title="t"),
+        [WorkProgressed("call_1")],
+    ),
     "its beginning": (
         notified("tool_call_update", toolCallId="call_1", status="in_progress"),
-        PROGRESS,
+        [WorkProgressed("call_1")],
+    ),
+    "its input": (
+        notified("tool_call_update", toolCallId="call_1", kind="read", rawInput={"a": 1}),
+        [WorkStarted("call_1", "read"), WorkProgressed("call_1")],
+    ),
+    "its input and its end": (
+        notified("tool_call_update", toolCallId="call_1", rawInput=[1], status="completed"),
+        [WorkStarted("call_1"), WorkFinished("call_1")],
+    ),
+    "news of nobody knows what": (notified("tool_call_update", title="t"), PROGRESS),
+    "a sub-agent's tool": (
+        notified("tool_call", **CALL, _meta={"claudeCode": {"parentToolUseId": "call_0"}}),
+        [WorkStarted("call_1", "execute", parent="call_0")],
+    ),
+    "an empty chunk": (
+        notified("agent_message_chunk", content={"type": "text", "text": ""}),
+        NOTHING,
     ),
     "its end": (
         notified("tool_call_update", toolCallId="call_1", status="completed"),
@@ -60,7 +89,15 @@ MESSAGES = {
     ),
     "how full the context is": (
         notified("usage_update", used=10, size=100),
-        [Usage({"context_used": 10, "context_size": 100})],
+        [Usage({"context_used": 10, "context_size": 100}, "session")],
+    ),
+    "what the session has cost": (
+        notified("usage_update", used=10, cost={"amount": 0.5, "currency": "USD"}),
+        [Usage({"context_used": 10, "total_cost_usd": 0.5}, "session")],
+    ),
+    "what it has cost in another currency": (
+        notified("usage_update", used=10, cost={"amount": 0.5, "currency": "EUR"}),
+        [Usage({"context_used": 10}, "session")],
     ),
     "the user's words, replayed": (notified("user_message_chunk", content={}), NOTHING),
     "commands that are there": (
@@ -72,7 +109,10 @@ MESSAGES = {
     "a prompt's end": (answered(stopReason="end_turn"), [TurnEnded("success", "end_turn")]),
     "a prompt's end that counts": (
         answered(stopReason="end_turn", usage={"totalTokens": 3}),
-        [Usage({"totalTokens": 3}), TurnEnded("success", "end_turn")],
+        [
+            Usage({"totalTokens": 3, "total_tokens": 3}, "session"),
+            TurnEnded("success", "end_turn"),
+        ],
     ),
     "a limit": (answered(stopReason="max_tokens"), [TurnEnded("incomplete", "max_tokens")]),
     "a cancellation": (answered(stopReason="cancelled"), [TurnEnded("cancelled", "cancelled")]),
@@ -106,6 +146,41 @@ def test_an_update_says_the_same_however_it_is_wrapped():
     params = message["params"]
     assert said(message) == said(params) == said(params["update"])
     assert find(message) == find(params) == find(params["update"]) == resolve("acp")
+
+
+SHOWN = {"type": "content", "content": {"type": "text", "text": "2"}}
+TERMINAL = {"type": "terminal", "terminalId": "t-1"}
+ASKED = {
+    "its raw input": ({"rawInput": {"a": 1}, "title": "t"}, {"a": 1}),
+    "the model is still writing it": ({"rawInput": {}, "kind": "edit", "title": "Edit"}, None),
+    "a title that quotes the command": (
+        {"title": "ls", "kind": "execute", "content": [TERMINAL]},
+        ("ls", None, None),
+    ),
+    "a title that does not tell one edit from another": ({"title": "Edit", "kind": "edit"}, None),
+    "what is shown of an edit": (
+        {"title": "Edit", "kind": "edit", "content": [SHOWN]},
+        ("Edit", None, [SHOWN]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("update", "input_"), ASKED.values(), ids=ASKED)
+def test_what_a_tool_was_asked(update, input_):
+    assert asked(said(notified("tool_call", toolCallId="call_1", **update))) == {"call_1": input_}
+
+
+CAME = {
+    "its raw output": ({"rawOutput": {"a": 1}, "content": [SHOWN]}, {"a": 1}),
+    "what is shown": ({"content": [SHOWN, TERMINAL]}, [SHOWN]),
+    "a terminal, another one each time": ({"content": [TERMINAL]}, None),
+}
+
+
+@pytest.mark.parametrize(("update", "outcome"), CAME.values(), ids=CAME)
+def test_what_came_of_a_tool(update, outcome):
+    over = notified("tool_call_update", toolCallId="call_1", status="completed", **update)
+    assert came(said(over)) == {"call_1": outcome}
 
 
 def test_no_title_of_a_tool_gets_into_evidence():

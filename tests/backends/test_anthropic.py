@@ -13,6 +13,7 @@ from streamguard.signals import (
     WorkStarted,
 )
 from tests.backends.looks import as_model, kind_named, said_by
+from tests.backends.reading import asked, came, empty_ends
 
 PROGRESS = [Progress()]
 NOTHING = []
@@ -35,13 +36,22 @@ def ended(reason, **more):
 MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
 START = {"type": "message_start", "message": {**MESSAGE, "usage": {"input_tokens": 3}}}
 EVENTS = {
-    "the request was taken": (START, [Usage({"input_tokens": 3})]),
+    "the request was taken": (START, [Usage({"input_tokens": 3}, "call", "msg_1")]),
     "taken, without a count": ({"type": "message_start", "message": MESSAGE}, NOTHING),
-    "a text begins": (block("text", text=""), PROGRESS),
+    "a text begins, which may stay empty": (block("text", text=""), NOTHING),
+    "a thought begins": (block("thinking", thinking="", signature=""), PROGRESS),
     "a word": (delta("text_delta", text="hi"), PROGRESS),
     "a thought": (delta("thinking_delta", thinking="hm"), PROGRESS),
     "input of a tool": (delta("input_json_delta", partial_json="{"), PROGRESS),
-    "a block ends": ({"type": "content_block_stop", "index": 0}, PROGRESS),
+    "a block ends": ({"type": "content_block_stop", "index": 0}, NOTHING),
+    "a server tool's input is whole, as the helper tells": (
+        {
+            "type": "content_block_stop",
+            "index": 0,
+            "content_block": {"type": "server_tool_use", "id": "srv_1", "name": "web_search"},
+        },
+        [WorkStarted("srv_1", "web_search", "server")],
+    ),
     "a tool call, which the caller runs": (
         block("tool_use", id="toolu_1", name="Bash", input={}),
         PROGRESS,
@@ -74,11 +84,18 @@ EVENTS = {
         ended("end_turn", usage=USAGE),
         [Usage({"output_tokens": 5}), TurnEnded("success", "end_turn")],
     ),
-    "the end, to call tools": (ended("tool_use"), [TurnEnded("success", "tool_use")]),
+    "the end, to call tools": (
+        ended("tool_use"),
+        [TurnEnded("success", "tool_use", answered=True)],
+    ),
     "a stop sequence": (ended("stop_sequence"), [TurnEnded("success", "stop_sequence")]),
     "a ceiling": (ended("max_tokens"), [TurnEnded("incomplete", "max_tokens")]),
     "a refusal": (ended("refusal"), [TurnEnded("incomplete", "refusal")]),
     "a pause of a long turn": (ended("pause_turn"), [TurnEnded("paused", "pause_turn")]),
+    "the counts of the whole call": (
+        ended("end_turn", usage={"input_tokens": 3, **USAGE}),
+        [Usage({"input_tokens": 3, "output_tokens": 5}, "turn"), TurnEnded("success", "end_turn")],
+    ),
     "counts alone": (ended(None, usage=USAGE), [Usage({"output_tokens": 5})]),
     "a delta of nothing": (ended(None), PROGRESS),
     "behind the end": ({"type": "message_stop"}, NOTHING),
@@ -105,6 +122,38 @@ EVENTS = {
 @pytest.mark.parametrize(("event", "signals"), list(EVENTS.values()), ids=list(EVENTS))
 def test_what_an_event_says(event, signals, form):
     assert said_by(anthropic, form(event)) == signals
+
+
+STOP = {"type": "content_block_stop", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "is_empty"),
+    [
+        ((), True),
+        ((block("text", text=""), STOP), True),
+        ((block("text", text=""), delta("text_delta", text="hi"), STOP), False),
+        ((block("tool_use", id="t", name="f", input={}), STOP), False),
+    ],
+    ids=["no block", "a blank block", "text", "a call"],
+)
+def test_a_success_that_is_empty_is_told_from_others(blocks, is_empty):
+    assert list(empty_ends(anthropic, [START, *blocks, ended("end_turn")])) == [is_empty]
+
+
+def test_what_a_server_tool_was_asked_and_what_came_of_it():
+    """Its input is told when it is whole, and what differs each time is left out."""
+    query = {"query": "q"}
+    known = {"type": "server_tool_use", "id": "srv_1", "name": "web_search"}
+    begun = block("server_tool_use", id="srv_1", name="web_search", input={})
+    whole = {"type": "content_block_stop", "content_block": {**known, "input": query}}
+    pages = [{"url": "a", "encrypted_content": "x"}, {"url": "b", "encrypted_content": "y"}]
+    found = block("web_search_tool_result", tool_use_id="srv_1", content=pages)
+    rolled = block("mcp_tool_result", tool_use_id="mcp_1", content=[{"text": "6"}])
+    assert asked(said_by(anthropic, begun)) == {"srv_1": None}
+    assert asked(said_by(anthropic, whole))["srv_1"] is query
+    assert came(said_by(anthropic, found)) == {"srv_1": ("a", "b")}
+    assert came(said_by(anthropic, rolled)) == {"mcp_1": [{"text": "6"}]}
 
 
 @pytest.mark.parametrize(

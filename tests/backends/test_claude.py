@@ -19,9 +19,10 @@ from streamguard.signals import (
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
-from tests.backends.reading import is_well_made
+from tests.backends.reading import asked, came, is_well_made
 
 PROGRESS = [Progress()]
 NOTHING = []
@@ -86,11 +87,28 @@ ADVISED = {"type": "advisor_tool_result", "tool_use_id": "srv_2", "content": {"t
 CONVERSATION = {
     "init": (system("init", tools=[]), [OPENED]),
     "text": (assistant(TEXT), [OPENED, Progress()]),
-    "text of a sub-agent": (assistant(TEXT, parent_tool_use_id="toolu_0"), PROGRESS),
+    "text of a sub-agent": (
+        assistant(TEXT, parent_tool_use_id="toolu_0"),
+        [WorkProgressed("toolu_0")],
+    ),
+    "the prompt of a sub-agent": (
+        user(TEXT, parent_tool_use_id="toolu_0"),
+        [WorkProgressed("toolu_0")],
+    ),
+    "nothing at all": (assistant(), [OPENED]),
+    "a blank": (assistant({"type": "text", "text": " \n"}), [OPENED]),
+    "a blank of a sub-agent": (
+        assistant({"type": "text", "text": ""}, parent_tool_use_id="toolu_0"),
+        NOTHING,
+    ),
+    "a thought": (
+        assistant({"type": "thinking", "thinking": "hm", "signature": "x"}),
+        [OPENED, Progress()],
+    ),
     "a tool call": (assistant(BASH), [OPENED, WorkStarted("toolu_1", "Bash")]),
     "a sub-agent's tool call": (
         assistant(BASH, parent_tool_use_id="toolu_0"),
-        [WorkStarted("toolu_1", "Bash", parent="toolu_0")],
+        [WorkProgressed("toolu_0"), WorkStarted("toolu_1", "Bash", parent="toolu_0")],
     ),
     "two tool calls": (
         assistant(TEXT, BASH, {**BASH, "id": "toolu_2"}),
@@ -125,14 +143,50 @@ CONVERSATION = {
     "thinking": (system("thinking_tokens", estimated_tokens=7), PROGRESS),
     "a system message of a new kind": (system("gremlins"), PROGRESS),
 }
+MODELS = {
+    "m": {"inputTokens": 5, "outputTokens": 2, "cacheReadInputTokens": 4, "costUSD": 1},
+    "n": {"inputTokens": 4, "outputTokens": 3, "costUSD": 1, "contextWindow": 200_000},
+}
 RESULTS = {
     "success": (
         result(terminal_reason="completed", usage={"input_tokens": 3, "service_tier": "standard"}),
-        [OPENED, Usage({"input_tokens": 3}), TurnEnded("success", "success")],
+        [OPENED, Usage({"input_tokens": 3}, "turn"), TurnEnded("success", "success")],
     ),
     "the cost": (
         result(total_cost_usd=0.5),
-        [OPENED, Usage({"total_cost_usd": 0.5}), TurnEnded("success", "success")],
+        [OPENED, Usage({"total_cost_usd": 0.5}, "session"), TurnEnded("success", "success")],
+    ),
+    "the counts of a turn, and those of its session": (
+        result(usage={"input_tokens": 3, "output_tokens": 1}, modelUsage=MODELS, total_cost_usd=2),
+        [
+            OPENED,
+            Usage(
+                {
+                    "input_tokens": 9,
+                    "output_tokens": 5,
+                    "cache_read_input_tokens": 4,
+                    "total_cost_usd": 2,
+                },
+                "session",
+            ),
+            TurnEnded("success", "success"),
+        ],
+    ),
+    "an answer": (
+        result(result="Done.", terminal_reason="completed"),
+        [OPENED, TurnEnded("success", "success", answered=True)],
+    ),
+    "an answer in a form": (
+        result(result="", structured_output={"a": 1}, terminal_reason="completed"),
+        [OPENED, TurnEnded("success", "success", answered=True)],
+    ),
+    "a success that has done nothing": (
+        result(result=" \n", terminal_reason="completed"),
+        [OPENED, TurnEnded("success", "success", answered=False)],
+    ),
+    "/compact, which says nothing": (
+        result(result="", num_turns=0),
+        [OPENED, TurnEnded("success", "success", answered=True)],
     ),
     "a refusal of the API, which calls itself success": (
         result(is_error=True, api_error_status=400, terminal_reason="api_error"),
@@ -274,7 +328,15 @@ TASKS = {
         task("task_notification", status="stopped"),
         [WorkFinished("task:b1", error=True)],
     ),
-    "a task goes on": (task("task_progress"), NOTHING),
+    "a task goes on": (
+        task("task_progress", tool_use_id="toolu_1"),
+        [WorkProgressed("task:b1"), WorkProgressed("toolu_1")],
+    ),
+    "a task's summary, by the clock": (
+        task("task_progress", subagent_type="Explore"),
+        NOTHING,
+    ),
+    "a task's progress, told once more": (task("task_progress", resent=True), NOTHING),
     "the set of live tasks": (system("background_tasks_changed", tasks=[]), NOTHING),
     "a hook": (
         hook("hook_started", hook_event="PreToolUse"),
@@ -285,7 +347,7 @@ TASKS = {
         hook("hook_response", outcome="error"),
         [WorkFinished("hook:h1", error=True)],
     ),
-    "a hook prints": (hook("hook_progress", stdout="x"), PROGRESS),
+    "a hook prints": (hook("hook_progress", stdout="x"), [WorkProgressed("hook:h1")]),
     "a hook goes to the background": (
         hook("hook_progress", backgrounded=True),
         [WorkFinished("hook:h1")],
@@ -297,6 +359,28 @@ BOTH_FORMS = {**CONVERSATION, **RESULTS, **WAITS, **TASKS}
 
 # What only the wire shows: the SDK's parser drops these lines, or the keys that matter.
 WIRE_ONLY = {
+    "a sub-agent, by both its names": (
+        assistant(TEXT, parent_tool_use_id="toolu_0", agent_id="b1"),
+        [WorkProgressed("toolu_0"), WorkProgressed("task:b1")],
+    ),
+    "a sub-agent's token": (
+        event("content_block_delta", parent_tool_use_id="toolu_0", agent_id="b1"),
+        [WorkProgressed("toolu_0"), WorkProgressed("task:b1")],
+    ),
+    "the last counts of a call": (
+        {
+            **event("message_delta", parent_tool_use_id=None, api_message_id="msg_1"),
+            "event": {"type": "message_delta", "usage": {"input_tokens": 3, "output_tokens": 5}},
+        },
+        [Usage({"input_tokens": 3, "output_tokens": 5}, "call", "msg_1"), Progress()],
+    ),
+    "the last counts of a call, in part": (
+        {
+            **event("message_delta", parent_tool_use_id=None, api_message_id="msg_1"),
+            "event": {"type": "message_delta", "usage": {"output_tokens": 5}},
+        },
+        PROGRESS,
+    ),
     "keep-alive": ({"type": "keep_alive"}, [Liveness()]),
     "a tool's heartbeat": (
         {"type": "tool_progress", "tool_use_id": "toolu_1-heartbeat-0", "heartbeat": True, **META},
@@ -349,6 +433,88 @@ def table(rows):
 @table(BOTH_FORMS | WIRE_ONLY)
 def test_what_a_line_says(line, signals):
     assert said(line) == signals
+
+
+def used(id_, output, **more):
+    """A message of a call of the model's, with its counts so far."""
+    line = assistant(TEXT, **more)
+    line["message"] |= {"id": id_, "usage": {"input_tokens": 3, "output_tokens": output}}
+    return line
+
+
+def test_each_block_of_a_call_tells_its_counts_under_its_id():
+    """Told again they are the same call's; and what the CLI put there itself was no call."""
+    counts = Usage({"input_tokens": 3, "output_tokens": 1}, "call", "msg_1")
+    assert said(used("msg_1", 1)) == [OPENED, counts, Progress()]
+    sub_agents = said(used("msg_1", 1, parent_tool_use_id="toolu_0"))
+    assert sub_agents == [WorkProgressed("toolu_0"), counts]
+    synthetic = used("u", 0)
+    synthetic["message"]["model"] = "<synthetic>"
+    assert said(synthetic) == [OPENED, Progress()]
+
+
+def test_the_object_tells_the_counts_of_its_call_as_well(sdk):
+    message = sdk.AssistantMessage(
+        [sdk.TextBlock("hi")], "m", usage={"input_tokens": 3}, message_id="msg_1", session_id="s"
+    )
+    assert said(message) == [OPENED, Usage({"input_tokens": 3}, "call", "msg_1"), Progress()]
+
+
+def test_what_a_tool_was_asked_is_the_very_object_of_its_message(sdk):
+    assert asked(said(assistant(BASH)))["toolu_1"] is BASH["input"]
+    block = sdk.ToolUseBlock("toolu_1", "Bash", {"command": "ls"})
+    assert asked(said(sdk.AssistantMessage([block], "m")))["toolu_1"] is block.input
+    assert asked(said(task("task_started", is_backgrounded=True, prompt="Count."))) == {
+        "task:b1": "Count."
+    }
+
+
+OUTCOMES = {
+    "text": (user(BASH_ENDED), "ok"),
+    "text and more, of a shell": (
+        user(BASH_ENDED, tool_use_result={"stdout": "ok", "stderr": "", "interrupted": False}),
+        ("ok", ""),
+    ),
+    "a text so long that a file of the CLI's has it": (
+        user(
+            {**BASH_ENDED, "content": "saved to /a/toolu_1.txt"},
+            tool_use_result={"stdout": "much", "stderr": "", "persistedOutputPath": "/a"},
+        ),
+        ("much", ""),
+    ),
+    "a failure": (user({**BASH_ENDED, "is_error": True}, tool_use_result="Error: ok"), "ok"),
+    "a sub-agent's report, with its times": (
+        user(
+            BASH_ENDED, tool_use_result={"agentId": "b1", "content": ["hm"], "totalDurationMs": 9}
+        ),
+        ["hm"],
+    ),
+    "a command in the background, under a new id each time": (
+        user(
+            {**BASH_ENDED, "content": "running in background with ID: b1"},
+            tool_use_result={"stdout": "", "stderr": "", "backgroundTaskId": "b1"},
+        ),
+        "launched",
+    ),
+    "a sub-agent in the background": (
+        user(BASH_ENDED, tool_use_result={"isAsync": True, "agentId": "b1"}),
+        "launched",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ["line", "object"])
+@pytest.mark.parametrize(("line", "outcome"), OUTCOMES.values(), ids=OUTCOMES)
+def test_what_came_of_a_tool_is_without_what_differs_each_time(line, outcome, form):
+    if form == "object":
+        parser = pytest.importorskip("claude_agent_sdk._internal.message_parser")
+        line = parser.parse_message(line)
+    assert came(said(line)) == {"toolu_1": outcome}
+
+
+def test_what_a_search_has_found_is_its_pages_not_how_they_are_encrypted():
+    pages = [{"type": "web_search_result", "url": u, "encrypted_content": u * 2} for u in "ab"]
+    assert came(said(assistant({**SEARCHED, "content": pages}))) == {"srv_1": ("a", "b")}
 
 
 @pytest.mark.parametrize(

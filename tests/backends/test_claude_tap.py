@@ -10,6 +10,7 @@ import pytest
 from streamguard import Activity, ConfigError, IdleTimeoutError, LivenessTimeoutError, idle_guard
 from streamguard.backends import claude
 from streamguard.backends.claude.taps import LineTap
+from streamguard.signals import WorkProgressed
 from streamguard.testing import call, hang, message, repeat, silence
 from tests.support import take
 
@@ -189,6 +190,19 @@ def test_a_tap_that_fails_disturbs_nobody(loop, turn, monkeypatch, caplog):
 
     loop.run(main)
     assert "the tap on Claude's lines failed" in caplog.text
+
+
+def test_a_sub_agent_in_the_background_is_heard_by_the_name_of_its_task():
+    """The SDK's message has the call that began it, which is over; all else comes with the message."""
+    heard = []
+    tap = LineTap(type("Heard", (), {"hear": lambda _, *signals: heard.extend(signals)})())
+    of_agent = {"parent_tool_use_id": "toolu_0", "agent_id": "b1", "session_id": "s"}
+    for kind, block in (
+        ("assistant", {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}),
+        ("user", {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}),
+    ):
+        tap.came({"type": kind, "message": {"content": [block]}, **of_agent})
+    assert heard == [WorkProgressed("task:b1")] * 2
 
 
 def test_what_was_never_answered_ends_with_the_lines():

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from streamguard import ResumePoint, idle_guard, process, reconnecting_resume
-from streamguard.backends import claude, codex, gemini
+from streamguard.backends import claude, codex, gemini, qwen
 from streamguard.backends import command_line as _cli
 from streamguard.errors import ProcessExitedError, SessionHeldError
 from streamguard.events import OwnerAbandoned
@@ -30,15 +30,21 @@ ARGUMENTS = {
         ["--resume", "the-token"],
         [],
     ),
+    "qwen": (["--output-format", "stream-json", "-x"], ["--resume", "the-token"], []),
 }
-SESSIONS = {"codex": codex.session, "gemini": gemini.session, "claude": claude.cli_session}
+SESSIONS = {
+    "codex": codex.session,
+    "gemini": gemini.session,
+    "claude": claude.cli_session,
+    "qwen": qwen.session,
+}
 GUARD = idle_guard(2, first=60, kill_grace=1)
 RESUME = reconnecting_resume(retries=20, backoff=[0])
 
 
 @dataclass
 class Fake:
-    """One of the three, as a script whose processes say what they were started with."""
+    """One of them, as a script whose processes say what they were started with."""
 
     name: str
     folder: Path
@@ -248,13 +254,11 @@ def test_a_cli_wants_a_prompt():
     anyio.run(main)
 
 
-@pytest.mark.parametrize(
-    ("name", "owner"), [("codex", "codex"), ("gemini", "gemini"), ("claude", "claude")]
-)
-def test_of_one_session_there_is_one_owner_unasked(name, owner):
+@pytest.mark.parametrize("name", SESSIONS)
+def test_of_one_session_there_is_one_owner_unasked(name):
     """D5: its history is on this machine; it can be turned off."""
     made = SESSIONS[name](prompt="go", point=ResumePoint(token="t"))
-    assert made._opening.exclusive == owner
+    assert made._opening.exclusive == name
     assert SESSIONS[name](prompt="go", exclusive=False)._opening.exclusive is None
 
 

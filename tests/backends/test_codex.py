@@ -12,9 +12,18 @@ from streamguard.signals import (
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
-from tests.backends.reading import NOTHING, PROGRESS, garbage, is_found_or_not, is_well_made
+from tests.backends.reading import (
+    NOTHING,
+    PROGRESS,
+    asked,
+    came,
+    garbage,
+    is_found_or_not,
+    is_well_made,
+)
 from tests.backends.reading import said as said_by
 
 
@@ -73,17 +82,22 @@ LINES = {
     ),
     "a web search that only ends": (
         completed("web_search", query="q"),
-        [WorkFinished("item_1", error=False)],
+        [WorkStarted("item_1", "web_search", "server"), WorkFinished("item_1", error=False)],
     ),
     "a change of files": (
         completed("file_change", changes=[], status="completed"),
-        [WorkFinished("item_1", error=False)],
+        [WorkStarted("item_1", "file_change"), WorkFinished("item_1", error=False)],
+    ),
+    "a command that goes on": (
+        {**completed("command_execution", **COMMAND), "type": "item.updated"},
+        [WorkProgressed("item_1")],
     ),
     "another agent": (
         started("collab_tool_call", tool="spawn_agent"),
         [WorkStarted("item_1", "spawn_agent", "subagent")],
     ),
     "what the model says": (completed("agent_message", text="Done."), PROGRESS),
+    "an answer that is none": (completed("agent_message", text=""), NOTHING),
     "what it thinks": (completed("reasoning", text="Hm."), PROGRESS),
     "a list of things to do": (
         {"type": "item.updated", "item": {"id": "item_1", "type": "todo_list", "items": []}},
@@ -95,7 +109,7 @@ LINES = {
     ),
     "a turn's end": (
         {"type": "turn.completed", "usage": USAGE},
-        [Usage({name: float(count) for name, count in USAGE.items()}), TurnEnded("success")],
+        [Usage({n: float(count) for n, count in USAGE.items()}, "session"), TurnEnded("success")],
     ),
     "a kind of line to come": ({"type": "thread.archived"}, PROGRESS),
 }
@@ -149,6 +163,68 @@ def test_a_reconnection_is_no_end(message, class_):
         assert signal.error_class == expected
 
 
+DIFF = [{"path": "a.py", "kind": {"type": "update"}, "diff": "+1"}]
+RESULT = {"content": [{"type": "text", "text": "6"}], "structured_content": None}
+ASKED = {
+    "a command": ("command_execution", {"command": "ls"}, "ls"),
+    "a change of a file, of which nobody tells what it is": (
+        "file_change",
+        {"changes": [{"path": "a.py", "kind": "update"}]},
+        None,
+    ),
+    "a change of a file, with it": ("fileChange", {"changes": DIFF}, DIFF),
+    "a call over MCP": ("mcp_tool_call", {"tool": "roll", "arguments": {"n": 6}}, {"n": 6}),
+    "a client's tool": ("dynamicToolCall", {"tool": "roll", "arguments": [6]}, [6]),
+    "a search": ("web_search", {"query": "q"}, "q"),
+    "a search, by what it did": ("webSearch", {"query": "q", "action": {"x": 1}}, {"x": 1}),
+    "a search that does not tell yet": ("web_search", {"query": ""}, None),
+    "another agent": (
+        "collabAgentToolCall",
+        {"tool": "wait", "prompt": None, "receiverThreadIds": ["t"]},
+        (None, ["t"]),
+    ),
+    "an image": ("image_generation", {}, None),
+}
+
+
+@pytest.mark.parametrize(("kind", "more", "input_"), ASKED.values(), ids=ASKED)
+def test_what_an_item_was_asked(kind, more, input_):
+    assert asked(said(started(kind, **more))) == {"item_1": input_}
+
+
+CAME = {
+    "a command": (
+        "command_execution",
+        {"aggregated_output": "no", "exit_code": 3, "durationMs": 5},
+        ("no", 3),
+    ),
+    "a command, to the app-server": (
+        "commandExecution",
+        {"aggregatedOutput": "no", "exitCode": 3, "durationMs": 5, "processId": "7"},
+        ("no", 3),
+    ),
+    "a change of a file": ("file_change", {"changes": [], "status": "completed"}, "completed"),
+    "a call over MCP": ("mcp_tool_call", {"result": RESULT}, RESULT["content"]),
+    "its failure": ("mcp_tool_call", {"result": None, "error": {"message": "no"}}, "no"),
+    "a client's tool": ("dynamicToolCall", {"contentItems": [1], "durationMs": 5}, [1]),
+    "agents that are waited for": (
+        "collab_tool_call",
+        {"agents_states": {"t": {"status": "running"}}},
+        {"t": {"status": "running"}},
+    ),
+    "a search": ("web_search", {"query": "q"}, None),
+}
+
+
+@pytest.mark.parametrize(("kind", "more", "outcome"), CAME.values(), ids=CAME)
+def test_what_came_of_an_item_is_without_how_long_it_took(kind, more, outcome):
+    assert came(said(completed(kind, **more))) == {"item_1": outcome}
+
+
+def test_what_an_item_was_asked_is_told_with_its_end_where_it_was_not_before():
+    assert asked(said(completed("web_search", query="q"))) == {"item_1": "q"}
+
+
 def test_no_text_of_an_error_gets_into_evidence():
     """E3"""
     (failed, _) = said(failing(KEY))
@@ -190,7 +266,18 @@ NOTIFICATIONS = {
         item("started", "commandExecution", command="ls", status="inProgress"),
         [WorkStarted("i", "command_execution")],
     ),
-    "its output": (notified("item/commandExecution/outputDelta", delta="x"), PROGRESS),
+    "its output": (
+        notified("item/commandExecution/outputDelta", itemId="i", delta="x"),
+        [WorkProgressed("i")],
+    ),
+    "an MCP tool's progress": (
+        notified("item/mcpToolCall/progress", itemId="i", message="half"),
+        [WorkProgressed("i")],
+    ),
+    "output of nobody knows what": (
+        notified("item/commandExecution/outputDelta", delta="x"),
+        PROGRESS,
+    ),
     "its end": (
         item("completed", "commandExecution", command="ls", status="completed"),
         [WorkFinished("i", error=False)],
@@ -211,14 +298,24 @@ NOTIFICATIONS = {
         item("started", "collabAgentToolCall", tool="spawnAgent"),
         [WorkStarted("i", "spawnAgent", "subagent")],
     ),
-    "the model's words": (item("started", "agentMessage", text=""), PROGRESS),
+    "the prompt, said back": (item("started", "userMessage", content=[]), NOTHING),
+    "an answer that begins, and may stay empty": (
+        item("started", "agentMessage", text=""),
+        NOTHING,
+    ),
+    "an empty answer": (item("completed", "agentMessage", text=""), NOTHING),
+    "the model's words": (item("completed", "agentMessage", text="Hi."), PROGRESS),
     "a compaction": (item("started", "contextCompaction"), [Waiting("compaction", "compaction")]),
     "its end too": (item("completed", "contextCompaction"), [WaitEnded("compaction")]),
     "tokens used": (
         notified("thread/tokenUsage/updated", tokenUsage={"total": TOKENS, "last": {}}),
-        [Usage({"total_tokens": 22, "input_tokens": 20, "output_tokens": 2})],
+        [Usage({"total_tokens": 22, "input_tokens": 20, "output_tokens": 2}, "session")],
     ),
     "success": (over("completed"), [TurnEnded("success", "completed")]),
+    "success with an answer": (
+        over("completed", items=[{"type": "agentMessage", "id": "m", "text": "Hi."}]),
+        [TurnEnded("success", "completed", answered=True)],
+    ),
     "an interrupt": (over("interrupted"), [TurnEnded("cancelled", "interrupted")]),
     "a failure": (
         over("failed", error={"message": "…", "codexErrorInfo": "serverOverloaded"}),

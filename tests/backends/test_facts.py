@@ -27,7 +27,13 @@ from tests.support import Events, take
 
 GATEWAY = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:8080"}
 INIT = {"type": "system", "subtype": "init", "session_id": "s"}
-RESULT = {"type": "result", "subtype": "success", "is_error": False, "session_id": "s"}
+RESULT = {
+    "type": "result",
+    "subtype": "success",
+    "is_error": False,
+    "session_id": "s",
+    "result": "Hi.",
+}
 
 
 def test_every_backend_has_its_facts():
@@ -38,6 +44,20 @@ def test_every_backend_has_its_facts():
 def test_facts_can_be_shown(each):
     assert each.package or each.command
     assert all(sentence.endswith(".") for sentence in each.limits)
+
+
+def test_it_is_known_when_a_backend_tells_what_it_has_used():
+    """What a ceiling can strike in the midst of, and what it can only strike behind."""
+    told = {
+        "claude": ("call", "turn"),
+        "codex": ("turn", None),
+        "gemini": ("end", None),
+        "acp": ("turn", "turn"),
+        "pydantic_ai": ("turn", "turn"),
+        **dict.fromkeys(("openai", "openai_agents", "anthropic", "litellm"), ("call", None)),
+        **dict.fromkeys(("google_genai", "google_adk", "langgraph"), ("call", None)),
+    }
+    assert {name: (FACTS[name].usage_told, FACTS[name].cost_told) for name in told} == told
 
 
 # --- what is installed --------------------------------------------------------------------

@@ -12,7 +12,15 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-from tests.backends.reading import NOTHING, PROGRESS, garbage, is_found_or_not, is_well_made
+from tests.backends.reading import (
+    NOTHING,
+    PROGRESS,
+    asked,
+    came,
+    garbage,
+    is_found_or_not,
+    is_well_made,
+)
 from tests.backends.reading import said as said_by
 
 STATS = {"total_tokens": 11, "input_tokens": 10, "duration_ms": 5, "models": {"m": {}}}
@@ -42,6 +50,7 @@ LINES = {
         line("message", role="assistant", content="Hel", delta=True),
         PROGRESS,
     ),
+    "nothing": (line("message", role="assistant", content="", delta=True), NOTHING),
     "a tool": (
         line("tool_use", **SHELL, parameters={"command": "ls"}),
         [WorkStarted("run_shell_command__fc2", "run_shell_command")],
@@ -64,20 +73,24 @@ LINES = {
     ),
     "a result": (
         line("result", status="success", stats=STATS),
-        [Usage(COUNTS), TurnEnded("success")],
+        [Usage(COUNTS, "process"), TurnEnded("success")],
     ),
     "a failure": (
         failed("Error", "[API Error: no such model (Status: NOT_FOUND)]"),
-        [Usage(COUNTS), Failed("validation", detail="Error"), TurnEnded("error", "Error")],
+        [
+            Usage(COUNTS, "process"),
+            Failed("validation", detail="Error"),
+            TurnEnded("error", "Error"),
+        ],
     ),
     "a failure that a line before has told": (
         line("result", status="error", stats=STATS),
-        [Usage(COUNTS), TurnEnded("error")],
+        [Usage(COUNTS, "process"), TurnEnded("error")],
     ),
     "the user's own limit": (
         failed("FatalTurnLimitedError"),
         [
-            Usage(COUNTS),
+            Usage(COUNTS, "process"),
             Failed("permanent", detail="FatalTurnLimitedError"),
             TurnEnded("incomplete", "FatalTurnLimitedError"),
         ],
@@ -85,7 +98,7 @@ LINES = {
     "a cancellation": (
         failed("FatalCancellationError", "Operation cancelled."),
         [
-            Usage(COUNTS),
+            Usage(COUNTS, "process"),
             Failed("never", detail="FatalCancellationError"),
             TurnEnded("cancelled", "FatalCancellationError"),
         ],
@@ -97,6 +110,17 @@ LINES = {
 @pytest.mark.parametrize(("message", "signals"), LINES.values(), ids=LINES)
 def test_a_line_says(message, signals):
     assert said(message) == signals
+
+
+def test_what_a_tool_was_asked_and_what_came_of_it():
+    parameters = {"command": "ls"}
+    assert asked(said(line("tool_use", **SHELL, parameters=parameters))) == {
+        SHELL["tool_id"]: parameters
+    }
+    over = {"tool_id": "t", "status": "success"}
+    assert came(said(line("tool_result", **over, output="hi"))) == {"t": "hi"}
+    assert came(said(line("tool_result", **over, error={"message": "no"}))) == {"t": "no"}
+    assert came(said(line("tool_result", **over))) == {"t": None}
 
 
 FAILURES = {

@@ -15,7 +15,7 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-from tests.backends.reading import garbage, is_found_or_not, is_well_made
+from tests.backends.reading import asked, came, empty_ends, garbage, is_found_or_not, is_well_made
 from tests.backends.reading import said as said_by
 
 OPENED = SessionOpened("e-1")
@@ -95,7 +95,11 @@ EVENTS = {
     ),
     "counts": (
         event(TEXT, usage_metadata=Thing(total_token_count=5, cache_tokens_details=None)),
-        [OPENED, Usage({"total_token_count": 5}), Progress()],
+        [OPENED, Usage({"total_token_count": 5, "total_tokens": 5}), Progress()],
+    ),
+    "counts of a call so far, told again with its end": (
+        event(TEXT, partial=True, usage_metadata=Thing(total_token_count=5)),
+        [OPENED, Progress()],
     ),
     "a refusal": (
         event(error_code="SAFETY"),
@@ -112,6 +116,10 @@ EVENTS = {
     ),
     "the end of a live turn": (
         event(turn_complete=True),
+        [OPENED, TurnEnded("success", "turn_complete")],
+    ),
+    "the end of a live turn, with what it says": (
+        event(TEXT, turn_complete=True),
         [OPENED, Progress(), TurnEnded("success", "turn_complete")],
     ),
     "a live turn that goes on": (
@@ -120,7 +128,7 @@ EVENTS = {
     ),
     "a live turn that was cut": (
         event(turn_complete=True, interrupted=True),
-        [OPENED, Progress(), TurnEnded("cancelled", "turn_complete")],
+        [OPENED, TurnEnded("cancelled", "turn_complete")],
     ),
     "a line": (line({"text": "x"}), [OPENED, Progress()]),
     "a line's call": (
@@ -139,7 +147,7 @@ EVENTS = {
         line(errorCode="429", usageMetadata={"totalTokenCount": 5}),
         [
             OPENED,
-            Usage({"totalTokenCount": 5}),
+            Usage({"totalTokenCount": 5, "total_tokens": 5}, "call", "1"),
             Progress(),
             Failed("rate_limit", detail="429"),
         ],
@@ -150,6 +158,20 @@ EVENTS = {
 @pytest.mark.parametrize(("message", "signals"), EVENTS.values(), ids=EVENTS)
 def test_an_event_says(message, signals):
     assert said(message) == signals
+
+
+def test_what_a_tool_was_asked_and_what_came_of_it():
+    args, answer = {"city": "x"}, {"w": "sunny"}
+    begun = line({"functionCall": {"id": "fc1", "name": "weather", "args": args}})
+    over = line({"functionResponse": {"id": "fc1", "response": answer}})
+    assert asked(said(begun))["fc1"] is args
+    assert came(said(over))["fc1"] is answer
+    assert asked(said(event(call()))) == {"fc1": {}}
+
+
+def test_a_live_turn_that_says_nothing_is_told_from_others():
+    end = event(turn_complete=True)
+    assert list(empty_ends(google_adk, [end, event(TEXT), end])) == [True, False]
 
 
 @pytest.mark.parametrize("message", [message for message, _ in EVENTS.values()], ids=EVENTS)

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from streamguard.backends import find, google_genai, resolve
 from streamguard.signals import Failed, Progress, TurnEnded, Usage
-from tests.backends.reading import PROGRESS, garbage, is_found_or_not, is_well_made
+from tests.backends.reading import PROGRESS, empty_ends, garbage, is_found_or_not, is_well_made
 from tests.backends.reading import said as said_by
 
 
@@ -38,20 +38,31 @@ def chunk(*candidates, usage=None, feedback=None):
 TEXT = Thing(text="sun", function_call=None)
 CALL = Thing(text=None, function_call=Thing(id=None, name="weather", args={}))
 COUNTS = Thing(prompt_token_count=3, total_token_count=5, prompt_tokens_details=None)
-COUNTED = Usage({"prompt_token_count": 3, "total_token_count": 5})
+COUNTED = Usage(
+    {"prompt_token_count": 3, "total_token_count": 5, "input_tokens": 3, "total_tokens": 5}, "turn"
+)
+EMPTY = Thing(text="", thought_signature=b"x", function_call=None)
 
 CHUNKS = {
     "text": (chunk(answer(TEXT)), PROGRESS),
     "text and counts": (chunk(answer(TEXT), usage=COUNTS), [COUNTED, Progress()]),
     "a call, which the caller runs": (chunk(answer(CALL)), PROGRESS),
-    "the end": (chunk(answer(TEXT, reason="STOP")), [TurnEnded("success", "STOP")]),
+    "a chunk with nothing in it": (chunk(answer(EMPTY)), []),
+    "the end, in the same chunk as the answer": (
+        chunk(answer(TEXT, reason="STOP")),
+        [TurnEnded("success", "STOP", answered=True)],
+    ),
+    "the end, behind the answer": (
+        chunk(answer(EMPTY, reason="STOP")),
+        [TurnEnded("success", "STOP")],
+    ),
     "the end, and counts": (
         chunk(answer(reason="STOP"), usage=COUNTS),
         [COUNTED, TurnEnded("success", "STOP")],
     ),
     "a call, and the end": (
         chunk(answer(CALL, reason="STOP")),
-        [TurnEnded("success", "STOP")],
+        [TurnEnded("success", "STOP", answered=True)],
     ),
     "counts alone, after the end": (chunk(usage=COUNTS), [COUNTED]),
     "too long": (
@@ -96,7 +107,10 @@ CHUNKS = {
             "usageMetadata": {"promptTokenCount": 3, "promptTokensDetails": [{"tokenCount": 3}]},
             "responseId": "r",
         },
-        [Usage({"promptTokenCount": 3}), TurnEnded("success", "STOP")],
+        [
+            Usage({"promptTokenCount": 3, "input_tokens": 3}, "call", "r"),
+            TurnEnded("success", "STOP"),
+        ],
     ),
     "a line that blocks": (
         {"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "m"},
@@ -108,6 +122,22 @@ CHUNKS = {
 @pytest.mark.parametrize(("message", "signals"), CHUNKS.values(), ids=CHUNKS)
 def test_a_chunk_says(message, signals):
     assert said(message) == signals
+
+
+def test_what_a_call_has_used_so_far_is_told_in_everybodys_names():
+    """What the cache had is part of the prompt; thoughts are not part of the answer."""
+    counts = {"promptTokenCount": 9, "cachedContentTokenCount": 4, "toolUsePromptTokenCount": 1}
+    counts |= {"candidatesTokenCount": 2, "thoughtsTokenCount": 3, "totalTokenCount": 15}
+    line = {"candidates": [], "usageMetadata": counts, "responseId": "r"}
+    ours = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    assert said(line) == [Usage({**counts, **ours}, "call", "r")]
+
+
+def test_an_answer_that_is_none_is_told_from_others():
+    empty = [chunk(answer(EMPTY)), chunk(answer(reason="STOP"), usage=COUNTS)]
+    assert list(empty_ends(resolve("google_genai"), empty)) == [True]
+    for text in ([chunk(answer(TEXT, reason="STOP"))], [chunk(answer(TEXT)), *empty]):
+        assert list(empty_ends(resolve("google_genai"), text)) == [False]
 
 
 @pytest.mark.parametrize("message", [message for message, _ in CHUNKS.values()], ids=CHUNKS)

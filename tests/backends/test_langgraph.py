@@ -15,9 +15,18 @@ from streamguard.signals import (
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
-from tests.backends.reading import NOTHING, PROGRESS, garbage, is_found_or_not, is_well_made
+from tests.backends.reading import (
+    NOTHING,
+    PROGRESS,
+    asked,
+    came,
+    garbage,
+    is_found_or_not,
+    is_well_made,
+)
 from tests.backends.reading import said as said_by
 
 WAITING = Waiting("__interrupt__", "human")
@@ -177,7 +186,7 @@ PAYLOADS = {  # mode, payload, signals
     "what it writes": (
         "tools",
         {"event": "tool-output-delta", "tool_call_id": "t1", "delta": "x"},
-        PROGRESS,
+        [WorkProgressed("t1")],
     ),
     "its end": ("tools", {"event": "tool-finished", "tool_call_id": "t1", "output": 1}, FINISHED),
     "its failure": (
@@ -335,6 +344,74 @@ def test_nodes_that_are_named_are_work_from_their_start_to_their_result():
     assert resolve(read).always_ends_turns is False
 
 
+def test_what_comes_from_within_a_node_that_is_named_is_its_own():
+    """By the task's name in the namespace, of which there may be several."""
+    read = langgraph.reader("build")
+    sign = WorkProgressed("task:x1")
+    within = ("build:x1",)
+    assert read((within, "updates", {"agent": {"messages": [SPEAKS]}})) == [sign, Progress()]
+    called = read((("sub:0", *within), {"agent": {"messages": [CALLS]}}))
+    assert called == [sign, WorkStarted("t1", "weather", parent="task:x1")]
+    assert asked(called) == {"t1": {}}
+    v2 = {"type": "custom", "ns": within, "data": {}}
+    assert read(v2) == [sign, Progress()]
+    assert said(v2) == PROGRESS  # nobody has named it
+
+
+# --- work's input and outcome -------------------------------------------------------------
+
+CALLED = {"name": "weather", "args": {"city": "x"}, "id": "t1"}
+TOLD_ASKED = {
+    "the model's message": (
+        "updates",
+        {"agent": {"messages": [message("ai", tool_calls=[CALLED])]}},
+    ),
+    "a task's": ("tasks", {**BUILDS, "name": "tools", "input": [CALLED]}),
+    "a tool's": (
+        "tools",
+        {"event": "tool-started", "tool_call_id": "t1", "tool_name": "w", "input": {"city": "x"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(("mode", "payload"), TOLD_ASKED.values(), ids=TOLD_ASKED)
+def test_what_a_tool_was_asked(mode, payload, form):
+    assert asked(said(form(mode, payload))) == {"t1": {"city": "x"}}
+
+
+TOLD_CAME = {
+    "the tool's message": ("updates", {"tools": {"messages": [ANSWERS]}}),
+    "a tool's": ("tools", {"event": "tool-finished", "tool_call_id": "t1", "output": "x"}),
+    "a tool's, in a message with an id of its own": (
+        "tools",
+        {"event": "tool-finished", "tool_call_id": "t1", "output": message("tool", id="m-7")},
+    ),
+    "a tool's failure": ("tools", {"event": "tool-error", "tool_call_id": "t1", "message": "x"}),
+}
+
+
+@pytest.mark.parametrize(("mode", "payload"), TOLD_CAME.values(), ids=TOLD_CAME)
+def test_what_came_of_a_tool(mode, payload):
+    assert came(said((mode, payload))) == {"t1": "x"}
+
+
+def test_the_calls_of_a_step_are_one_of_which_nobody_tells_what_it_was_asked():
+    assert list(asked(said(token(CHUNK_CALLS, 1))).values()) == [None]
+
+
+def test_counts_are_those_of_a_message():
+    """Told again in another mode they are the same."""
+    counted = message("ai", tool_calls=[], usage_metadata={"input_tokens": 3}, id="m-1")
+    counts = Usage({"input_tokens": 3}, "call", "m-1")
+    assert said(("updates", {"agent": {"messages": [counted]}})) == [Progress(), counts]
+    assert counts in said(("messages", token(counted, 1)))
+    assert said({**event("on_chat_model_end"), "data": {"output": counted}}) == [
+        counts,
+        Progress(),
+    ]
+
+
 # --- astream_events -----------------------------------------------------------------------
 
 
@@ -358,6 +435,22 @@ def event(kind, name="weather"):
 def test_an_event_says(kind, signals):
     assert said(event(kind)) == signals
     assert find(event(kind)).name == "langgraph"
+
+
+def test_an_event_of_a_tool_says_what_it_was_asked_and_what_came_of_it():
+    begun = {**event("on_tool_start"), "data": {"input": {"city": "x"}}}
+    over = {**event("on_tool_end"), "data": {"output": message("tool", id="m-7")}}
+    assert asked(said(begun)) == {"t1": {"city": "x"}}
+    assert came(said(over)) == {"t1": "x"}
+
+
+def test_an_event_of_a_subgraph_shows_that_the_runs_around_it_are_alive():
+    within = {"langgraph_checkpoint_ns": "tools:1a|agent:2b"}
+    inner = {**event("on_chat_model_stream"), "metadata": within}
+    inner["parent_ids"] = ["r0", "n1", "t0"]
+    assert said(inner) == [WorkProgressed("n1"), WorkProgressed("t0"), Progress()]
+    outer = {**inner, "metadata": {"langgraph_checkpoint_ns": "agent:2b"}}
+    assert said(outer) == PROGRESS
 
 
 # --- what is not LangGraph's --------------------------------------------------------------

@@ -39,6 +39,11 @@ def test_what_chunks_say():
         (chunk(content="hi"), [Progress()]),
         (chunk("stop"), [TurnEnded("success", "stop")]),
         (chunk(usage=counts), [Usage({"total_tokens": 4})]),
+        (
+            chunk(usage=Model({"prompt_tokens": 9}, {"cache_read_input_tokens": 4})),
+            # It is part of the prompt, and not on top of it.
+            [Usage({"prompt_tokens": 9, "cached_tokens": 4})],
+        ),
         (Model({"type": Kinds.DELTA, "delta": "hi"}), [Progress()]),
         (Model({"type": Kinds.COMPLETED}), [TurnEnded("success", "completed")]),
         (Model({"type": "gremlins"}), [Progress()]),

@@ -15,6 +15,7 @@ from streamguard.signals import (
     WorkStarted,
 )
 from tests.backends.looks import Model, as_model, kind_named, said_by
+from tests.backends.reading import asked, came, empty_ends
 
 PROGRESS = [Progress()]
 NOTHING = []
@@ -39,8 +40,12 @@ def item(kind, what, **more):
     return response(f"output_item.{kind}", item={"type": what, "id": "it_1", **more})
 
 
+def says(text):
+    return {"type": "message", "content": [{"type": "output_text", "text": text}]}
+
+
 USAGE = {"input_tokens": 3, "output_tokens": 1, "input_tokens_details": {"cached_tokens": 0}}
-COUNTS = Usage({"input_tokens": 3, "output_tokens": 1})
+COUNTS = Usage({"input_tokens": 3, "output_tokens": 1}, "call", "resp_1")
 RESPONSES = {
     "a response that runs here": (
         state("created", "in_progress", background=False),
@@ -102,6 +107,22 @@ RESPONSES = {
         state("completed", "completed", usage=USAGE),
         [COUNTS, SessionOpened("resp_1"), TurnEnded("success", "completed")],
     ),
+    "the end, with an answer": (
+        state("completed", "completed", store=False, output=[{"type": "reasoning"}, says("Hi.")]),
+        [TurnEnded("success", "completed", answered=True)],
+    ),
+    "the end, with a call": (
+        state("completed", "completed", store=False, output=[{"type": "function_call"}]),
+        [TurnEnded("success", "completed", answered=True)],
+    ),
+    "the end, with nothing said": (
+        state("completed", "completed", store=False, output=[{"type": "reasoning"}, says(" ")]),
+        [TurnEnded("success", "completed", answered=False)],
+    ),
+    "the end, of which the output is left out": (
+        state("completed", "completed", store=False, output=[]),
+        [TurnEnded("success", "completed")],
+    ),
     "the end of one that is not stored": (
         state("completed", "completed", store=False),
         [TurnEnded("success", "completed")],
@@ -157,6 +178,7 @@ def choice(finish=None, index=0, **delta):
 
 CALL = {"index": 0, "id": "call_1", "function": {"name": "f", "arguments": ""}}
 CHAT_USAGE = {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": None}
+CHAT_COUNTS = Usage({"prompt_tokens": 3, "completion_tokens": 1}, "call", "chatcmpl-1")
 CHATS = {
     "a role, which is no word": (chunk(choice(role="assistant", content="")), NOTHING),
     "a word": (chunk(choice(content="hi")), PROGRESS),
@@ -178,15 +200,15 @@ CHATS = {
     ),
     "usage behind the end": (
         chunk(usage=CHAT_USAGE),
-        [Usage({"prompt_tokens": 3, "completion_tokens": 1})],
+        [CHAT_COUNTS],
     ),
     "usage behind the end, in an empty choice": (
         chunk(choice(role="assistant", content=""), usage=CHAT_USAGE),
-        [Usage({"prompt_tokens": 3, "completion_tokens": 1})],
+        [CHAT_COUNTS],
     ),
     "usage beside each word": (
         chunk(choice(content="hi"), usage=CHAT_USAGE),
-        [Progress(), Usage({"prompt_tokens": 3, "completion_tokens": 1})],
+        [Progress(), CHAT_COUNTS],
     ),
     "two answers, of which one ends": (
         chunk(choice("stop"), choice(index=1, content="hi")),
@@ -218,6 +240,54 @@ ALL = RESPONSES | CHATS
 def test_what_a_message_says(message, signals, form):
     """The table that the docstrings promise; dicts and objects alike."""
     assert said(form(message)) == signals
+
+
+HOSTED = {
+    "over MCP": ("mcp_call", {"arguments": '{"n": 6}', "output": "6"}, '{"n": 6}', "6"),
+    "over MCP, in vain": ("mcp_call", {"arguments": "{}", "error": "no"}, "{}", "no"),
+    "a search": ("web_search_call", {"action": {"query": "q"}}, {"query": "q"}, None),
+    "files": ("file_search_call", {"queries": ["q"], "results": [1]}, ["q"], [1]),
+    "code": ("code_interpreter_call", {"code": "1", "outputs": [2]}, "1", [2]),
+}
+
+
+@pytest.mark.parametrize(("kind", "more", "input_", "outcome"), HOSTED.values(), ids=HOSTED)
+def test_what_a_tool_of_openais_was_asked_is_told_with_what_came_of_it(
+    kind, more, input_, outcome
+):
+    done = said(item("done", kind, status="completed", **more))
+    assert [type(signal) for signal in done] == [WorkStarted, WorkFinished]
+    assert asked(done) == {"it_1": input_}
+    assert came(done) == {"it_1": outcome}
+    assert asked(said(item("added", kind, arguments=""))) == {"it_1": None}
+
+
+EMPTY = {
+    "a response": (state("created", "in_progress"), state("completed", "completed", output=[])),
+    "a response with a blank message": (
+        item("added", "message"),
+        state("completed", "completed", output=[says("")]),
+    ),
+    "a chat": (chunk(choice(role="assistant", content="")), chunk(choice("stop"))),
+}
+ANSWERS = {
+    "a response": (
+        response("output_text.delta", delta="hi"),
+        state("completed", "completed", output=[]),
+    ),
+    "a chat": (chunk(choice(content="hi")), chunk(choice("stop")), chunk(usage=CHAT_USAGE)),
+    "a chat that calls": (chunk(choice(tool_calls=[CALL])), chunk(choice("tool_calls"))),
+}
+
+
+@pytest.mark.parametrize("messages", EMPTY.values(), ids=EMPTY)
+def test_a_success_that_is_empty_is_told(messages):
+    assert list(empty_ends(openai, messages)) == [True]
+
+
+@pytest.mark.parametrize("messages", ANSWERS.values(), ids=ANSWERS)
+def test_a_success_that_is_none_is_never_told_to_be_empty(messages):
+    assert list(empty_ends(openai, messages)) == [False]
 
 
 def test_what_a_model_does_not_declare_counts_too():

@@ -14,6 +14,7 @@ from streamguard.signals import (
     WorkStarted,
 )
 from tests.backends.looks import as_model, kind_named, said_by
+from tests.backends.reading import asked, came
 from tests.support import take
 
 PROGRESS = [Progress()]
@@ -38,6 +39,14 @@ EVENTS = {
     "a word": (raw("response.output_text.delta", delta="hi"), PROGRESS),
     "a step ends, not the run": (
         raw("response.completed", response=STATE),
+        [Usage({"input_tokens": 3}, "call", "resp_1"), Progress()],
+    ),
+    "a step in which nothing was said": (
+        raw("response.completed", response={**STATE, "output": [{"type": "reasoning"}]}),
+        [Usage({"input_tokens": 3}, "call", "resp_1")],
+    ),
+    "a step of another's model, all of which have one id": (
+        raw("response.completed", response={**STATE, "id": "__fake_id__"}),
         [Usage({"input_tokens": 3}), Progress()],
     ),
     "a step meets a ceiling": (raw("response.incomplete", response={}), PROGRESS),
@@ -84,6 +93,16 @@ EVENTS = {
 @pytest.mark.parametrize(("event", "signals"), list(EVENTS.values()), ids=list(EVENTS))
 def test_what_an_event_says(event, signals, form):
     assert said_by(openai_agents, form(event)) == signals
+
+
+def test_what_a_tool_was_asked_and_what_came_of_it():
+    call = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a": 1}'}
+    assert asked(said_by(openai_agents, ran("tool_called", **call))) == {"call_1": '{"a": 1}'}
+    shell = ran("tool_called", **SHELL, action={"commands": ["ls"]}, environment={"type": "local"})
+    assert asked(said_by(openai_agents, shell)) == {"call_1": {"commands": ["ls"]}}
+    over = ran("tool_output", type="function_call_output", call_id="call_1", output="x")
+    over["item"]["output"] = {"x": 1}
+    assert came(said_by(openai_agents, over)) == {"call_1": {"x": 1}}
 
 
 def test_a_tool_whose_name_only_the_sdk_knows():

@@ -1,5 +1,7 @@
 """pydantic-ai, event by event, as objects and as the dicts that they serialise to."""
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 
@@ -13,7 +15,7 @@ from streamguard.signals import (
     WorkFinished,
     WorkStarted,
 )
-from tests.backends.reading import PROGRESS, garbage, is_found_or_not, is_well_made
+from tests.backends.reading import PROGRESS, asked, came, garbage, is_found_or_not, is_well_made
 from tests.backends.reading import said as said_by
 
 
@@ -77,9 +79,19 @@ EVENTS = {
     ),
     "the end": (
         result(input_tokens=3, requests=1, details={}),
-        [Usage({"input_tokens": 3, "requests": 1}), TurnEnded()],
+        [
+            Usage({"input_tokens": 3, "requests": 1, "calls": 1}, "turn"),
+            TurnEnded(answered=True),
+        ],
     ),
-    "an end without counts": (result(), [TurnEnded()]),
+    "the end, and what it has cost": (
+        result(cost=Decimal("0.5")),
+        [Usage({"cost_usd": 0.5}, "turn"), TurnEnded(answered=True)],
+    ),
+    "an end without counts": (result(), [TurnEnded(answered=True)]),
+    "an answer in a form": (result(Thing(a=1)), [TurnEnded(answered=True)]),
+    "a blank for an answer": (result("\n"), [TurnEnded(answered=False)]),
+    "no answer, which may be what was asked for": (result(None), [TurnEnded()]),
     "the end of a run that waits": (
         result(DeferredToolRequests(calls=[], approvals=[PART])),
         [TurnEnded("paused", "deferred_tool_requests")],
@@ -88,12 +100,18 @@ EVENTS = {
         result(finish_reason="length"),
         [TurnEnded("incomplete", "length")],
     ),
-    "an answer that is whole": (result(provider="openai", why="stop"), [TurnEnded()]),
+    "an answer that is whole": (
+        result(provider="openai", why="stop"),
+        [TurnEnded(answered=True)],
+    ),
     "an answer that the provider has cut": (
         result(provider="openai"),
         [TurnEnded("incomplete", "no finish_reason")],
     ),
-    "an answer of a provider that nobody knows": (result(provider="mine"), [TurnEnded()]),
+    "an answer of a provider that nobody knows": (
+        result(provider="mine"),
+        [TurnEnded(answered=True)],
+    ),
     "the end of a spoken turn": (event("realtime_turn_complete"), [TurnEnded()]),
     "an error of a spoken session": (
         event("realtime_session_error", message="secret", type="server_error", code=None),
@@ -115,12 +133,19 @@ def test_every_event_is_known(message):
     assert (backend.name, backend.always_ends_turns) == ("pydantic_ai", False)
 
 
+def test_what_a_tool_was_asked_and_what_came_of_it():
+    assert asked(said(event("function_tool_call", part=PART)))["t1"] is PART.args
+    assert came(said(event("function_tool_result", part=RETURNED))) == {"t1": "sunny"}
+    again = Thing(tool_call_id="t1", part_kind="retry-prompt", content="No such city.")
+    assert came(said(event("function_tool_result", result=again))) == {"t1": "No such city."}
+
+
 def test_a_dict_says_what_its_object_says():
     call = {"event_kind": "function_tool_call", "part": {"tool_name": "w", "tool_call_id": "t1"}}
     ended = {"event_kind": "agent_run_result", "result": {"output": "x", "usage": {"requests": 1}}}
     assert find(call).name == "pydantic_ai"
     assert said(call) == [WorkStarted("t1", "w")]
-    assert said(ended) == [Usage({"requests": 1}), TurnEnded()]
+    assert said(ended) == [Usage({"requests": 1, "calls": 1}, "turn"), TurnEnded(answered=True)]
 
 
 @pytest.mark.parametrize(

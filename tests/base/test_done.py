@@ -37,6 +37,7 @@ ONCE = Done(
     usage={"output_tokens": 5.0},
     work_dir="/home/me/project",
     spent={"tokens": 5.0, "calls": 1.0},
+    tokens={"output": 5.0},
 )
 
 

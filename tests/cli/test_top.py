@@ -75,6 +75,14 @@ def test_a_later_attempt_and_a_run_without_a_message():
     assert row.cells[3] == row.cells[7] == "1:06:40"
 
 
+def test_a_concern_stands_behind_the_state():
+    """B2: one that is busy is not near its limit, and may need somebody all the same."""
+    (row,) = top.rows([{**RUN, "attempt": 2, "concern": "repeats"}], now=1000.0)
+    assert row.cells[2] == "working, attempt 2, concern: repeats"
+    (row,) = top.rows([{**RUN, "concern": None}], now=1000.0)
+    assert row.cells[2] == "working"
+
+
 def test_a_name_cannot_command_the_terminal():
     (row,) = top.rows([{**RUN, "name": "\x1b[2Jx\n"}], now=1000.0)
     assert row.cells[1] == r"\x1b[2Jx\n"

@@ -77,6 +77,7 @@ async def test_a_verdict_leaves_a_line_a_receipt_and_the_transcript(loop, form, 
         "agent_key": "coder",
         "phase": "work",
         "progress_indicator": "3 of 7 files",
+        "vitals": None,
     }
     context = receipt["context_for_resume"]
     assert context["last_successful_checkpoint"] == "step-2"

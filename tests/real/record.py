@@ -17,7 +17,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from tests.loopback.script import Reply, cut, error, pings, status, text
+from tests.loopback.script import Reply, cut, error, pings, reset, status, text, tool
 from tests.loopback.server import ModelServer
 from tests.process.backends import Backends, comes_true
 from tests.real.clis import CLIS, FOREVER, Cli
@@ -126,7 +126,58 @@ SCENARIOS = {
             _busy, ended_at='"tool_use"', end=_kill
         ),  # it is deaf to SIGINT and SIGTERM
     },
+    "kimi": _COMMON
+    | {
+        "reconnecting": Scenario(
+            lambda cli: [text("I ", "think.") | reset(after=cli.midway), text("At last.")]
+        ),
+        "two-tools": Scenario(
+            lambda cli: [
+                cli.shell("echo first") + cli.shell(f"timeout 2 {FOREVER}; echo second"),
+                text("Done."),
+            ]
+        ),
+        "subagent": Scenario(
+            lambda cli: [cli.subagent(_SUBAGENT), text("There are three.")],
+            aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
+        ),
+    },
+    "qwen": _COMMON
+    | {
+        "partials": Scenario(_text, partials=True),
+        "long-tool": Scenario(
+            lambda cli: [cli.shell(f"timeout 11 {FOREVER}; echo at last"), text("Done.")],
+            partials=True,
+        ),
+        # Its connection breaks, which is told. (A busy API is asked again after a minute.)
+        "reconnecting": Scenario(
+            lambda cli: [text("I ", "think.") | reset(after=cli.midway), text("At last.")]
+        ),
+        "denied": Scenario(_nothing, forever=status(401)),
+        "loop": Scenario(_nothing, forever=tool("glob", {"pattern": "*.py"})),
+        "background": Scenario(
+            lambda cli: [
+                cli.shell(f"timeout 1 {FOREVER}; echo finished", background=True),
+                text("It runs."),
+            ]
+        ),
+        "subagent": Scenario(
+            lambda cli: [cli.subagent(_SUBAGENT, background=False), text("There are three.")],
+            aside=lambda cli: [text("I look. ") + cli.shell("ls | wc -l"), text("Three.")],
+        ),
+        "subagent-behind": Scenario(
+            lambda cli: [cli.subagent(_SUBAGENT), text("It counts."), text("There are three.")],
+            aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
+        ),
+        "killed": Scenario(_busy, ended_at='"tool_use"', end=_kill),
+    },
 }
+
+
+def _is_the_subagents(request):
+    """Its prompt is the first that is said to it, and ours is not in it."""
+    said = " ".join(text for role, text in request.history[:2] if role == "user")
+    return _SUBAGENT in said and "Begin." not in said
 
 
 def _in_background(reply):
@@ -141,7 +192,7 @@ def record(name: str, scenario: Scenario, home: Path, backends: Backends) -> lis
         cli = CLIS[name](server, home, backends.popen)
         cli.partials = scenario.partials
         for_subagent = scenario.aside(cli)
-        server.script(*for_subagent, when=lambda request: _SUBAGENT in request.history[0][1])
+        server.script(*for_subagent, when=_is_the_subagents)
         server.script(*scenario.replies(cli), forever=scenario.forever)
         process = cli.start("Begin.", env=scenario.env)
         lines: list[str] = []

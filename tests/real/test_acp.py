@@ -21,6 +21,7 @@ from streamguard.signals import (
     Usage,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 from tests.backends.reading import NOTHING, PROGRESS, said
@@ -54,7 +55,10 @@ CASES = {
         acp.start_tool_call("call-1", "Run ls", kind="execute", status="pending"),
         [WorkStarted("call-1", "execute")],
     ),
-    "news of it": (acp.update_tool_call("call-1", status="in_progress"), PROGRESS),
+    "news of it": (
+        acp.update_tool_call("call-1", status="in_progress"),
+        [WorkProgressed("call-1")],
+    ),
     "its end": (
         acp.update_tool_call("call-1", status="completed"),
         [WorkFinished("call-1", error=False)],
@@ -74,7 +78,7 @@ CASES = {
     ),
     "the context": (
         schema.UsageUpdate(session_update="usage_update", used=1, size=9),
-        [Usage({"context_used": 1, "context_size": 9})],
+        [Usage({"context_used": 1, "context_size": 9}, "session")],
     ),
     "a session": (acp.NewSessionResponse(session_id="s-1"), [SessionOpened("s-1")]),
     "a request": (
@@ -85,7 +89,7 @@ CASES = {
     ),
     "an end": (
         ended("end_turn", usage=schema.Usage(**COUNTS)),
-        [Usage(COUNTS), TurnEnded("success", "end_turn")],
+        [Usage(COUNTS, "session"), TurnEnded("success", "end_turn")],
     ),
     "a limit": (ended("max_turn_requests"), [TurnEnded("incomplete", "max_turn_requests")]),
     "a cancellation": (ended("cancelled"), [TurnEnded("cancelled", "cancelled")]),

@@ -86,7 +86,7 @@ ENDED = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
     [
         (
             {"type": "message_start", "message": {**MESSAGE, "usage": {"input_tokens": 3}}},
-            [Usage({"input_tokens": 3})],
+            [Usage({"input_tokens": 3}, "call", "msg_1")],
         ),
         (block("tool_use", id="toolu_1", name="f", input={}), [Progress()]),
         (

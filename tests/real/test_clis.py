@@ -1,4 +1,4 @@
-"""The real CLIs of Claude, Codex and Gemini under a guard, on a server that misbehaves.
+"""The real CLIs under a guard, on a server that misbehaves.
 
 Real time: WINDOW is as long as a busy machine needs, and `first` is longer, since a CLI's start is.
 """
@@ -21,9 +21,12 @@ from streamguard.process import marked_env
 from streamguard.signals import SIGNALS, Liveness, TurnEnded, WorkStarted
 from tests.loopback.script import pings, stall, text
 from tests.process.backends import PATIENCE
-from tests.real.clis import FOREVER
+from tests.real.clis import CLIS, FOREVER
 from tests.support import Events, take
 
+# Those whose lines tell a tool while it runs. (tests/real/test_kimi.py has what holds for kimi.)
+TELL_TOOLS = [name for name, cli in CLIS.items() if cli.tells_tools]
+telling = pytest.mark.parametrize("cli", TELL_TOOLS, indirect=True)
 WINDOW = 4.0
 LONG = 6.0  # where a verdict would be a false one
 GRACE = 1.0
@@ -94,6 +97,7 @@ def test_a_hang_is_found_at_the_window(cli, server, backends, backend, where):
     assert backends.living() == set()
 
 
+@telling
 def test_a_long_tool_is_no_hang(cli, server):
     """T5: it takes longer than the window."""
     server.script(cli.shell(f"timeout {LONG + 1} {FOREVER}; echo at last"), text("Done."))
@@ -122,6 +126,7 @@ def test_pings_are_no_work(cli, server, backends):
     assert backends.living() == set()
 
 
+@telling
 def test_a_teardown_takes_the_tools_along(cli, server, backends):
     """D4: the one that runs, and one that has left for a session of its own."""
     orphan = cli.home / "orphan"
@@ -144,6 +149,7 @@ def test_a_teardown_takes_the_tools_along(cli, server, backends):
     assert backends.living() == set()
 
 
+@telling
 def test_a_hung_session_is_resumed_with_its_history(cli, server, backends):
     """R3, D5: the first process is dead before the second asks, and that knows all that was said."""
     server.script(

@@ -102,7 +102,8 @@ CASES = {
                     "cached_input_tokens": 0,
                     "reasoning_output_tokens": 0,
                     "cache_write_input_tokens": 0,
-                }
+                },
+                "session",
             )
         ],
     ),

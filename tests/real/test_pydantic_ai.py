@@ -231,7 +231,7 @@ def model_of(provider, server):
 @pytest.mark.parametrize(
     ("fault", "ended"),
     [
-        (drip(0), TurnEnded()),
+        (drip(0), TurnEnded(answered=True)),
         (end(after=3), TurnEnded("incomplete", "no finish_reason")),
     ],
     ids=["whole", "cut"],

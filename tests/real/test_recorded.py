@@ -21,78 +21,82 @@ from streamguard.signals import (
     TurnEnded,
     Usage,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
+from tests.backends.reading import asked, came, empty_ends
+from tests.backends.reading import said as said_by
 
 RECORDED = Path(__file__).parent / "recorded"
+TOKEN = "00000000-0000-4000-8000-000000000001"
 
 EXPECTED = {
     "claude-text": """
         session
-        session, progress
-        session, usage, turn: success
+        session, usage of msg_1, progress
+        session, usage of the session, turn: success with an answer
     """,
     "claude-tool": """
         session
-        session, progress
-        session, +tool toolu_1_1
+        session, usage of msg_1, progress
+        session, usage of msg_1, +tool toolu_1_1
         -toolu_1_1
-        session, progress
-        session, usage, turn: success
+        session, usage of msg_2, progress
+        session, usage of the session, turn: success with an answer
     """,
     "claude-failing-tool": """
         session
-        session, +tool toolu_1_0
+        session, usage of msg_1, +tool toolu_1_0
         -toolu_1_0 failed
-        session, progress
-        session, usage, turn: success
+        session, usage of msg_2, progress
+        session, usage of the session, turn: success with an answer
     """,
     # A tool of more than 3 s is a task in the foreground, and heartbeats come every 30 s.
     "claude-long-tool": """
         session
-        session, +tool toolu_1_0
+        session, usage of msg_1, +tool toolu_1_0
         progress
         ping
         -task:task_id-1
         -toolu_1_0
-        session, progress
-        session, usage, turn: success
+        session, usage of msg_2, progress
+        session, usage of the session, turn: success with an answer
     """,
     # The tool is over at once, its work is not: its end begins another turn.
     "claude-background": """
         session
-        session, +tool toolu_1_0
+        session, usage of msg_1, +tool toolu_1_0
         nothing
         +task task:task_id-1 in the background
         -toolu_1_0
-        session, progress
-        session, usage, turn: success
+        session, usage of msg_2, progress
+        session, usage of the session, turn: success with an answer
         -task:task_id-1
         -task:task_id-1
         nothing
         session
-        session, progress
-        session, usage, turn: success
+        session, usage of msg_3, progress
+        session, usage of the session, turn: success with an answer
     """,
     # A sub-agent is such work. Both turns' results come when it has ended.
     "claude-subagent": """
         session
-        session, +tool toolu_1_0
+        session, usage of msg_1, +tool toolu_1_0
         nothing
         +task task:task_id-1 in the background
         -toolu_1_0
-        session, progress
-        +tool toolu_3_0 of toolu_1_0
-        nothing
-        -toolu_3_0
-        progress
+        session, usage of msg_2, progress
+        toolu_1_0 goes on, task:task_id-1 goes on, usage of msg_3, +tool toolu_3_0 of toolu_1_0
+        task:task_id-1 goes on, toolu_1_0 goes on
+        toolu_1_0 goes on, task:task_id-1 goes on, -toolu_3_0
+        toolu_1_0 goes on, task:task_id-1 goes on, usage of msg_4
         -task:task_id-1
         -task:task_id-1
         nothing
         session
-        session, progress
-        session, usage, turn: success
-        session, usage, turn: success
+        session, usage of msg_5, progress
+        session, usage of the session, turn: success with an answer
+        session, usage of the session, turn: success with an answer
     """,
     "claude-partials": """
         session
@@ -101,11 +105,11 @@ EXPECTED = {
         progress
         progress
         progress
-        session, progress
+        session, usage of msg_1, progress
         progress
+        usage of msg_1, progress
         progress
-        progress
-        session, usage, turn: success
+        session, usage of the session, turn: success with an answer
     """,
     # … then SIGINT.
     "claude-pings": """
@@ -115,44 +119,44 @@ EXPECTED = {
         progress
         progress
         ping
-        session, progress
+        session, usage of msg_1, progress
         progress
         progress
+        usage of msg_1, progress
         progress
-        progress
-        session, usage, turn: cancelled
+        session, usage of the session, turn: cancelled
     """,
     "claude-interrupted": """
         session
-        session, +tool toolu_1_0
+        session, usage of msg_1, +tool toolu_1_0
         -toolu_1_0 failed
         progress
-        session, usage, turn: cancelled
+        session, usage of the session, turn: cancelled
     """,
     "claude-retry": """
         session
         failed: server
-        session, progress
-        session, usage, turn: success
+        session, usage of msg_2, progress
+        session, usage of the session, turn: success with an answer
     """,
     # subtype "success", which is none.
     "claude-overloaded": """
         session
         failed: server
         session, failed: server
-        usage, failed: server, turn: error
+        usage of the turn, usage of the session, failed: server, turn: error
     """,
     "claude-refused": """
         session
         session, failed: unknown
-        usage, failed: validation, turn: error
+        usage of the turn, usage of the session, failed: validation, turn: error
     """,
     "codex-text": """
         session
         nothing
         nothing
         progress
-        usage, turn: success
+        usage of the session, turn: success
     """,
     "codex-tool": """
         session
@@ -162,7 +166,7 @@ EXPECTED = {
         +tool item_2
         -item_2
         progress
-        usage, turn: success
+        usage of the session, turn: success
     """,
     "codex-failing-tool": """
         session
@@ -171,7 +175,7 @@ EXPECTED = {
         +tool item_1
         -item_1 failed
         progress
-        usage, turn: success
+        usage of the session, turn: success
     """,
     # S4: its end is never told.
     "codex-background": """
@@ -180,7 +184,7 @@ EXPECTED = {
         nothing
         +tool item_1
         progress
-        usage, turn: success
+        usage of the session, turn: success
     """,
     "codex-interrupted": """
         session
@@ -194,7 +198,7 @@ EXPECTED = {
         nothing
         nothing
         progress
-        usage, turn: success
+        usage of the session, turn: success
     """,
     # … a broken stream is told.
     "codex-reconnecting": """
@@ -203,7 +207,7 @@ EXPECTED = {
         nothing
         failed: network
         progress
-        usage, turn: success
+        usage of the session, turn: success
     """,
     "codex-overloaded": """
         session
@@ -229,7 +233,7 @@ EXPECTED = {
         nothing
         progress
         progress
-        usage, turn: success
+        usage of the process, turn: success
     """,
     "gemini-tool": """
         session
@@ -238,7 +242,7 @@ EXPECTED = {
         +tool run_shell_command__call_1_1
         -run_shell_command__call_1_1
         progress
-        usage, turn: success
+        usage of the process, turn: success
     """,
     # A command that fails is a tool that has worked.
     "gemini-failing-tool": """
@@ -247,7 +251,7 @@ EXPECTED = {
         +tool run_shell_command__call_1_0
         -run_shell_command__call_1_0
         progress
-        usage, turn: success
+        usage of the process, turn: success
     """,
     "gemini-killed": """
         session
@@ -259,7 +263,7 @@ EXPECTED = {
         session
         nothing
         progress
-        usage, turn: success
+        usage of the process, turn: success
     """,
     # Asked four times, and each time the beginning is said anew.
     "gemini-overloaded": """
@@ -270,19 +274,208 @@ EXPECTED = {
         progress
         progress
         failed: server
-        usage, turn: error
+        usage of the process, turn: error
     """,
     "gemini-refused": """
         session
         nothing
-        usage, failed: validation, turn: error
+        usage of the process, failed: validation, turn: error
+    """,
+    # That a tool failed is told in words alone.
+    "kimi-failing-tool": """
+        nothing
+        +tool call_3_0
+        -call_3_0
+        progress
+        session, turn: success
+    """,
+    "kimi-reconnecting": """
+        nothing
+        failed: network
+        progress
+        session, turn: success
+    """,
+    # What is wrong stands on stderr.
+    "kimi-refused": """
+        nothing
+    """,
+    "kimi-retry": """
+        nothing
+        failed: server
+        progress
+        session, turn: success
+    """,
+    "kimi-subagent": """
+        nothing
+        +subagent call_3_0
+        -call_3_0
+        progress
+        session, turn: success
+    """,
+    "kimi-text": """
+        nothing
+        progress
+        session, turn: success
+    """,
+    # The tool and its end come together, and the session is told at the end.
+    "kimi-tool": """
+        nothing
+        +tool call_3_1
+        -call_3_1
+        progress
+        session, turn: success
+    """,
+    # A second tool is told when the first has ended.
+    "kimi-two-tools": """
+        nothing
+        +tool call_3_0, +tool call_3_1
+        -call_3_0
+        -call_3_1
+        progress
+        session, turn: success
+    """,
+    # The command goes on behind the result, and its end is not told.
+    "qwen-background": """
+        session
+        nothing
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
+        -call_1_0
+        progress, usage of 00000000-0000-4000-8000-000000000005
+        usage of the session, turn: success with an answer
+    """,
+    "qwen-denied": """
+        session
+        nothing
+        progress
+        usage of the session, failed: auth, turn: error
+    """,
+    "qwen-failing-tool": """
+        session
+        nothing
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
+        -call_1_0 failed
+        progress, usage of 00000000-0000-4000-8000-000000000005
+        usage of the session, turn: success with an answer
+    """,
+    "qwen-killed": """
+        session
+        nothing
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
+    """,
+    # With partial messages: a heartbeat every 10 s.
+    "qwen-long-tool": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        progress
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000004
+        progress
+        ping
+        -call_1_0
+        progress
+        progress
+        progress
+        progress
+        progress, usage of 00000000-0000-4000-8000-000000000012
+        progress
+        usage of the session, turn: success with an answer
+    """,
+    # Its own guard against loops.
+    "qwen-loop": """
+        session
+        nothing
+        +tool call_1_0, usage of 00000000-0000-4000-8000-000000000003
+        -call_1_0
+        +tool call_2_0, usage of 00000000-0000-4000-8000-000000000005
+        -call_2_0
+        +tool call_3_0, usage of 00000000-0000-4000-8000-000000000007
+        -call_3_0
+        +tool call_4_0, usage of 00000000-0000-4000-8000-000000000009
+        -call_4_0
+        usage of the session, failed: permanent, turn: incomplete
+    """,
+    "qwen-partials": """
+        session
+        nothing
+        progress
+        progress
+        progress
+        progress
+        progress
+        progress, usage of 00000000-0000-4000-8000-000000000004
+        progress
+        usage of the session, turn: success with an answer
+    """,
+    # … a broken stream is told.
+    "qwen-reconnecting": """
+        session
+        nothing
+        failed: server
+        progress, usage of 00000000-0000-4000-8000-000000000004
+        usage of the session, turn: success with an answer
+    """,
+    "qwen-refused": """
+        session
+        nothing
+        progress
+        usage of the session, failed: validation, turn: error
+    """,
+    # An HTTP error is retried in silence …
+    "qwen-retry": """
+        session
+        nothing
+        progress, usage of 00000000-0000-4000-8000-000000000003
+        usage of the session, turn: success with an answer
+    """,
+    # In the background it says nothing until it has ended, and the result waits for it.
+    "qwen-subagent-behind": """
+        session
+        nothing
+        +subagent call_1_0, usage of 00000000-0000-4000-8000-000000000003
+        call_1_0 goes on
+        +subagent task:task_id-1 in the background
+        -call_1_0
+        progress, usage of 00000000-0000-4000-8000-000000000007
+        progress
+        -task:task_id-1
+        progress, usage of 00000000-0000-4000-8000-000000000010
+        usage of the session, turn: success with an answer
+    """,
+    # A sub-agent speaks by lines whose parent it is; at its end it is a tool like others.
+    "qwen-subagent": """
+        session
+        nothing
+        +subagent call_1_0, usage of 00000000-0000-4000-8000-000000000003
+        call_1_0 goes on
+        call_1_0 goes on, +tool call_2_1 of call_1_0
+        call_1_0 goes on, -call_2_1
+        -call_1_0
+        progress, usage of 00000000-0000-4000-8000-000000000008
+        usage of the session, turn: success with an answer
+    """,
+    "qwen-text": """
+        session
+        nothing
+        progress, usage of 00000000-0000-4000-8000-000000000003
+        usage of the session, turn: success with an answer
+    """,
+    "qwen-tool": """
+        session
+        nothing
+        progress
+        +tool call_1_1, usage of 00000000-0000-4000-8000-000000000004
+        -call_1_1
+        progress, usage of 00000000-0000-4000-8000-000000000006
+        usage of the session, turn: success with an answer
     """,
 }
 
 
 def in_words(signal):
     match signal:
-        case SessionOpened(token="00000000-0000-4000-8000-000000000001", resumable=True):
+        case SessionOpened(token, resumable=True) if token.endswith(TOKEN):
             return "session"
         case Progress():
             return "progress"
@@ -291,14 +484,18 @@ def in_words(signal):
         case WorkStarted(id_, _, scope, parent, background):
             of = "" if parent is None or background else f" of {parent}"
             return f"+{scope} {id_}{of}{' in the background' * background}"
+        case WorkProgressed(id_):
+            return f"{id_} goes on"
         case WorkFinished(id_, error):
             return f"-{id_}{' failed' * bool(error)}"
         case Failed(class_):
             return f"failed: {class_}"
-        case TurnEnded(outcome):
-            return f"turn: {outcome}"
-        case Usage():
-            return "usage"
+        case TurnEnded(outcome, answered=answered):
+            return f"turn: {outcome}{' with an answer' * bool(answered)}"
+        case Usage(span="call", call=call):
+            return f"usage of {call}"
+        case Usage(span=span):
+            return f"usage of the {span}"
         case _:
             return repr(signal)
 
@@ -324,6 +521,23 @@ def lines_of(name):
 def test_real_lines_are_read(name):
     """S1, S3"""
     assert list(said(lines_of(name))) == dedent(EXPECTED[name]).split("\n")[1:-1]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_no_real_success_is_empty(name):
+    """One that is, is told; these all have answered, or worked."""
+    lines = lines_of(name)
+    assert not any(empty_ends(find(lines[0]), lines))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_of_real_work_it_is_told_what_it_was_asked_and_what_came_of_it(name):
+    lines = lines_of(name)
+    signals = [signal for line in lines for signal in said_by(find(lines[0]), line)]
+    begun, over = asked(signals), came(signals)
+    assert None not in begun.values()
+    tools = {id_: outcome for id_, outcome in over.items() if not id_.startswith("task:")}
+    assert None not in tools.values()
 
 
 def test_no_recording_is_forgotten():

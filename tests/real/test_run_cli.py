@@ -1,4 +1,4 @@
-"""The real `claude` and `codex` under `streamguard run`, on a server that misbehaves.
+"""The real `claude`, `codex`, `kimi` and `qwen` under `streamguard run`, on a server that misbehaves.
 
 Real time: WINDOW is as long as a busy machine needs, and `--first` longer, since a CLI's start is.
 """
@@ -15,11 +15,13 @@ from tests.process.backends import PATIENCE
 from tests.real.clis import FOREVER
 from tests.runner.commands import OURS, ROOT
 
+# kimi's lines tell a tool once it has ended.
+telling = pytest.mark.parametrize("cli", ["claude", "codex", "qwen"], indirect=True)
 WINDOW = 4
 LONG = 6  # where a verdict would be a false one
 
 
-@pytest.fixture(params=["claude", "codex"])
+@pytest.fixture(params=["claude", "codex", "kimi", "qwen"])
 def cli(request, start_cli):
     return start_cli(request.param)
 
@@ -65,6 +67,7 @@ def test_a_hang_is_124_and_nothing_is_left(run, cli, server, backends):
     assert backends.living() == set()
 
 
+@telling
 def test_a_long_tool_is_no_hang(run, cli, server):
     """T5: it takes longer than the window."""
     server.script(cli.shell(f"timeout {LONG + 1} {FOREVER}; echo at last"), text("Done."))
@@ -81,6 +84,7 @@ def test_a_hang_after_the_result_is_ended_and_stays_a_success(run, cli, server, 
     assert backends.living() == set()
 
 
+@telling
 def test_a_tool_that_left_for_its_own_session_is_ended_too(run, cli, server, backends):
     """D4."""
     orphan = cli.home / "orphan"

@@ -20,15 +20,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamguard import (
+    CeilingExceededError,
     CircuitEscalatedError,
     CircuitOpenError,
     ConfigError,
     DeadlineExceededError,
+    EmptyTurnError,
     ErrorClass,
     FirstMessageTimeoutError,
     IdleTimeoutError,
     LivenessTimeoutError,
     ProcessExitedError,
+    RepeatedWorkError,
     StreamGuardError,
     StreamInterruptedError,
     StreamTruncatedError,
@@ -291,6 +294,9 @@ def test_pythons_own_errors(error, expected):
     [
         (ToolTimeoutError("x"), "idle"),
         (TurnTimeoutError("x"), "idle"),
+        (RepeatedWorkError("x"), "idle"),
+        (EmptyTurnError("x"), "idle"),
+        (CeilingExceededError("x"), "never"),
         (StreamTruncatedError("x"), "network"),
         (ProcessExitedError("x"), "network"),
         (ConfigError("x"), "validation"),

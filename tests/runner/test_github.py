@@ -142,7 +142,7 @@ def test_attempts_that_are_tried_again_are_warnings(commands, actions):
 
 def test_a_work_that_was_done_is_no_error(commands, actions):
     """A command that only stays after its result ends with 0."""
-    done_but_stays = says(INIT, {"type": "result", "subtype": "success", "is_error": False})
+    done_but_stays = says(INIT, TEXT, {"type": "result", "subtype": "success", "is_error": False})
     words = ["--idle", LONG, "--exit-grace", "0.3", "--", *sh(f"{done_but_stays}; sleep 600")]
     done = in_actions(commands, actions, *words)
     assert done.code == 0

@@ -26,7 +26,7 @@ from tests.runner.commands import INIT, OURS, RESULT, TEXT, TOOL, TOOL_DONE, sh
 
 RECORDED = Path(__file__).parents[1] / "real" / "recorded"
 # Of a stream that ends before its turn the library makes a verdict; a command's exit code says it.
-CUT_SHORT = ("codex-interrupted", "gemini-killed")
+CUT_SHORT = ("codex-interrupted", "gemini-killed", "kimi-refused", "qwen-killed")
 HANGS = 1.0
 # An allowed wait, what it cost, and work that is still going on.
 USAGE = {**TEXT, "message": {**TEXT["message"], "usage": {"input_tokens": 5, "output_tokens": 7}}}
@@ -67,7 +67,7 @@ def by_run(commands, messages, *words, hangs, retried=False):
 def by_library(commands, messages, *, hangs, then=None):
     """What a `Recorder` leaves of a session whose stream gives these."""
     folder, work = commands.folder / "library", commands.folder / "work"
-    recorder = Recorder(folder, run_id="run", flow="run", step="step", work_dir=work)
+    recorder = Recorder(folder, run_id="run", flow="run", step="the-step", work_dir=work)
     opened = []
 
     async def backend(messages, *, hangs):
@@ -85,7 +85,7 @@ def by_library(commands, messages, *, hangs, then=None):
             yield backend(messages, hangs=hangs)
 
     async def main():
-        pipe = idle_guard(HANGS, first=600, activity=Activity("step")) | record_with(recorder)
+        pipe = idle_guard(HANGS, first=600, activity=Activity("the-step")) | record_with(recorder)
         if then is not None:
             pipe |= reconnecting_resume(policy=RetryPolicy(idle=Backoff(1, (0.0,))))
         async with recorder, session(open_, prompt="Go") | pipe as chat:
@@ -136,7 +136,8 @@ class Left:
 
     def _bare(self, value, key=""):
         if isinstance(value, dict):
-            return {name: self._bare(each, name) for name, each in value.items()}
+            # Of a run's command there are vitals; the library here has a stream without a process.
+            return {n: self._bare(each, n) for n, each in value.items() if n != "vitals"}
         if isinstance(value, list):
             return [self._bare(each) for each in value]
         if key in {"at", "timestamp", "id", "wall", "pid", "writer", "timeout_id"}:
@@ -149,6 +150,7 @@ class Left:
             value = value.replace(str(self.folder), "FOLDER").replace(self.step, "STEP")
             value = value.replace("stream 'sh'", "stream 'STEP'")
             value = re.sub(r" \(/\S+\.py:\d+\)", "", value)
+            value = re.sub(r" \[cpu [^]]*\]", "", value)
             value = re.sub(r"(teardown \w+) .*", r"\1", value)
             return re.sub(r"\d+(\.\d+)? m?s\b", "N s", value)
         return value

@@ -31,6 +31,7 @@ TOLD = {
     "last_message_age": None,
     "last_signal": None,
     "in_flight": ["Bash"],
+    "concern": "repeats",
     "limits": {"idle": 60, "tools": None},
     "session_id": None,
 }

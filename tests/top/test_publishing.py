@@ -16,7 +16,7 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
-from streamguard.testing import Script, done, hang, opened, say, silence, tool_start
+from streamguard.testing import Script, done, hang, opened, say, silence, tool, tool_start, usage
 from streamguard.top.published import read_all
 from streamguard.top.publisher import _Board
 
@@ -53,6 +53,25 @@ async def test_a_stream_is_shown_while_it_is_live(loop):
     assert told["limits"] == {"idle": 60, "tools": 7200}
     assert loop.took(told["age"], 10)
     assert loop.took(told["last_message_age"], 10)
+
+
+async def test_a_concern_is_shown_while_its_stream_is_live(loop):
+    """B2, B4: the latest, by its limit."""
+    board, seen = _Board(), []
+    calls = (tool("Bash", 1, input="make", outcome="no"), say("a")) * 3
+    script = Script(opened("s-1"), *calls, silence(30), usage(input_tokens=9), silence(30), done())
+    async with anyio.create_task_group() as tasks:
+
+        async def look():
+            for _ in range(3):
+                board.look()
+                seen.extend(read_all())
+                await anyio.sleep(20)
+
+        tasks.start_soon(look)
+        async for _ in script | idle_guard(60, repeats=3, tokens=5):
+            pass
+    assert [told["concern"] for told in seen] == [None, "repeats", "tokens"]
 
 
 async def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder):

@@ -8,7 +8,8 @@ from typing import Any, assert_type
 
 from streamguard import Activity, GuardedIterator, Monitor, idle_guard
 from streamguard.backends import claude
-from streamguard.events import Event, Observer, TimedOut
+from streamguard.errors import Limit
+from streamguard.events import Concern, Event, Observer, TimedOut
 from streamguard.signals import Liveness, Progress, Signal, TurnEnded, Usage, WorkStarted
 
 
@@ -70,6 +71,22 @@ def observers() -> None:
     idle_guard(180, observer=lambda event: readers() if event.at else None)
 
 
+# --- warnings alone (B6)
+
+
+def pages(concern: Concern) -> None:
+    assert_type(concern.limit, Limit)
+    if concern.vitals is not None:
+        assert_type(concern.vitals.rss, int | None)
+        assert_type(concern.vitals.as_json(), dict[str, Any])
+
+
+def warnings() -> None:
+    idle_guard(180, on_warn=pages)
+    idle_guard(180, on_warn=observes)  # who takes any event takes a warning
+    idle_guard(180, on_warn=lambda concern: concern.limit)
+
+
 # --- holds: a context manager, and a decorator that keeps the signature (T6)
 
 activity = Activity("issue-7", repository="streamguard")
@@ -128,6 +145,7 @@ async def stepped_by_hand() -> None:
 def mistakes() -> None:
     idle_guard(180, read=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, observer=lint)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    idle_guard(180, on_warn=lint)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, observer="log")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     activity.hold("prompt", allowance="soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180).monitor().saw()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, assert_type
 
 from streamguard import (
@@ -102,6 +103,8 @@ def the_prompt(point: ResumePoint) -> str:
 def knobs(breaker: CircuitBreaker, policy: RetryPolicy) -> Operator:
     reconnecting_resume(policy=policy, breaker=breaker, prompt=the_prompt)
     reconnecting_resume(retries=3, backoff=[0, 1], max_reconnects=10, dedupe_by=id)
+    reconnecting_resume(fresh_if_unknown=True, wait_for_limit=6 * 3600)
+    reconnecting_resume(wait_for_limit=timedelta(hours=6))
     return reconnecting_resume(resume_after_unconfirmed_teardown=True)
 
 
@@ -116,6 +119,7 @@ async def errors() -> None:
     session(Client())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     session(open_client, prompt=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     session(open_client) | 3  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
+    reconnecting_resume(wait_for_limit="6h")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     reconnecting_resume(prompt=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     keep_alive(15, "ping")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 

@@ -5,9 +5,11 @@
     NewSessionResponse                          SessionOpened
     agent_message_chunk, agent_thought_chunk,
     plan, plan_update                           Progress
+    … with no text                              nothing
     tool_call                                   WorkStarted
-    tool_call_update                            Progress; completed, failed: WorkFinished
-    usage_update                                Usage
+    tool_call_update                            WorkProgressed; completed, failed: WorkFinished;
+                                                with its input: WorkStarted once more, before it
+    usage_update                                Usage: the context; the session's cost
     user_message_chunk, …_mode_update, …        nothing: said beside the work, or a replay
     RequestPermissionRequest                    Waiting for a person
     PromptResponse                              Usage, TurnEnded (and Failed)
@@ -15,9 +17,14 @@
 
 Reads the objects of the package `acp` (never imported), notifications and updates as dicts, and
 JSON-RPC lines. Pure and total: garbage is Progress, never an exception.
+
+What a tool was asked is its raw input. Some agents give none: then it is what they show of the call, where
+that tells one call from another. The counts of an answer are the session's, as the protocol has it.
 """
 
 from __future__ import annotations
+
+from typing import cast
 
 from streamguard.backends._fields import (
     NOTHING,
@@ -30,19 +37,21 @@ from streamguard.backends._fields import (
     finished,
     number_in,
     numbers_in,
+    progressed,
     started,
     text_in,
-    usage_in,
 )
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,
     Outcome,
     SessionOpened,
+    Signal,
     TurnEnded,
     Usage,
     Waiting,
     WorkFinished,
+    WorkStarted,
 )
 
 # A prompt's end is an answer, not an update: a stream made of updates alone ends without one.
@@ -81,21 +90,89 @@ def permission_id(tool_call: object) -> str:
     return f"permission:{either(call, 'tool_call_id')!s:.100}"
 
 
+def _chunk(update: Fields) -> Said:
+    content = fields_of(update.get("content"))
+    return NOTHING if content.get("type") == "text" and content.get("text") == "" else None
+
+
 def _tool_call(update: Fields) -> Said:
+    return _ended(update) or _started(update)
+
+
+def _tool_call_update(update: Fields) -> Said:
+    said: list[Signal | None] = [_ended(update)]
+    if (again := _started(update)) is not None and again.input is not None:
+        said.insert(0, again)
+    if said[-1] is None:
+        said[-1] = progressed(either(update, "tool_call_id"))
+    return [signal for signal in said if signal is not None] or None
+
+
+def _started(update: Fields) -> WorkStarted | None:
     # The kind and not the title, which may quote the command (E3).
-    return _ended(update) or started(either(update, "tool_call_id"), update.get("kind"))
+    parent = fields_of(_meta(update).get("claudeCode")).get("parentToolUseId")
+    id_, kind = either(update, "tool_call_id"), update.get("kind")
+    return started(id_, kind, parent=parent, input=_asked(update))
+
+
+def _meta(update: Fields) -> Fields:
+    return fields_of(update.get("field_meta") or update.get("_meta"))
+
+
+# What the title alone tells, as it quotes the command, or names the file.
+_TOLD_BY_TITLE = {"read", "search", "execute", "fetch"}
+
+
+def _asked(update: Fields) -> object:
+    # Empty as long as the model is still writing it.
+    raw = either(update, "raw_input") or None
+    if raw is not None or update.get("title") is None:
+        return raw
+    shown, kind = _shown(update), update.get("kind")
+    if shown is None and not (isinstance(kind, str) and kind in _TOLD_BY_TITLE):
+        return None
+    return update.get("title"), update.get("locations"), shown
+
+
+def _shown(update: Fields) -> object:
+    """The content that is not a terminal's, whose id is a new one each time; None without any."""
+    content = update.get("content")
+    several = cast("list[object]", content) if isinstance(content, list) else []
+    return [each for each in several if fields_of(each).get("type") != "terminal"] or None
 
 
 def _ended(update: Fields) -> WorkFinished | None:
     status = update.get("status")
     if status not in ("completed", "failed"):
         return None
-    return finished(either(update, "tool_call_id"), status == "failed")
+    raw = either(update, "raw_output")
+    outcome = _shown(update) if raw is None else raw
+    return finished(either(update, "tool_call_id"), status == "failed", outcome)
 
 
 def _usage_update(update: Fields) -> Said:
     known = {f"context_{name}": number for name, number in numbers_in(update).items()}
-    return Usage(known) if known else NOTHING
+    cost = fields_of(update.get("cost"))
+    amount = number_in(cost.get("amount"))
+    # How full the context is, is nobody's spending: it is told as it is, and adds up to nothing.
+    if amount is not None and cost.get("currency") == "USD":
+        known["total_cost_usd"] = amount
+    return Usage(known, "session") if known else NOTHING
+
+
+# The names that the protocol has for them, as every other backend has them. Thoughts are told beside the
+# output, and what the cache has beside the input.
+_COUNTS = {
+    "totalTokens": "total_tokens",
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+}
+
+
+def _spent(usage: object) -> tuple[Signal, ...]:
+    counts = numbers_in(usage)
+    plain = {_COUNTS[name]: count for name, count in counts.items() if name in _COUNTS}
+    return (Usage({**counts, **plain}, "session"),) if counts else ()
 
 
 _OUTCOMES: dict[object, Outcome] = {
@@ -107,7 +184,7 @@ _OUTCOMES: dict[object, Outcome] = {
 
 
 def _prompt_over(fields: Fields, reason: object) -> Said:
-    said = usage_in(fields.get("usage"))
+    said = _spent(fields.get("usage"))
     word = reason if isinstance(reason, str) else ""
     if word == "refusal":  # the agent's own judgement: asked again, it says so again
         return (*said, Failed("permanent", detail="refusal"), TurnEnded("error", "refusal"))
@@ -115,8 +192,10 @@ def _prompt_over(fields: Fields, reason: object) -> Said:
 
 
 _UPDATES: dict[str, Handler] = {
+    "agent_message_chunk": _chunk,
+    "agent_thought_chunk": _chunk,
     "tool_call": _tool_call,
-    "tool_call_update": _ended,
+    "tool_call_update": _tool_call_update,
     "usage_update": _usage_update,
     "user_message_chunk": always(NOTHING),
     "available_commands_update": always(NOTHING),

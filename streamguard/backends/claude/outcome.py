@@ -14,7 +14,11 @@ A failure of the API comes as subtype "success" with `is_error`. Helps `reading`
 
 from __future__ import annotations
 
-from streamguard.backends._fields import Fields, class_of_status, number_in, text_in
+import re
+from typing import cast
+
+from streamguard.backends._fields import Fields, class_of_status, fields_of, number_in, text_in
+from streamguard.backends.unknown_sessions import is_said_in
 from streamguard.signals import Failed, Outcome
 
 _CEILINGS = {"max_turns", "budget_exhausted", "structured_output_retry_exhausted"}
@@ -42,6 +46,10 @@ _CLASS_OF_WORD = {
 }
 
 
+# What CLIs before 2.1 had for the whole of a result.
+_LIMIT_UNTIL = re.compile(r"Claude AI usage limit reached\|(\d{10})")
+
+
 def outcome_of(result: Fields) -> Outcome:
     """What became of the turn that `result` ends."""
     reason = text_in(result.get("terminal_reason")) or ""
@@ -57,6 +65,11 @@ def outcome_of(result: Fields) -> Outcome:
 
 def failure_of(result: Fields) -> Failed:
     """Why `result` is none that was wished for; says whether another attempt makes sense."""
+    if _is_of_unknown_session(result):
+        detail = "no conversation with this session id"
+        return Failed("validation", detail=detail, session_unknown=True)
+    if (limit := _LIMIT_UNTIL.fullmatch(text_in(result.get("result")) or "")) is not None:
+        return Failed("rate_limit", detail="usage limit", resets_at=int(limit[1]))
     reason = text_in(result.get("terminal_reason")) or ""
     status = number_in(result.get("api_error_status"))
     if status is not None:
@@ -68,6 +81,20 @@ def failure_of(result: Fields) -> Failed:
     # The text of a result may quote the conversation and stays out of evidence (E3).
     told = (text_in(result.get("subtype")), reason, status is not None and f"HTTP {status:g}")
     return Failed(error_class, detail=", ".join(part for part in told if part))
+
+
+def limit_over_at(message: Fields) -> float | None:
+    """When the usage limit is over that an `assistant` message tells of, as an epoch."""
+    info = fields_of(fields_of(message.get("api_error_params")).get("rate_limit_info"))
+    return number_in(info.get("resetsAt"))
+
+
+def _is_of_unknown_session(result: Fields) -> bool:
+    token, errors = text_in(result.get("session_id")), result.get("errors")
+    if token is None or not isinstance(errors, list):
+        return False
+    said = cast("list[object]", errors)
+    return any(isinstance(text, str) and is_said_in(text, token) for text in said)
 
 
 def class_of_word(word: object, *, otherwise: str = "unknown") -> str:

@@ -7,13 +7,16 @@ line type that it was parsed from. Pure and total: garbage is Progress, never an
     message                                signals
     ─────────────────────────────────────  ─────────────────────────────────────────────────
     system/init                            SessionOpened
-    assistant                              SessionOpened, Progress
-      with tool use                        SessionOpened, WorkStarted for each
+    assistant                              SessionOpened, Usage of its call, Progress
+      with tool use                        SessionOpened, Usage, WorkStarted for each
       with an error                        SessionOpened, Failed
+      with nothing in it                   SessionOpened, Usage
     user                                   Progress
       with tool results                    WorkFinished for each
-    either, of a sub-agent                 as above with `parent`; no SessionOpened
+    either, of a sub-agent                 WorkProgressed, and as above with `parent`; no SessionOpened
     stream_event                           Progress; its ping: Liveness
+      message_delta of a call it names     Usage, Progress
+      of a sub-agent                       WorkProgressed
     keep_alive, tool_progress              Liveness
     result                                 SessionOpened, Usage, Failed, TurnEnded (see outcome)
     conversation_reset                     SessionOpened, not resumable
@@ -24,9 +27,15 @@ line type that it was parsed from. Pure and total: garbage is Progress, never an
     system/session_state_changed           requires_action: Waiting; running, idle: WaitEnded
     system/task_started, _updated          WorkStarted, if it is in the background
     system/task_updated, _notification     WorkFinished, at a terminal status
+    system/task_progress                   WorkProgressed
     system/hook_started, _response         WorkStarted, WorkFinished
+    system/hook_progress                   WorkProgressed
     side channels (_SIDE_CHANNELS)         nothing: no progress, and they open no turn (T14)
     anything else                          Progress
+
+A sub-agent is known by two names: of the tool call that began it, in which it is work in flight while the
+call waits for it; and of the task (`task:ID`) that it is in the background. Its messages bear both, as far
+as the CLI tells them; the one that is not in flight says nothing.
 
 May import `signals`, `errors` and its helpers beside it, nothing else of the package.
 """
@@ -34,11 +43,14 @@ May import `signals`, `errors` and its helpers beside it, nothing else of the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeAlias, cast
 
+from streamguard.backends._anthropic_blocks import is_result, result_of
 from streamguard.backends._fields import (
     LIVENESS,
     NOTHING,
+    PROGRESS,
     RETRIABLE,
     Fields,
     Handler,
@@ -46,21 +58,30 @@ from streamguard.backends._fields import (
     always,
     class_of_status,
     fields_of,
+    is_blank,
     number_in,
+    numbers_in,
     opened,
     opened_and_progress,
     text_in,
     usage_in,
 )
-from streamguard.backends.claude.outcome import class_of_word, failure_of, outcome_of
+from streamguard.backends.claude.outcome import (
+    class_of_word,
+    failure_of,
+    limit_over_at,
+    outcome_of,
+)
 from streamguard.signals import (
     Failed,
     SessionOpened,
     Signal,
     TurnEnded,
+    Usage,
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkScope,
     WorkStarted,
 )
@@ -73,6 +94,16 @@ _RATE_LIMIT = "rate_limit"
 _AUTH = "auth"
 _COMPACTION = "compaction"
 _SESSION_STATE = "session_state"
+_SYNTHETIC = "<synthetic>"
+_LAUNCHED = (
+    "launched"  # what comes of work that goes on in the background: its id is a new one each time
+)
+_COUNTS_BY_MODEL = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cache_creation_input_tokens": "cacheCreationInputTokens",
+    "cache_read_input_tokens": "cacheReadInputTokens",
+}
 
 
 def read(message: object) -> Said:
@@ -92,26 +123,83 @@ def read(message: object) -> Said:
 
 
 def _assistant(fields: Fields) -> Said:
+    message = (
+        fields_of(fields.get("message")) or fields
+    )  # a line wraps the API's, an object does not
     parent = fields.get("parent_tool_use_id")
-    said = _work(fields, parent)
+    content = message.get("content")
+    done: Sequence[Signal] = _work(content, parent)
     if (error := fields.get("error")) is not None:
-        said = [*said, Failed(class_of_word(error), detail=text_in(error) or "")]
+        detail, over_at = text_in(error) or "", limit_over_at(fields)
+        done = [*done, Failed(class_of_word(error), detail=detail, resets_at=over_at)]
+    has_said = bool(done) or not _is_empty(content)
+    used = _used(message)
     # A sub-agent's messages may not name the session that can be resumed.
     token = fields.get("session_id")
-    if parent or not token or not isinstance(token, str):
-        return said or None
-    return [opened(token), *said] if said else opened_and_progress(token)
+    if parent:
+        return [*(_signs(parent, fields.get("agent_id")) if has_said else NOTHING), *used, *done]
+    if not token or not isinstance(token, str):
+        return [*used, *(done or ((PROGRESS,) if has_said else NOTHING))]
+    if done or used:
+        return [opened(token), *used, *(done or ((PROGRESS,) if has_said else NOTHING))]
+    return opened_and_progress(token) if has_said else opened(token)
+
+
+def _is_empty(content: object) -> bool:
+    """Whether a message has no block, or blank text alone; some have a text in the place of blocks."""
+    if not isinstance(content, list):
+        return isinstance(content, str) and is_blank(content)
+    for block in cast("list[object]", content):
+        fields = fields_of(block)
+        is_text = "text" in fields and fields.get("type", "text") == "text"
+        if not is_text or not is_blank(fields["text"]):
+            return False
+    return True
+
+
+def _used(message: Fields) -> tuple[Usage, ...]:
+    """The counts of the call that a message is of: told with each of its blocks, under its id."""
+    if (counts := message.get("usage")) is None:
+        return ()
+    call = message.get("id") or message.get("message_id")
+    # What the CLI itself puts in the model's mouth was no call.
+    return usage_in(counts, call=call) if call and message.get("model") != _SYNTHETIC else ()
+
+
+@lru_cache(maxsize=256)
+def _signs_of(parent: str, agent: str | None) -> tuple[Signal, ...]:
+    task = (WorkProgressed(f"task:{agent}"),) if agent else ()
+    return (WorkProgressed(parent), *task)
+
+
+def _signs(parent: object, agent: object) -> tuple[Signal, ...]:
+    """That a sub-agent is alive, in each of its names."""
+    known = text_in(parent)
+    return _signs_of(known, text_in(agent)) if known else ()
 
 
 def _user(fields: Fields) -> Said:
-    return _work(fields, fields.get("parent_tool_use_id")) or None
+    message = fields_of(fields.get("message")) or fields
+    parent = fields.get("parent_tool_use_id")
+    said = _work(message.get("content"), parent)
+    beside = fields.get("tool_use_result")
+    if isinstance(beside, dict) and len(said) == 1 and isinstance(ended := said[0], WorkFinished):
+        outcome = _outcome(cast("Fields", beside), ended.outcome)
+        said = [WorkFinished(ended.id, ended.error, outcome)]
+    return [*_signs(parent, fields.get("agent_id")), *said] if parent else said or None
 
 
-def _work(fields: Fields, parent: object) -> Sequence[Signal]:
+def _outcome(result: Fields, content: object) -> object:
+    """What came of a tool, without what differs each time: ids, times, names of files of the CLI's."""
+    if result.get("isAsync") is True or result.get("backgroundTaskId"):
+        return _LAUNCHED
+    if "stdout" in result:  # where it is long, `content` names the file that has it
+        return result["stdout"], result.get("stderr")
+    return result["content"] if "agentId" in result and "content" in result else content
+
+
+def _work(content: object, parent: object) -> Sequence[Signal]:
     """The starts and ends of work among a message's content blocks."""
-    content = fields.get("content")
-    if content is None:  # a line wraps the API's message, an object does not
-        content = fields_of(fields.get("message")).get("content")
     said: Sequence[Signal] = NOTHING
     if isinstance(content, list):
         for block in content:  # pyright: ignore[reportUnknownVariableType]
@@ -125,7 +213,7 @@ def _work(fields: Fields, parent: object) -> Sequence[Signal]:
 
 def _tool_use(block: Fields, parent: object, scope: WorkScope = "tool") -> Signal:
     id_, name = text_in(block.get("id")) or "", text_in(block.get("name")) or ""
-    return WorkStarted(id_, name, scope, text_in(parent))
+    return WorkStarted(id_, name, scope, text_in(parent), input=block.get("input"))
 
 
 def _server_tool_use(block: Fields, parent: object) -> Signal:
@@ -139,12 +227,12 @@ def _parsed_server_tool_use(block: Fields, parent: object) -> Signal | None:
 
 
 def _tool_result(block: Fields, _parent: object) -> Signal:
-    return WorkFinished(text_in(block.get("tool_use_id")) or "", block.get("is_error") is True)
+    id_, failed = text_in(block.get("tool_use_id")) or "", block.get("is_error") is True
+    return WorkFinished(id_, failed, block.get("content"))
 
 
 def _server_tool_result(block: Fields, _parent: object) -> Signal:
-    failed = block.get("is_error") is True or "error_code" in fields_of(block.get("content"))
-    return WorkFinished(text_in(block.get("tool_use_id")) or "", failed)
+    return result_of(block)
 
 
 def _wire_block(block: Fields, parent: object) -> Signal | None:
@@ -152,7 +240,7 @@ def _wire_block(block: Fields, parent: object) -> Signal | None:
     if not isinstance(kind, str):
         return None
     handle = _WIRE_BLOCKS.get(kind)
-    if handle is None and kind.endswith("_tool_result"):  # of any server tool, also to come
+    if handle is None and is_result(kind):
         handle = _server_tool_result
     return None if handle is None else handle(block, parent)
 
@@ -174,8 +262,19 @@ _BLOCKS: dict[str, _BlockHandler] = {  # by the name of the block's class
 
 
 def _stream_event(fields: Fields) -> Said:
+    event = fields_of(fields.get("event"))
+    kind = event.get("type")
     # An API that sends nothing but pings looks busy for ever if they count as progress.
-    return LIVENESS if fields_of(fields.get("event")).get("type") == "ping" else None
+    if kind == "ping":
+        return LIVENESS
+    if parent := fields.get("parent_tool_use_id"):
+        return _signs(parent, fields.get("agent_id")) or None
+    # The last counts of a call take the place of its first ones, in the assistant's messages.
+    counts = event.get("usage") if kind == "message_delta" else None
+    is_whole = number_in(fields_of(counts).get("input_tokens")) is not None
+    if is_whole and (call := text_in(fields.get("api_message_id"))):
+        return (*usage_in(counts, call=call), PROGRESS)
+    return None
 
 
 # --- session and result -------------------------------------------------------------------
@@ -201,17 +300,45 @@ def _result(fields: Fields) -> Said:
     # of a session that did, `init` has told the token long ago.
     if outcome != "error" and (token := text_in(fields.get("session_id"))):
         said.append(opened(token))
-    # The CLI's counts, and its cost, are cumulative, over turns and resumes alike.
-    cost = {"total_cost_usd": fields.get("total_cost_usd")}
-    said += usage_in({**fields_of(fields.get("usage")), **cost})
+    said += _spent(fields)
     failed = failure_of(fields) if outcome in {"error", "incomplete"} else None
     if failed is not None:
         said.append(failed)
     subtype = text_in(fields.get("subtype")) or ""
     retriable = failed is not None and failed.error_class in RETRIABLE
     more_expected = (number_in(fields.get("queued_turn_count")) or 0) > 0
-    said.append(TurnEnded(outcome, subtype, retriable, more_expected))
+    answered = _answered(fields) if outcome == "success" else None  # else it is an error's text
+    said.append(TurnEnded(outcome, subtype, retriable, more_expected, answered))
     return said
+
+
+def _spent(result: Fields) -> tuple[Usage, ...]:
+    """The counts of a result: its `usage` is the turn's, without sub-agents.
+
+    Its cost and its counts by model are the session's: of all turns, of sub-agents, and of what was
+    before a resume (measured with 2.1.327). Of a turn that ended in a SIGKILL they tell nothing.
+    """
+    usage, cost = result.get("usage"), {"total_cost_usd": result.get("total_cost_usd")}
+    by_model = fields_of(result.get("modelUsage") or result.get("model_usage"))
+    models = [numbers_in(model) for model in by_model.values()]
+    session = {
+        name: sum(model.get(named, 0) for model in models)
+        for name, named in _COUNTS_BY_MODEL.items()
+        if any(named in model for model in models)
+    }
+    if session:
+        return usage_in({**fields_of(usage), **session, **cost}, "session")
+    return (*usage_in(usage, "turn"), *usage_in(cost, "session"))
+
+
+def _answered(result: Fields) -> bool | None:
+    said = result.get("result")
+    if not isinstance(said, str):
+        return None
+    if said.strip() or result.get("structured_output") is not None:
+        return True
+    # A command of the CLI's own (/compact, /clear) asks no model, says nothing, and has done its work.
+    return result.get("num_turns") == 0 and not result.get("terminal_reason")
 
 
 # --- waits --------------------------------------------------------------------------------
@@ -302,7 +429,16 @@ def _background_task(fields: Fields, kind: str) -> Said:
     if not (id_ := text_in(fields.get("task_id"))):
         return None
     parent = text_in(fields.get("tool_use_id"))
-    return WorkStarted(f"task:{id_}", kind, "task", parent, background=True)
+    asked = fields.get("prompt") or fields.get("description")
+    return WorkStarted(f"task:{id_}", kind, "task", parent, background=True, input=asked)
+
+
+def _task_progress(fields: Fields) -> Said:
+    # Told anew to somebody who came late; or a summary of a sub-agent's doings, by the clock.
+    if fields.get("resent") is True or (fields.get("summary") and fields.get("subagent_type")):
+        return NOTHING
+    ids = (f"task:{text_in(fields.get('task_id')) or ''}", text_in(fields.get("tool_use_id")))
+    return tuple(WorkProgressed(id_) for id_ in ids if id_ and id_ != "task:")
 
 
 def _task_ended(fields: Fields, status: object) -> WorkFinished | None:
@@ -310,7 +446,7 @@ def _task_ended(fields: Fields, status: object) -> WorkFinished | None:
     id_ = text_in(fields.get("task_id"))
     if not id_ or not isinstance(status, str) or status not in _TERMINAL:
         return None
-    return WorkFinished(f"task:{id_}", error=status != "completed")
+    return WorkFinished(f"task:{id_}", status != "completed", fields.get("summary"))
 
 
 def _hook_started(fields: Fields) -> Said:
@@ -325,7 +461,10 @@ def _hook_started(fields: Fields) -> Said:
 
 def _hook_progress(fields: Fields) -> Said:
     # A hook that goes to the background is not waited for any more.
-    return _hook_ended(fields, error=False) if fields.get("backgrounded") is True else None
+    if fields.get("backgrounded") is True:
+        return _hook_ended(fields, error=False)
+    # Told when its output has changed.
+    return WorkProgressed(f"hook:{id_}") if (id_ := text_in(fields.get("hook_id"))) else None
 
 
 def _hook_response(fields: Fields) -> Said:
@@ -342,14 +481,14 @@ def _hook_ended(fields: Fields, *, error: bool) -> Said:
 # They come at any time, after a `result` too, and say nothing about the work in hand; what the CLI
 # (2.1.327) itself takes for no part of the conversation. `background_tasks_changed` is the whole set
 # of live tasks, foreground ones left out: the neutral vocabulary cannot say "these and no others",
-# and the task_* messages tell each start and end. `task_progress` belongs to an entry that is open.
+# and the task_* messages tell each start and end.
 _SIDE_CHANNELS = (
     *("away_summary", "background_tasks_changed", "code_change_published", "commands_changed"),
     *("control_request_progress", "dev_intent", "elicitation_complete", "feedback_draft_queued"),
     *("file_attachments_missing", "files_persisted", "instruction_size_warning", "mirror_error"),
     *("notification", "peer_message_hold", "per_turn_effort_changed", "permission_check_status"),
     *("post_turn_summary", "session_metadata", "session_title_changed", "shell_cwd"),
-    *("stop_hook_summary", "task_progress", "task_summary", "turn_duration", "turn_preempted"),
+    *("stop_hook_summary", "task_summary", "turn_duration", "turn_preempted"),
     *("ui_focus", "ui_invalidate", "ui_log", "ui_notify", "ui_notify_cancel", "ui_panes"),
     *("ui_placed", "ui_scroll", "ui_status", "ui_toast", "vcs_state_changed"),
     "worker_shutting_down",
@@ -361,6 +500,7 @@ _SYSTEM: dict[str, Handler] = dict.fromkeys(_SIDE_CHANNELS, always(NOTHING)) | {
     "compact_boundary": always(WaitEnded(_COMPACTION)),
     "session_state_changed": _session_state,
     "task_started": _task_started,
+    "task_progress": _task_progress,
     "task_updated": _task_updated,
     "task_notification": _task_notification,
     "hook_started": _hook_started,

@@ -7,6 +7,7 @@
     session_state_changed           keeps it, if it asked for it   requires_action: Waiting
     control_request                 answers it: permission, hook   a hold, until it is answered
     server tools and their results  drops the results              WorkStarted, WorkFinished
+    messages of a sub-agent         drops the name of its task     WorkProgressed
 
 Everything else comes with the messages. Whatever happens here, the lines go their way.
 """
@@ -24,7 +25,7 @@ from streamguard.backends._fields import Fields, fields_of
 from streamguard.backends.claude.client import check_version
 from streamguard.backends.claude.reading import read
 from streamguard.errors import ConfigError
-from streamguard.signals import SIGNALS, Signal, WorkFinished, WorkStarted
+from streamguard.signals import SIGNALS, Signal, WorkFinished, WorkProgressed, WorkStarted
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions, Transport
@@ -139,19 +140,24 @@ def _hidden_in(line: Fields) -> tuple[Signal, ...]:
     """What `line` says that no message of the SDK's will say."""
     kind = line.get("type")
     is_state = line.get("subtype") == "session_state_changed" and line.get("sdk_host_only") is True
-    if kind != "assistant" and kind not in _HIDDEN and not is_state:
+    is_whole = kind in _HIDDEN or is_state
+    if not is_whole and kind != "assistant" and line.get("agent_id") is None:
         return ()
     said = read(line)
     signals = (said,) if isinstance(said, SIGNALS) else tuple(said or ())
-    if kind != "assistant":
-        return signals
-    # Of the API's own tools both ends are in the model's messages; of all others, the start alone.
-    return tuple(
-        signal
-        for signal in signals
-        if isinstance(signal, WorkFinished)
-        or (isinstance(signal, WorkStarted) and signal.scope == "server")
-    )
+    is_models = kind == "assistant"
+    return signals if is_whole else tuple(s for s in signals if _is_hidden(s, is_models=is_models))
+
+
+def _is_hidden(signal: Signal, *, is_models: bool) -> bool:
+    match signal:
+        case WorkProgressed():  # a sub-agent in the background, whose task the message will not name
+            return signal.id.startswith("task:")
+        # Of the API's own tools both ends are in the model's messages; of all others, the start alone.
+        case WorkFinished() | WorkStarted(scope="server"):
+            return is_models
+        case _:
+            return False
 
 
 @cache

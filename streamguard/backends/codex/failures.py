@@ -3,11 +3,15 @@
 `codex exec` has only a text ("unexpected status 401 Unauthorized: ...", "exceeded retry limit,
 last status: 429 Too Many Requests", "stream disconnected before completion: ..."), the app-server
 also a `codexErrorInfo`: a word, or a word with an HTTP status. Helps the codex readers alone.
+
+A usage limit says when it is over, on the clock of the machine and to the minute: "try again at 1:21 AM" today, or
+"try again at Nov 20th, 2026 1:21 AM".
 """
 
 from __future__ import annotations
 
 import re
+from datetime import datetime, time, timedelta
 
 from streamguard.backends._fields import (
     Fields,
@@ -46,6 +50,13 @@ _CLASS_OF_PHRASE = (  # in this order: the first that is in the text, which was 
     ("connection", "network"),
     ("error sending request", "network"),
 )
+# The months by their English names, whatever language this process speaks.
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TRY_AGAIN_AT = re.compile(
+    r"usage limit.{0,500}[Tt]ry again at (?:([A-Z][a-z]{2}) (\d{1,2})(?:st|nd|rd|th), (\d{4}) )?"
+    r"(\d{1,2}):(\d\d) ([AP])M\.",
+    re.DOTALL,
+)
 RECONNECTING = re.compile(r"Reconnecting\.\.\. (\d{1,4})/(\d{1,4})")
 
 
@@ -54,7 +65,23 @@ def failure_of(error: object, info: object = None) -> Failed:
     text = text_in(fields_of(error).get("message")) or text_in(error) or ""
     attempt = RECONNECTING.search(text)
     detail = f"reconnecting {attempt[1]}/{attempt[2]}" if attempt is not None else ""
-    return Failed(_class_of_info(info) or _class_of_text(text), detail=detail)
+    class_ = _class_of_info(info) or _class_of_text(text)
+    return Failed(class_, detail=detail, resets_at=_over_at(text))
+
+
+def _over_at(text: str) -> datetime | time | None:
+    """When the usage limit is over that a text tells of: the minute after the one it names."""
+    if (found := _TRY_AGAIN_AT.search(text[:2000])) is None:
+        return None
+    month, day, year, hour, minute, half = found.groups()
+    try:
+        at = time(int(hour) % 12 + 12 * (half == "P"), int(minute))
+        if month is None:
+            return at.replace(second=59, microsecond=999_999)
+        date = datetime(int(year), _MONTHS.index(month) + 1, int(day))  # noqa: DTZ001 - local, as told
+        return datetime.combine(date, at) + timedelta(minutes=1)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _class_of_text(text: str) -> str:

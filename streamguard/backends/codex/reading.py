@@ -5,7 +5,10 @@
     thread.started                thread/started               SessionOpened
     turn.started                  turn/started                 nothing; SessionOpened
     item.started of a tool        item/started                 WorkStarted
+    item.updated of a tool        item/…/outputDelta, progress WorkProgressed
     item.completed of a tool      item/completed               WorkFinished
+    a message with no text (yet), item/started, /completed     nothing: nobody has answered
+    the prompt, said back
     item.completed of an error    warning, configWarning, …    nothing: it is a warning
     error                         error                        Failed: it goes on ("Reconnecting")
     turn.completed                turn/completed               Usage, TurnEnded
@@ -20,6 +23,8 @@
 
 Notifications are read as objects of the package `openai_codex` (never imported) and as dicts
 `{"method": ..., "params": ...}`. Pure and total: garbage is Progress, never an exception.
+
+Counts are the thread's, over turns and resumes (measured with 0.169.0, and 0.163.0 of the app-server).
 
 A command that runs for more than 10 s may go on in the background without an `item.completed`:
 its entry holds the gate until the turn's end, and no longer than the limit `tools` says (S4).
@@ -38,7 +43,11 @@ from streamguard.backends._fields import (
     always,
     either,
     fields_of,
+    finished,
+    is_blank,
     numbers_in,
+    progressed,
+    started,
     text_in,
 )
 from streamguard.backends.codex.failures import failure_of
@@ -76,6 +85,8 @@ _SCOPES: dict[str, WorkScope] = {
     "collab_agent_tool_call": "subagent",
 }
 _FAILED = {"failed", "declined"}
+# What these are asked is told, at the latest, with their end; some are told with it alone.
+_ASKED_LATE = {"web_search", "file_change"}
 
 
 def read(message: object) -> Said:
@@ -140,7 +151,16 @@ def _turn_over(fields: Fields) -> Said:
     status = _plain(turn.get("status"))
     if status == "failed":
         return _failed_turn(_failure_in(turn))
-    return TurnEnded(_OUTCOMES.get(status, "incomplete"), status)
+    outcome = _OUTCOMES.get(status, "incomplete")
+    return TurnEnded(outcome, status, answered=True if _has_answer(turn.get("items")) else None)
+
+
+def _has_answer(items: object) -> bool:
+    # A summary: the last message. Where it is not loaded, that says nothing.
+    several = cast("list[object]", items) if isinstance(items, list) else []
+    return any(
+        text_in(fields_of(getattr(item, "root", item)).get("text")) is not None for item in several
+    )
 
 
 def _failure_in(fields: Fields) -> Failed:
@@ -161,7 +181,7 @@ def _token_usage(fields: Fields) -> Said:
 
 def _usage(counts: object) -> tuple[Signal, ...]:
     known = {_snake(name): number for name, number in numbers_in(counts).items()}
-    return (Usage(known),) if known else ()
+    return (Usage(known, "session"),) if known else ()
 
 
 def _rate_limits(fields: Fields) -> Said:
@@ -183,9 +203,14 @@ def _item_started(fields: Fields) -> Said:
     kind, id_, item = _item_of(fields)
     if kind == "context_compaction":
         return Waiting(_COMPACTION, "compaction")
-    if not id_ or (scope := _SCOPES.get(kind)) is None:
-        return None
-    return WorkStarted(id_, _plain(item.get("tool"))[:100] or kind, scope)
+    if _says_nothing(kind, item):
+        return NOTHING
+    return _start(kind, id_, item)
+
+
+def _item_updated(fields: Fields) -> Said:
+    kind, id_, _ = _item_of(fields)
+    return progressed(id_) if kind in _SCOPES else None
 
 
 def _item_completed(fields: Fields) -> Said:
@@ -194,9 +219,79 @@ def _item_completed(fields: Fields) -> Said:
         return WaitEnded(_COMPACTION)
     if kind == "error":  # a warning in truth; some come before the API was asked
         return NOTHING
-    if not id_ or kind not in _SCOPES:
+    if _says_nothing(kind, item):
+        return NOTHING
+    ended = finished(id_, _plain(item.get("status")) in _FAILED, _outcome(kind, item))
+    if ended is None or kind not in _SCOPES:
         return None
-    return WorkFinished(id_, error=_plain(item.get("status")) in _FAILED)
+    begun = _start(kind, id_, item) if kind in _ASKED_LATE else None
+    return ended if begun is None else (begun, ended)
+
+
+def _says_nothing(kind: str, item: Fields) -> bool:
+    """Whether it is the prompt, said back, or an answer that is empty, be it only so far."""
+    return kind == "user_message" or (kind == "agent_message" and is_blank(item.get("text")))
+
+
+def _start(kind: str, id_: str, item: Fields) -> WorkStarted | None:
+    if (scope := _SCOPES.get(kind)) is None:
+        return None
+    name = _plain(item.get("tool"))[:100] or kind
+    return started(id_, name, scope, input=_input(kind, item))
+
+
+def _input(kind: str, item: Fields) -> object:
+    """What such an item was asked; None where the item does not tell."""
+    match kind:
+        case "command_execution":
+            return item.get("command")
+        case "file_change":
+            # `exec` has paths alone: two changes of one file look alike, and need not be.
+            changes = item.get("changes")
+            several = cast("list[object]", changes) if isinstance(changes, list) else []
+            return several if any("diff" in fields_of(each) for each in several) else None
+        case "mcp_tool_call" | "dynamic_tool_call":
+            return item.get("arguments")
+        case "web_search":
+            return item.get("action") or item.get("query") or None
+        case "collab_tool_call" | "collab_agent_tool_call":
+            return item.get("prompt"), either(item, "receiver_thread_ids")
+        case "sleep":
+            return either(item, "duration_ms")
+        case _:
+            return None
+
+
+def _outcome(kind: str, item: Fields) -> object:
+    """What came of it, without how long it took."""
+    match kind:
+        case "command_execution":
+            return either(item, "aggregated_output"), either(item, "exit_code")
+        case "mcp_tool_call":
+            return _content_of(item.get("result")) or _message_of(item.get("error"))
+        case "dynamic_tool_call":
+            return either(item, "content_items")
+        case "file_change" | "sleep":
+            return _plain(item.get("status")) or kind
+        case "web_search":
+            return item.get("results")
+        case "collab_tool_call" | "collab_agent_tool_call":
+            return either(item, "agents_states")
+        case _:
+            return None
+
+
+def _content_of(result: object) -> object:
+    fields = fields_of(result)
+    return fields.get("content") or either(fields, "structured_content")
+
+
+def _message_of(error: object) -> object:
+    return fields_of(error).get("message") or error
+
+
+def _item_goes_on(fields: Fields) -> Said:
+    return progressed(either(fields, "item_id"))
 
 
 # --- waits and hooks ----------------------------------------------------------------------
@@ -238,6 +333,7 @@ _LINES: dict[str, Handler] = {
     "turn.completed": _turn_completed,
     "turn.failed": _turn_failed,
     "item.started": _item_started,
+    "item.updated": _item_updated,
     "item.completed": _item_completed,
     "error": _error,
 }
@@ -259,6 +355,9 @@ _NOTIFICATIONS: dict[str, Handler] = dict.fromkeys(_SIDE_CHANNELS, always(NOTHIN
     "turn/completed": _turn_over,
     "item/started": _item_started,
     "item/completed": _item_completed,
+    "item/commandExecution/outputDelta": _item_goes_on,
+    "item/fileChange/outputDelta": _item_goes_on,
+    "item/mcpToolCall/progress": _item_goes_on,
     "error": _error,
     "thread/tokenUsage/updated": _token_usage,
     "thread/status/changed": _status_changed,

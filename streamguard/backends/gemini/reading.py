@@ -4,7 +4,7 @@
     ──────────────────────  ────────────────────────────────────────────
     init                    SessionOpened
     message of the user     nothing: the prompt, said back
-    message of the model    Progress
+    message of the model    Progress; with nothing in it: nothing
     tool_use, tool_result   WorkStarted, WorkFinished
     error                   Failed; of severity "warning": Progress
     result                  Usage, Failed if it is an error, TurnEnded
@@ -13,6 +13,8 @@
 Its retries are silent: a 429 is a silence of 17 s or more, and looks like any other (no line says
 so). An account without credentials is no line at all, only an exit status (41) and stderr. Pure and
 total: garbage is Progress, never an exception. `session` runs the CLI.
+
+The counts of a `result` are those of the process: they begin anew with a resume (measured with 0.61.0).
 """
 
 from __future__ import annotations
@@ -81,17 +83,21 @@ def _init(line: Fields) -> Said:
 
 
 def _message(line: Fields) -> Said:
-    return NOTHING if line.get("role") == "user" else None
+    is_empty = line.get("content", ...) in ("", None)
+    return NOTHING if line.get("role") == "user" or is_empty else None
 
 
 def _tool_use(line: Fields) -> Said:
     id_ = text_in(line.get("tool_id")) or ""
-    return WorkStarted(id_, text_in(line.get("tool_name")) or "")
+    return WorkStarted(id_, text_in(line.get("tool_name")) or "", input=line.get("parameters"))
 
 
 def _tool_result(line: Fields) -> Said:
     id_ = text_in(line.get("tool_id")) or ""
-    return WorkFinished(id_, error=line.get("status") == "error")
+    outcome = line.get("output")
+    if outcome is None:
+        outcome = fields_of(line.get("error")).get("message")
+    return WorkFinished(id_, line.get("status") == "error", outcome)
 
 
 def _error(line: Fields) -> Said:
@@ -99,7 +105,7 @@ def _error(line: Fields) -> Said:
 
 
 def _result(line: Fields) -> Said:
-    usage = usage_in(line.get("stats"))
+    usage = usage_in(line.get("stats"), "process")
     if line.get("status") != "error":
         return (*usage, TurnEnded("success"))
     error = fields_of(line.get("error"))

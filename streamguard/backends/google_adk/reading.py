@@ -15,13 +15,15 @@ Reads `Event` (by its fields, ADK is never imported) and the JSON lines of its A
     function_response                   WorkFinished and WaitEnded; `error` in it: error
     a sub-agent's                       the same, with `parent` set to its branch
     error_code                          Failed
-    turn_complete (run_live)            TurnEnded, unless the interaction is still in progress
+    turn_complete (run_live)            TurnEnded, unless the interaction is still in progress;
+                                        no Progress, if it is all that the event says
 
 **No event is the last of `run_async`**: `is_final_response()` is true once per agent and once per
 long-running tool. The run ends with its iterator, and what fails it is raised (T10).
 
 An event in SSE mode is told twice, partial and final, and the ids of a model that gives none are
-made anew each time: an entry for the partial one could never be closed (S4).
+made anew each time: an entry for the partial one could never be closed (S4). So are its counts, which are
+those of the call so far: the final event's are taken. A branch names agents, and no work in flight.
 
 May import `signals` and its helpers beside it, nothing else of the package.
 """
@@ -39,9 +41,8 @@ from streamguard.backends._fields import (
     opened,
     opened_and_progress,
     text_in,
-    usage_in,
 )
-from streamguard.backends._gemini_api import failure_of, parts_of, word_in
+from streamguard.backends._gemini_api import failure_of, parts_of, used, word_in
 from streamguard.signals import Signal, TurnEnded, WaitEnded, Waiting, WorkFinished, WorkStarted
 
 ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
@@ -54,7 +55,8 @@ def read(message: object) -> Said:
     event = fields_of(message)
     token = text_in(event.get("invocation_id") or event.get("invocationId"))
     counts = event.get("usage_metadata") or event.get("usageMetadata")
-    counted = () if counts is None else usage_in(counts)
+    is_told_again = counts is None or event.get("partial") is True
+    counted = () if is_told_again else used(counts, event.get("id"), "call")
     done, ended = _work(event), _end(event)
     is_users = event.get("author") == "user"
     if not (counted or done or ended or token is None or is_users):
@@ -62,7 +64,8 @@ def read(message: object) -> Said:
     session = () if token is None else (opened(token),)
     if is_users:
         return (*session, *counted)
-    return (*session, *counted, *(done or (PROGRESS,)), *ended)
+    is_mere_end = event.get("content") is None and any(isinstance(s, TurnEnded) for s in ended)
+    return (*session, *counted, *(done or (() if is_mere_end else (PROGRESS,))), *ended)
 
 
 def _work(event: Fields) -> list[Signal]:
@@ -78,8 +81,9 @@ def _work(event: Fields) -> list[Signal]:
         if answered := part.get("function_response") or part.get("functionResponse"):
             answer = fields_of(answered)
             if id_ := text_in(answer.get("id")):
-                failed = "error" in fields_of(answer.get("response"))
-                said += (WorkFinished(id_, failed), WaitEnded(id_))
+                response = answer.get("response")
+                failed = "error" in fields_of(response)
+                said += (WorkFinished(id_, failed, response), WaitEnded(id_))
     return said
 
 
@@ -88,7 +92,7 @@ def _call(id_: str, call: Fields, event: Fields) -> Signal:
     ids = either(event, "long_running_tool_ids")
     if isinstance(ids, set | frozenset | list | tuple) and id_ in cast("list[object]", ids):
         return Waiting(id_, "auth" if name == _ASKS_FOR_CREDENTIALS else "human")
-    return WorkStarted(id_, name, parent=text_in(event.get("branch")))
+    return WorkStarted(id_, name, parent=text_in(event.get("branch")), input=call.get("args"))
 
 
 def _end(event: Fields) -> tuple[Signal, ...]:

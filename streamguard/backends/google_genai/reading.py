@@ -6,6 +6,7 @@ JSON lines. Pure and total: garbage is Progress, never an exception.
     message                             signals
     ──────────────────────────────────  ─────────────────────────────────────────────────────
     a chunk                             Progress, and Usage where it counts tokens
+    … with nothing in it                Usage, or nothing
     without candidates                  Usage alone: it may follow the end (T14)
     every candidate finished            Usage, TurnEnded; Failed before it, unless it is
                                         STOP or MAX_TOKENS
@@ -28,8 +29,16 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from streamguard.backends._fields import PROGRESS, Said, either, fields_of, usage_in
-from streamguard.backends._gemini_api import failure_of, finish_of, outcome_of, word_in
+from streamguard.backends._fields import NOTHING, PROGRESS, Fields, Said, either, fields_of
+from streamguard.backends._gemini_api import (
+    failure_of,
+    finish_of,
+    is_substance,
+    outcome_of,
+    parts_of,
+    used,
+    word_in,
+)
 from streamguard.signals import TurnEnded
 
 # Every answer finishes with a reason. A connection that closes early ends the stream without
@@ -48,23 +57,33 @@ def read(message: object) -> Said:
     candidates = fields.get("candidates")
     # Most chunks have none, and a call costs as much as the rest.
     counts = fields.get("usage_metadata") or fields.get("usageMetadata")
-    counted = () if counts is None else usage_in(counts)
+    counted = () if counts is None else used(counts, either(fields, "response_id"), "turn")
     if not isinstance(candidates, list) or not candidates:
         feedback = fields_of(either(fields, "prompt_feedback"))
         if blocked := word_in(either(feedback, "block_reason")):
             return (*counted, failure_of(blocked), TurnEnded("error", blocked))
         return counted or None
-    reason = None
+    reason, is_over, has_said = None, True, False
     for candidate in candidates:  # pyright: ignore[reportUnknownVariableType]
-        if (reason := finish_of(fields_of(candidate))) is None:  # pyright: ignore[reportUnknownArgumentType]
-            return (*counted, PROGRESS) if counted else None  # one is still being written
-    assert reason is not None
+        answer = fields_of(candidate)  # pyright: ignore[reportUnknownArgumentType]
+        reason = finish_of(answer)
+        is_over = is_over and reason is not None
+        has_said = has_said or _says_something(answer)
+    if not is_over or reason is None:  # one is still being written
+        if not has_said:
+            return counted or NOTHING
+        return (*counted, PROGRESS) if counted else None
     outcome = outcome_of(reason)
     if outcome != "error":
-        return (*counted, TurnEnded(outcome, reason))
+        return (*counted, TurnEnded(outcome, reason, answered=True if has_said else None))
     failed = failure_of(reason)
     retriable = failed.error_class == "server"
     return (*counted, failed, TurnEnded(outcome, reason, retriable))
+
+
+def _says_something(candidate: Fields) -> bool:
+    content = candidate.get("content")
+    return content is not None and any(map(is_substance, parts_of(content)))
 
 
 def read_automatic_functions(message: object) -> Said:

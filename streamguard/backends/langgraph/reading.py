@@ -18,7 +18,10 @@ imported. Pure and total: garbage is Progress, never an exception.
                            of a tool call                 WorkStarted, of all calls of its step
                            of a later step                WorkFinished of that
     tools, astream_events  a tool's start, its end        WorkStarted, WorkFinished
+                           what a tool puts out           WorkProgressed
+                           a model's end                  Usage, Progress
                            any other start                nothing
+                           within a subgraph              WorkProgressed of all around it, too
     checkpoints, debug     a checkpoint                   SessionOpened(thread_id)
     any                    __interrupt__                  Waiting for a person
     of a server            metadata: the run's id         nothing
@@ -27,7 +30,8 @@ imported. Pure and total: garbage is Progress, never an exception.
 
 **A node is no work in flight**: the node that asks a model is a task like any other, and an
 entry for it would hide the very hang that is looked for. `reader("build")` names the nodes
-whose silence is work; it needs `tasks` (or `debug`) among the modes.
+whose silence is work; it needs `tasks` (or `debug`) among the modes. With `subgraphs=True` what comes
+from within such a node is its own sign of life, and the work that begins there is its own.
 
 `messages` tells of a call, but not who runs it: a model that must answer in a form "calls" the
 form. So its entry stands for the step and is closed by whatever a later step says (S4).
@@ -35,12 +39,16 @@ form. So its entry stands for the step and is closed by whatever a later step sa
 **No chunk is the last** (T10): a run ends with its iterator, and what fails it is raised. An
 interrupt ends it as well, but only when the tasks beside it have come to their ends.
 
+Counts are those of a message, under its id. A stream of tokens may have them in several chunks, of which
+the last is taken.
+
 May import `signals` and its helpers beside it; what `session` needs, when it is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -51,6 +59,7 @@ from streamguard.backends._fields import (
     Said,
     fields_of,
     finished,
+    progressed,
     started,
     text_in,
     usage_in,
@@ -58,12 +67,14 @@ from streamguard.backends._fields import (
 from streamguard.backends._langchain import calls_of, is_ai, is_langchains, work_in
 from streamguard.retry import classes
 from streamguard.signals import (
+    SIGNALS,
     Failed,
     SessionOpened,
     Signal,
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
@@ -100,7 +111,7 @@ def _read(message: object, nodes: frozenset[str]) -> Said:
         line = cast("Fields", message)
         mode = line.get("type")
         if "ns" in line and "data" in line and isinstance(mode, str) and mode in _MODES:
-            said = _payload(mode, line["data"], nodes)
+            said = _within(line["ns"], _payload(mode, line["data"], nodes), nodes)
             return _waiting(said) if line.get("interrupts") else said
         # A dict whose mode is not told, as a single stream mode yields it.
         for key, other, handle in _GUESSES:
@@ -116,15 +127,34 @@ def _tuple(chunk: tuple[Any, ...], nodes: frozenset[str]) -> Said:
     if len(chunk) == 3:
         if isinstance(chunk[0], str):
             return _part(chunk[0], chunk[1], nodes)
-        return _payload(chunk[1], chunk[2], nodes)
+        return _within(chunk[0], _payload(chunk[1], chunk[2], nodes), nodes)
     if len(chunk) != 2:
         return None
     first, second = chunk
     if isinstance(first, str):
         return _payload(first, second, nodes)
     if isinstance(first, tuple):
-        return _read(second, nodes)
+        return _within(cast("object", first), _read(second, nodes), nodes)
     return _message(fields_of(first), fields_of(second))
+
+
+def _within(namespace: object, said: Said, nodes: frozenset[str]) -> Said:
+    """What is said in a subgraph, which shows that the nodes around it are alive."""
+    parts = (
+        cast("list[object]", namespace) if nodes and isinstance(namespace, list | tuple) else ()
+    )
+    around = [_task_key(str(part).partition(":")[2]) for part in parts if _node_of(part) in nodes]
+    if not around:
+        return said
+    told = [PROGRESS] if said is None else [said] if isinstance(said, SIGNALS) else list(said)
+    return [
+        *(WorkProgressed(id_) for id_ in around),
+        *(replace(s, parent=around[-1]) if isinstance(s, WorkStarted) else s for s in told),
+    ]
+
+
+def _node_of(part: object) -> str:
+    return str(part).partition(":")[0]
 
 
 def _part(event: str, data: object, nodes: frozenset[str]) -> Said:
@@ -196,9 +226,14 @@ def _history(value: object) -> Iterable[Signal]:
     if not is_langchains(last):
         return
     yield from work_in(history)
-    if usage := usage_in(fields_of(last).get("usage_metadata")):
+    if usage := _used(fields_of(last)):
         yield PROGRESS
         yield from usage
+
+
+def _used(message: Fields) -> tuple[Signal, ...]:
+    counts = message.get("usage_metadata")
+    return usage_in(counts, call=message.get("id")) if counts else ()
 
 
 # --- tasks and checkpoints ----------------------------------------------------------------
@@ -225,7 +260,7 @@ def _given(given: object) -> Iterable[Signal]:
     # One of several calls, each in a task of its own; or some of them.
     calls = [fields["tool_call"]] if "tool_call" in fields else given
     if isinstance(calls, list):
-        return [WorkStarted(id_, name) for id_, name in calls_of({"tool_calls": calls})]
+        return list(calls_of({"tool_calls": calls}))
     return [signal for value in fields.values() for signal in _history(value)]
 
 
@@ -268,10 +303,11 @@ def _message(message: Fields, metadata: Fields) -> Said:
         return None
     namespace = str(metadata.get("langgraph_checkpoint_ns")).rpartition("|")[0]
     if is_ai(message) and (call := next(calls_of(message), None)) is not None:
-        return (*_earlier(namespace, step), WorkStarted(_step_key(namespace, step), call[1]))
+        # What it is asked comes piece by piece, and stands for all calls of the step: nobody can tell.
+        return (*_earlier(namespace, step), WorkStarted(_step_key(namespace, step), call.name))
     said = (*_earlier(namespace, step), PROGRESS)
-    usage = message.get("usage_metadata")
-    return (*said, *usage_in(usage)) if usage else said
+    usage = _used(message)
+    return (*said, *usage) if usage else said
 
 
 def _step_key(namespace: str, step: int) -> str:
@@ -295,11 +331,40 @@ def _event(line: Fields, _nodes: frozenset[str]) -> Said:
     id_ = text_in(line.get("tool_call_id")) or text_in(line.get("run_id"))
     if id_ is None or not isinstance(event, str):
         return None
+    said = _event_itself(event, id_, line)
+    signs = _signs_around(line)
+    if not signs:
+        return said
+    told = [PROGRESS] if said is None else [said] if isinstance(said, SIGNALS) else list(said)
+    return [*signs, *told]
+
+
+def _event_itself(event: str, id_: str, line: Fields) -> Said:
+    data = fields_of(line.get("data"))
     if event in _STARTS:
-        return started(id_, text_in(line.get("tool_name")) or line.get("name"))
+        name = text_in(line.get("tool_name")) or line.get("name")
+        return started(id_, name, input=line.get("input", data.get("input")))
     if event in _ENDS:
-        return finished(id_, _ENDS[event])
+        told = (line.get("output"), data.get("output"), line.get("message"), data.get("error"))
+        output = next((each for each in told if each is not None), None)
+        # A message has an id of its own, another one each time.
+        outcome = fields_of(output).get("content", output) if is_langchains(output) else output
+        return finished(id_, _ENDS[event], outcome)
+    if event == "tool-output-delta":
+        return progressed(id_)
+    if event == "on_chat_model_end" and (usage := _used(fields_of(data.get("output")))):
+        return (*usage, PROGRESS)
     return NOTHING if event.startswith("on_") and event.endswith("_start") else None
+
+
+def _signs_around(line: Fields) -> list[Signal]:
+    """That the runs around an event of a subgraph are alive; but for the root, which is no work."""
+    namespace = fields_of(line.get("metadata")).get("langgraph_checkpoint_ns")
+    parents = line.get("parent_ids")
+    if not isinstance(namespace, str) or "|" not in namespace or not isinstance(parents, list):
+        return []
+    ids = cast("list[object]", parents)[1:]
+    return [WorkProgressed(id_) for id_ in ids if isinstance(id_, str) and id_]
 
 
 # --- the tables ---------------------------------------------------------------------------

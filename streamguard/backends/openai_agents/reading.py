@@ -3,7 +3,8 @@
     message                                 signals
     ──────────────────────────────────────  ─────────────────────────────────────────────
     raw_response_event                      as _openai_responses, but its response is one step
-                                            of the run: no SessionOpened, no TurnEnded
+                                            of the run: no SessionOpened, no TurnEnded; with
+                                            nothing in it, no Progress
     run_item tool_called                    WorkStarted, for a tool that runs in this process
     run_item tool_output                    WorkFinished
     agent_updated                           nothing: it comes before the model was asked
@@ -34,7 +35,7 @@ from streamguard.backends._fields import (
     started,
     text_in,
 )
-from streamguard.signals import SessionOpened, TurnEnded
+from streamguard.signals import SessionOpened, Signal, TurnEnded, Usage
 
 # `result.cancel()`, an approval that is asked for and a run that is done all just end it.
 ALWAYS_ENDS_TURNS = False
@@ -75,16 +76,35 @@ def _raw(kind: object, said: Said) -> Said:
     if kind in _ACCEPTED:
         return NOTHING
     if kind in _ENDED and isinstance(said, list):  # a step has ended, and the run goes on
-        return [*(s for s in said if not isinstance(s, SessionOpened | TurnEnded)), PROGRESS]
+        return _step_over(said)
     return said
+
+
+def _step_over(said: list[Signal]) -> list[Signal]:
+    kept: list[Signal] = []
+    for signal in said:
+        if isinstance(signal, Usage):
+            # Other models than OpenAI's get one id for all their responses.
+            call = "" if signal.call.startswith("__fake") else signal.call
+            kept.append(Usage(signal.counts, "call", call))
+        elif isinstance(signal, TurnEnded):
+            kept += () if signal.answered is False else (PROGRESS,)
+        elif not isinstance(signal, SessionOpened):
+            kept.append(signal)
+    return kept
 
 
 def _run_item(name: object, item: Fields) -> Said:
     raw = fields_of(item.get("raw_item"))
     id_ = text_in(raw.get("call_id")) or raw.get("id")
     if name == "tool_called" and _is_local(raw):
-        return started(id_, text_in(item.get("_resolved_tool_name")) or raw.get("name"))
-    return finished(id_) if name == "tool_output" else None
+        asked = next((raw[key] for key in _ASKED if raw.get(key) is not None), None)
+        called = text_in(item.get("_resolved_tool_name")) or raw.get("name")
+        return started(id_, called, input=asked)
+    return finished(id_, outcome=item.get("output")) if name == "tool_output" else None
+
+
+_ASKED = ("arguments", "input", "action", "actions", "operation")
 
 
 def _is_local(raw: Fields) -> bool:

@@ -28,6 +28,7 @@ May import `signals` and its helpers beside it; what `session` needs, when it is
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import cast
 
 from streamguard.backends._fields import (
@@ -37,15 +38,17 @@ from streamguard.backends._fields import (
     always,
     fields_of,
     finished,
+    is_blank,
+    numbers_in,
     started,
     text_in,
-    usage_in,
 )
 from streamguard.retry import classes
 from streamguard.signals import (
     Failed,
     Signal,
     TurnEnded,
+    Usage,
     WaitEnded,
     Waiting,
     WorkFinished,
@@ -74,7 +77,7 @@ def read(message: object) -> Said:
 
 def _tool_call(event: Fields) -> Said:
     part = fields_of(event.get("part"))
-    return started(part.get("tool_call_id"), part.get("tool_name"))
+    return started(part.get("tool_call_id"), part.get("tool_name"), input=part.get("args"))
 
 
 def _tool_result(event: Fields) -> Said:
@@ -85,7 +88,7 @@ def _tool_result(event: Fields) -> Said:
         failed = outcome in _FAILED_OUTCOMES
     else:
         failed = part.get("part_kind") == "retry-prompt"
-    return finished(part.get("tool_call_id"), failed)
+    return finished(part.get("tool_call_id"), failed, part.get("content"))
 
 
 def _deferred(event: Fields) -> Said:
@@ -113,8 +116,18 @@ def _run_result(event: Fields) -> Said:
     result = fields_of(event.get("result"))
     state = fields_of(result.get("_state"))
     spent = state.get("usage")
-    usage = usage_in(result.get("usage") if spent is None else spent)
+    usage = _used(result.get("usage") if spent is None else spent)
     return (*usage, _ended(result.get("output"), state.get("message_history")))
+
+
+def _used(spent: object) -> tuple[Usage, ...]:
+    """The counts of the run, which is a turn: input with what the cache has of it, calls, cost."""
+    counts = numbers_in(spent)
+    if (calls := counts.get("requests")) is not None:
+        counts["calls"] = calls
+    if isinstance(cost := fields_of(spent).get("cost"), Decimal) and cost.is_finite():
+        counts["cost_usd"] = float(cost)
+    return (Usage(counts, "turn"),) if counts else ()
 
 
 def _ended(output: object, history: object) -> TurnEnded:
@@ -124,7 +137,10 @@ def _ended(output: object, history: object) -> TurnEnded:
     answer = fields_of(last)
     if answer.get("finish_reason") == "length":
         return TurnEnded("incomplete", "length")
-    return TurnEnded("incomplete", "no finish_reason") if _was_cut(answer) else TurnEnded()
+    if _was_cut(answer):
+        return TurnEnded("incomplete", "no finish_reason")
+    # No output at all may be what was asked for.
+    return TurnEnded(answered=None if output is None else not is_blank(output))
 
 
 def _was_cut(message: Fields) -> bool:

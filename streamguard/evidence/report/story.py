@@ -73,6 +73,7 @@ class Story:
     since: float | None = None
     decided: float | None = None
     in_flight: str = ""
+    vitals: str = ""
     tried: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
     summary: str = ""  # where it is not to be counted
@@ -105,7 +106,14 @@ def answers(story: Story) -> dict[str, list[str]]:
         spent = duration(story.decided - story.since)
         since = [f"{since[0]}, {spent} before the verdict at {clock(story.decided)}"]
     flight = [story.in_flight] if story.in_flight else []
-    asked = {"Since": since, "In flight": flight, "Tried": story.tried, "Left": story.left}
+    vitals = [story.vitals] if story.vitals else []
+    asked = {
+        "Since": since,
+        "In flight": flight,
+        "Process": vitals,
+        "Tried": story.tried,
+        "Left": story.left,
+    }
     return {term: lines for term, lines in asked.items() if lines}
 
 
@@ -181,6 +189,7 @@ def _story(session: RecordedSession, run: Run) -> Story:
         since=since if isinstance(since, float) else None,
         decided=verdict.at,
         in_flight=_in_flight(facts),
+        vitals=str(facts.get("vitals") or ""),
         tried=_tried(session, verdict),
         left=[
             *_left_alive(session, verdict),

@@ -1,0 +1,84 @@
+"""`guarded_call`: the same limits, teardown and errors for a single await (B7).
+
+    result = await guarded_call(mcp.call_tool("search", query), 60, disconnect=mcp.close)
+
+An awaitable is a stream of one message, which is also its turn's end; so nothing here decides anything.
+Knows operators and the pull.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from streamguard._guard.guarded import GuardedIterator
+from streamguard._guard.knobs import CONFIGURED
+from streamguard._guard.operator import Operator
+from streamguard.operators import idle_guard
+from streamguard.signals import TurnEnded
+
+if TYPE_CHECKING:
+    from streamguard._guard.knobs import IdleLimit
+
+T = TypeVar("T")
+_RETURNED = TurnEnded("success", answered=True)
+
+
+async def guarded_call(
+    awaitable: Awaitable[T], guard: Operator | IdleLimit = CONFIGURED, /, **knobs: Any
+) -> T:
+    """What `awaitable` gives, unless a limit is reached first: then it is cancelled, torn down, and an error raised.
+
+    Args:
+        awaitable: A coroutine, a task, a future: what you would write behind `await`.
+
+        guard: Seconds or a preset, as for `idle_guard`, or an operator.
+
+        **knobs: As for `idle_guard`. `idle` is how long it may take unless somebody says that it goes on:
+            `activity.touch()`, from a progress notification for instance, begins it anew, and
+            `activity.hold(...)` pauses it. `total` is how long it may take, whatever is said.
+
+    Raises:
+        StreamTimeoutError: A limit was reached: IdleTimeoutError, DeadlineExceededError, ...
+        ConfigError: If a value cannot be used.
+    """
+    if not isinstance(cast("object", awaitable), Awaitable):
+        raise TypeError(
+            f"{awaitable!r} cannot be awaited: call the function, and pass what it gives"
+        )
+    try:
+        operator = _operator(guard, knobs)
+    except BaseException:
+        if inspect.iscoroutine(awaitable):
+            awaitable.close()  # or Python would also warn that it was never awaited
+        raise
+    pulled = aiter(operator(_Once(awaitable)))
+    result = await anext(pulled)
+    if isinstance(pulled, GuardedIterator):  # off, it is the source itself
+        pulled.attempt.end()
+        await pulled.aclose()
+    return result
+
+
+def _operator(guard: Operator | IdleLimit, knobs: dict[str, Any]) -> Operator:
+    if not isinstance(guard, Operator):
+        return idle_guard(guard, read=_read, **knobs)
+    return guard.replace(read=_read, **knobs)
+
+
+def _read(_result: object) -> TurnEnded:
+    return _RETURNED
+
+
+class _Once(AsyncIterator[T]):
+    """A stream of what one awaitable gives."""
+
+    def __init__(self, awaitable: Awaitable[T]) -> None:
+        self._awaitable: Awaitable[T] | None = awaitable
+
+    async def __anext__(self) -> T:
+        awaitable, self._awaitable = self._awaitable, None
+        if awaitable is None:
+            raise StopAsyncIteration
+        return await awaitable
