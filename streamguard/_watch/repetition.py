@@ -12,6 +12,7 @@ Only hashes are kept. Pure: told facts, asked nothing; imports the values that i
 from __future__ import annotations
 
 import marshal
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard._watch.windows import Found
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from streamguard.signals import WorkFinished, WorkStarted
 
 LONGEST_CYCLE: Final = 4
-# What a backend never ends, or never stops beginning, must not grow without bound.
-_MOST_IN_FLIGHT: Final = 256
+# Work whose end is lost must not hold up its row for ever, nor what never stops beginning grow without bound.
+_MOST_IN_FLIGHT: Final = 32
 _MOST_ROWS: Final = 256
 
 _UNKNOWN: Final = None
@@ -46,9 +47,10 @@ def digest(value: object) -> int | None:
 class _Deed:
     """A piece of work that began: what it was asked, then what came of it."""
 
-    __slots__ = ("asked", "failed", "is_over", "name", "outcome")
+    __slots__ = ("asked", "failed", "id", "is_over", "name", "outcome")
 
-    def __init__(self, name: str, asked: int | None) -> None:
+    def __init__(self, id_: str, name: str, asked: int | None) -> None:
+        self.id = id_
         self.name = name
         self.asked = asked
         self.outcome: int | None = _UNKNOWN
@@ -58,10 +60,10 @@ class _Deed:
 class _Row:
     """The steps of one agent: those in flight, and the latest few that are over."""
 
-    __slots__ = ("in_flight", "names", "runs", "steps", "told")
+    __slots__ = ("names", "queue", "runs", "steps", "told")
 
     def __init__(self) -> None:
-        self.in_flight: dict[str, _Deed] = {}  # in the order of their beginnings
+        self.queue: deque[_Deed] = deque()  # from the first that is in flight on, as they began
         self.steps: tuple[int, ...] = ()
         self.names: tuple[str, ...] = ()
         self.runs = [0] * LONGEST_CYCLE  # how many steps in a row are those of a period before
@@ -115,53 +117,54 @@ class _Row:
 class Repetition:
     """Finds work that is repeated `times` times."""
 
-    __slots__ = ("_rows", "_rows_in_flight", "_times")
+    __slots__ = ("_in_flight", "_rows", "_times")
 
     def __init__(self, times: int) -> None:
         self._times = times
         self._rows: dict[str | None, _Row] = {}
-        self._rows_in_flight: dict[str, _Row] = {}
+        self._in_flight: dict[str, tuple[_Row, _Deed]] = {}
 
     def started(self, signal: WorkStarted) -> None:
         """Work began, or its beginning is told once more, maybe with what it was asked."""
         if signal.background or signal.scope == "hook" or not signal.id:
             return  # nobody waits for it, or nobody can tell which it is
-        row = self._rows_in_flight.get(signal.id)
+        asked = None if signal.input is None else digest(signal.input)
+        if (known := self._in_flight.get(signal.id)) is not None:
+            if known[1].asked is None:
+                known[1].asked = asked
+            return
+        row = self._rows.get(signal.parent)
         if row is None:
-            row = self._rows.get(signal.parent)
-            if row is None:
-                if len(self._rows) >= _MOST_ROWS:
-                    self._rows.pop(next(iter(self._rows)))
-                row = self._rows[signal.parent] = _Row()
-            elif len(row.in_flight) >= _MOST_IN_FLIGHT:
-                lost = next(iter(row.in_flight))
-                del row.in_flight[lost], self._rows_in_flight[lost]
-                row.forget()
-            asked = None if signal.input is None else digest(signal.input)
-            row.in_flight[signal.id] = _Deed(signal.name, asked)
-            self._rows_in_flight[signal.id] = row
-        elif signal.input is not None and row.in_flight[signal.id].asked is None:
-            row.in_flight[signal.id].asked = digest(signal.input)
+            if len(self._rows) >= _MOST_ROWS:
+                self._lose(*self._rows.pop(next(iter(self._rows))).queue)
+            row = self._rows[signal.parent] = _Row()
+        deed = _Deed(signal.id, signal.name, asked)
+        row.queue.append(deed)
+        if len(row.queue) > _MOST_IN_FLIGHT:
+            self._lose(row.queue.popleft())
+            row.forget()
+        self._in_flight[signal.id] = row, deed
 
     def finished(self, signal: WorkFinished) -> Found | None:
         """Work ended: what its row shows now, if anything."""
-        self._rows.pop(signal.id, None)  # of a sub-agent that is over, nothing more is compared
-        row = self._rows_in_flight.pop(signal.id, None)
-        if row is None:
+        if (its_own := self._rows.pop(signal.id, None)) is not None:
+            self._lose(*its_own.queue)  # of a sub-agent that is over, nothing more is compared
+        known = self._in_flight.pop(signal.id, None)
+        if known is None:
             return None
-        in_flight = row.in_flight
-        step = in_flight[signal.id]
-        step.is_over, step.failed = True, signal.error
-        step.outcome = None if signal.outcome is None else digest(signal.outcome)
-        found = None
-        while in_flight:
-            first = next(iter(in_flight))
-            if not in_flight[first].is_over:
-                break
-            found = row.add(in_flight.pop(first), self._times) or found
+        row, deed = known
+        deed.is_over, deed.failed = True, signal.error
+        deed.outcome = None if signal.outcome is None else digest(signal.outcome)
+        found, queue = None, row.queue
+        while queue and queue[0].is_over:
+            found = row.add(queue.popleft(), self._times) or found
         return found
+
+    def _lose(self, *deeds: _Deed) -> None:
+        for deed in deeds:
+            self._in_flight.pop(deed.id, None)
 
     def forget(self) -> None:
         """Another turn begins: what is asked again by a person is no loop."""
         self._rows.clear()
-        self._rows_in_flight.clear()
+        self._in_flight.clear()

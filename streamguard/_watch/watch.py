@@ -106,6 +106,7 @@ _NAMELESS: Final = "a tool"
 
 # Mappings are replaced, never changed: most streams need none, and any thread may read them.
 _NO_WORK: Final[Mapping[str, Work]] = MappingProxyType({})
+_NOBODY: Final[Mapping[str, int]] = MappingProxyType({})
 _NO_HOLDS: Final[Mapping[object, float]] = MappingProxyType({})
 _NO_WAITS: Final[Mapping[str, float]] = MappingProxyType({})
 _NOTHING: Final[frozenset[Limit]] = frozenset()
@@ -177,6 +178,7 @@ class Watch:
     # Seconds the backend kept us waiting with no hold in force, in all (B1).
     _attended: float = 0.0
     _listens: bool = False  # some work in flight has a silence of its own
+    _begun_by: Mapping[str, int] = field(default_factory=lambda: _NOBODY)  # how much, in flight
     _repetition: Repetition | None = None
     _has_worked: bool = False  # in this turn
     _messages_before: int = 0  # … it began
@@ -513,21 +515,30 @@ class Watch:
         allowance = self.limits.allowance(signal.name)
         allowance = math.inf if allowance is None else allowance
         name = signal.name or ("" if signal.id else _NAMELESS)
-        work = Work(
-            name, now, allowance, signal.background, scope=signal.scope, parent=signal.parent
-        )
+        begun_by = self._goes_on_as(signal.parent)
+        work = Work(name, now, allowance, signal.background, scope=signal.scope, parent=begun_by)
         work.quiet, is_named = self.limits.quiet_for(signal.name)
         if is_named and work.quiet is not None:
             work.heard, self._listens = self._attended, True
         self.work = {**self.work, signal.id: work}
-        if (parent := self._parent_of(work)) is not None:
-            parent.children += 1
+        if (parent := work.parent) is not None:
+            self._begun_by = {**self._begun_by, parent: self._begun_by.get(parent, 0) + 1}
 
-    def _parent_of(self, work: Work) -> Work | None:
-        return None if work.parent is None else self.work.get(work.parent)
+    def _goes_on_as(self, id_: str | None) -> str | None:
+        """The id under which that work is in flight: of a call that is over, what it has begun in the background.
 
-    def _hear_of(self, id_: str) -> None:
+        A sub-agent in the background goes on under the id of its task, while its messages name the call.
+        """
+        if id_ is None or not self.work or id_ in self.work:
+            return id_
+        for key, entry in self.work.items():
+            if entry.background and entry.parent == id_:
+                return key
+        return id_
+
+    def _hear_of(self, named: str) -> None:
         """A piece of work has shown a sign of its own (B1)."""
+        id_ = self._goes_on_as(named) or ""
         entry = self.work.get(id_)
         if entry is None or entry.quiet is None:
             return
@@ -550,10 +561,12 @@ class Watch:
             return
         for id_ in ids:
             entry = before.get(id_)
-            if entry is not None and entry.parent is not None:
-                if (parent := self._parent_of(entry)) is not None:
-                    parent.children -= 1
-                self._hear_of(entry.parent)  # what it had begun has come to an end
+            if entry is not None and (parent := entry.parent) is not None:
+                if others := self._begun_by[parent] - 1:
+                    self._begun_by = {**self._begun_by, parent: others}
+                else:
+                    self._begun_by = _but(self._begun_by, (parent,))
+                self._hear_of(parent)  # what it had begun has come to an end
         if self._listens:
             self._listens = any(entry.heard is not None for entry in self.work.values())
         if self._noticed:
@@ -774,7 +787,7 @@ class Watch:
         """The silences of work that speaks for itself, unless work of its own is in flight (B1)."""
         until = max(self._holds.values()) if self._holds else self.mark
         for key, entry in self.work.items():
-            if entry.quiet is None or entry.heard is None or entry.told or entry.children:
+            if entry.quiet is None or entry.heard is None or entry.told or key in self._begun_by:
                 continue
             since = until - (self._attended - entry.heard)
             name = entry.name or key

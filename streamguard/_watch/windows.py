@@ -87,7 +87,6 @@ class Work:
     quiet: float | None = None
     heard: float | None = None
     told: bool = False
-    children: int = 0
 
     @property
     def until(self) -> float:

@@ -319,9 +319,22 @@ def _codex(_environ: Environ, config: Mapping[str, Any]) -> tuple[Watchdog, ...]
     )
 
 
+def _qwen(environ: Environ, _config: Mapping[str, Any]) -> tuple[Watchdog, ...]:
+    milliseconds = _number(environ, "QWEN_STREAM_IDLE_TIMEOUT_MS")
+    return (
+        Watchdog(
+            "an API stream that falls silent is opened again, up to three times",
+            (milliseconds or 240_000) / 1000,
+            "QWEN_STREAM_IDLE_TIMEOUT_MS",
+            "set QWEN_STREAM_IDLE_TIMEOUT_MS={half} for the CLI",
+        ),
+    )
+
+
 _WATCHDOGS: Final[Mapping[str, Callable[[Environ, Mapping[str, Any]], tuple[Watchdog, ...]]]] = {
     "claude": _claude,
     "codex": _codex,
+    "qwen": _qwen,
 }
 
 
@@ -398,7 +411,7 @@ FACTS: Final[Mapping[str, Facts]] = {
                 "SIGTERM and SIGINT of the command alone leave the real qwen running: end the tree.",
                 "A limit of its own (--max-session-turns, --max-tool-calls) ends it without a result.",
                 "A shell command in the background is no line: its end is not told.",
-                "An API that hangs or only pings is waited for: see docs/real-clients.md.",
+                "An API that sends no headers is asked again every 120 s, without a line.",
             ),
         ),
         Facts(

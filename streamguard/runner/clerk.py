@@ -429,12 +429,15 @@ def _with_vitals(told: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
+_HOLLOW: Final[dict[object, StreamOutcome]] = {"empty": "empty", "abandoned": "abandoned"}
+
+
 def _outcome_of(end: dict[str, Any], code: int) -> StreamOutcome:
     if end["limit"] is not None and end["limit"] != "exit_grace":
         return "failed"
     if end["is_passed_on"]:
         return "cancelled"
-    return "completed" if code == 0 else "failed"
+    return "failed" if code else _HOLLOW.get(end.get("result"), "completed")
 
 
 def _teardown_of(end: dict[str, Any], *, confirmed: bool) -> Teardown:

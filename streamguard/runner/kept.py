@@ -55,7 +55,7 @@ TO_END = (
 TO_TRY_AGAIN = (
     *_in("_base", "numbers"),
     *_in("retry", "classification decision foreign links policy pushback"),
-    *_in("runner", "again"),
+    *_in("runner", "again complaints"),
 )
 TO_LOOK = ("runner.transcript",)
 TO_RECORD = (

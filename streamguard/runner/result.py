@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from streamguard._watch.windows import Due
     from streamguard.errors import Verdict
     from streamguard.runner.options import Settings
+    from streamguard.signals import Failed
 
 TIMED_OUT = 124
 OUR_FAILURE = 125
@@ -84,6 +85,9 @@ class Result:
         self.messages = 0
         self.result: str | None = None  # how its last turn ended, if it said so
         self.token: str | None = None
+        self.has_lost_session = False  # it said that its session cannot be resumed any more
+        self.failed: Failed | None = None  # what it said of a failure that it did not get over
+        self.complaints = ""  # the last of its standard error, where that goes through us
         self.done: dict[str, Any] | None = (
             None  # tools, tokens, attempts and folder, as JSON has it
         )

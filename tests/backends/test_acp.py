@@ -54,17 +54,18 @@ MESSAGES = {
         notified("tool_call", **CALL, status="completed"),
         [WorkFinished("call_1", error=False)],
     ),
-    "news of it": (
-        notified("tool_call_update", toolCallId="call_1", title="t"),
-        [WorkProgressed("call_1")],
-    ),
+    "news of it": (notified("tool_call_update", toolCallId="call_1", title="t"), PROGRESS),
     "its beginning": (
         notified("tool_call_update", toolCallId="call_1", status="in_progress"),
+        PROGRESS,
+    ),
+    "what it puts out": (
+        notified("tool_call_update", toolCallId="call_1", content=[{"type": "content"}]),
         [WorkProgressed("call_1")],
     ),
     "its input": (
         notified("tool_call_update", toolCallId="call_1", kind="read", rawInput={"a": 1}),
-        [WorkStarted("call_1", "read"), WorkProgressed("call_1")],
+        [WorkStarted("call_1", "read")],
     ),
     "its input and its end": (
         notified("tool_call_update", toolCallId="call_1", rawInput=[1], status="completed"),

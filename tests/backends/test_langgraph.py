@@ -444,15 +444,6 @@ def test_an_event_of_a_tool_says_what_it_was_asked_and_what_came_of_it():
     assert came(said(over)) == {"t1": "x"}
 
 
-def test_an_event_of_a_subgraph_shows_that_the_runs_around_it_are_alive():
-    within = {"langgraph_checkpoint_ns": "tools:1a|agent:2b"}
-    inner = {**event("on_chat_model_stream"), "metadata": within}
-    inner["parent_ids"] = ["r0", "n1", "t0"]
-    assert said(inner) == [WorkProgressed("n1"), WorkProgressed("t0"), Progress()]
-    outer = {**inner, "metadata": {"langgraph_checkpoint_ns": "agent:2b"}}
-    assert said(outer) == PROGRESS
-
-
 # --- what is not LangGraph's --------------------------------------------------------------
 
 OTHERS = [

@@ -21,7 +21,6 @@ from streamguard.signals import (
     Usage,
     Waiting,
     WorkFinished,
-    WorkProgressed,
     WorkStarted,
 )
 from tests.backends.reading import NOTHING, PROGRESS, said
@@ -55,10 +54,7 @@ CASES = {
         acp.start_tool_call("call-1", "Run ls", kind="execute", status="pending"),
         [WorkStarted("call-1", "execute")],
     ),
-    "news of it": (
-        acp.update_tool_call("call-1", status="in_progress"),
-        [WorkProgressed("call-1")],
-    ),
+    "news of it": (acp.update_tool_call("call-1", status="in_progress"), PROGRESS),
     "its end": (
         acp.update_tool_call("call-1", status="completed"),
         [WorkFinished("call-1", error=False)],

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from streamguard._watch.watch import Due, Half, Limits, Stalled, Watch
+from streamguard._watch.watch import Due, Found, Half, Limits, Stalled, Watch
 from streamguard.signals import Progress, Waiting
 from tests.watch.naive import Naive
 
@@ -155,6 +155,9 @@ class Trio:
             assert list(watch.work) == list(world.work)
             assert watch.token == world.token
             assert watch.messages == world.messages
+            told = [(f.limit, f.names) if f.names else (f.limit,) for f in watch.found]
+            assert told == world.found
+            assert (watch.struck and watch.struck.limit) == world.struck
             if watch is self.slow or world.last_progress is None:
                 assert watch.last_progress == world.last_progress
             else:
@@ -169,6 +172,8 @@ class Trio:
                 return ("half", answer.limit, answer.window)
             case Stalled():
                 return ("stalled", answer.limit, answer.lateness, answer.extended_by)
+            case Found():
+                return ("found", answer.limit, answer.window, answer.amount, answer.key)
             case None | tuple() if not hasattr(answer, "limit"):
                 return answer
             case _:

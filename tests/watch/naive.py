@@ -21,10 +21,21 @@ from streamguard.signals import (
     WaitEnded,
     Waiting,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 
-WIDEST_FIRST = ["total", "exited", "turn", "tools", "first", "idle", "liveness", "exit_grace"]
+WIDEST_FIRST = [
+    "total",
+    "exited",
+    "turn",
+    "tools",
+    "first",
+    "idle",
+    "liveness",
+    "exit_grace",
+    "quiet",
+]
 DRAIN = 0.5
 NEVER = math.inf
 
@@ -38,6 +49,7 @@ class Limit:
     window: float
     since: float
     work: str | None = None
+    key: str = ""
 
 
 @dataclass
@@ -49,6 +61,10 @@ class Entry:
     allowance: float
     background: bool
     told: bool = False
+    parent: str | None = None
+    quiet: float | None = None
+    heard: float | None = None
+    quiet_told: bool = False
 
     @property
     def until(self):
@@ -81,6 +97,47 @@ class World:
     told: set[str] = field(default_factory=set)
     noticed: dict[Any, tuple[int, float]] = field(default_factory=dict)  # stalls, not before
     waits: dict[str, float] = field(default_factory=dict)  # announced, and held for how long
+    attended: float = 0.0  # how long it was waited for at all, holds aside
+    has_worked: bool = False
+    progressed_before: bool = False  # the signal that is looked at
+    turn_message: int = 0
+    rows: dict[Any, Row] = field(default_factory=dict)
+    calls: int = 0
+    found: list[Any] = field(default_factory=list)
+    struck: str | None = None
+
+
+@dataclass
+class Row:
+    """B2: all that one agent has begun in a turn, in that order, and what came of it."""
+
+    begun: list[list[Any]] = field(default_factory=list)  # id, name, asked, what came of it
+    steps: list[Any] = field(default_factory=list)
+    told: int = 0
+
+    def over(self) -> Iterator[Any]:
+        """The steps that are over now, in the order in which they began."""
+        while self.begun and self.begun[0][3] is not None:
+            _, name, asked, (outcome, error) = self.begun.pop(0)
+            yield None if asked is None or outcome is None else (name, asked, outcome, error)
+
+    def add(self, step: Any, times: int) -> int:
+        """The period of what is found with this step, 0 if nothing is."""
+        if step is None:
+            self.steps, self.told = [], 0
+            return 0
+        self.steps.append(step)
+        if self.told and step == self.steps[-1 - self.told]:
+            return 0
+        self.told = next((p for p in (1, 2, 3, 4) if self.is_periodic(p, times)), 0)
+        return self.told
+
+    def is_periodic(self, period: int, times: int) -> bool:
+        """Whether the last steps are so many rounds of that length."""
+        steps, others = self.steps, period * (times - 1)
+        return len(steps) >= period + others and all(
+            steps[-i] == steps[-i - period] for i in range(1, others + 1)
+        )
 
 
 class Naive:
@@ -89,6 +146,9 @@ class Naive:
     def __init__(self, limits):
         self.limits = limits
         self.facts: list[tuple[float, str, Any]] = []
+        self.lived: tuple[Any, World] | None = (
+            None  # the last answer: several questions are asked at once
+        )
 
     def tell(self, now: float, what: str, value: Any = None) -> None:
         self.facts.append((now, what, value))
@@ -107,6 +167,12 @@ class Naive:
     # -- living it again -------------------------------------------------------------------
 
     def world(self, now: float) -> World:
+        asked = now, len(self.facts)
+        if self.lived is None or self.lived[0] != asked:
+            self.lived = asked, self.live_all(now)
+        return self.lived[1]
+
+    def live_all(self, now: float) -> World:
         world = World()
         for at, what, value in self.facts:
             self.pass_time(world, at)
@@ -125,6 +191,8 @@ class Naive:
     def live(self, world: World, to: float) -> None:
         """A stretch of time in which nothing changes."""
         length, world.now = to - world.now, to
+        if world.asked is not None and not world.holds:
+            world.attended += length
         if world.asked is None or not world.in_turn:
             return  # T1: nobody waits. T14: between turns neither clock runs
         world.lifeless += length
@@ -182,8 +250,14 @@ class Naive:
         if key in world.holds:
             self.end_hold(world, key)
 
+    def fact_quiet_told(self, world, key):
+        world.work[key].quiet_told = True
+
     def fact_mute(self, world, due):
-        if due.limit != "tools":
+        if due.limit == "quiet":
+            if due.key in world.work:
+                world.work[due.key].quiet_told = True
+        elif due.limit != "tools":
             world.told.add(due.limit)
         for entry in world.work.values():
             if due.limit == "tools" and entry.until <= due.deadline:
@@ -205,6 +279,9 @@ class Naive:
 
     def fact_signal(self, world, value):
         signal, wall = value
+        if isinstance(signal, WorkProgressed) and not world.in_turn:
+            self.hear(world, signal.id)
+            return
         opens = isinstance(signal, (Progress, WorkStarted))
         if opens and not world.in_turn:
             self.open_turn(world)
@@ -218,6 +295,7 @@ class Naive:
         no_work = stray or isinstance(signal, SessionOpened)
         if no_work and not self.awaits_first(world):
             self.fresh_window(world)  # S0: the silence before the first progress goes on
+        world.progressed_before = world.progressed
         if not no_work and not isinstance(signal, (Liveness, Usage)):
             self.progress(world)
         match signal:
@@ -225,18 +303,34 @@ class Naive:
                 world.pings = True
             case SessionOpened():
                 world.token = signal.token if signal.resumable else None
+            case Usage():
+                world.calls += 1
+                ceiling = self.limits.ceilings.get("calls")
+                is_beyond = ceiling is not None and world.calls > ceiling
+                if is_beyond and ("calls" in self.limits.end_on or world.calls == ceiling + 1):
+                    self.find(world, "calls")
+            case WorkProgressed():
+                self.hear(world, signal.id)
             case WorkStarted() if signal.id not in world.work or not signal.id:
+                self.begin_work(world, signal)
                 allowance = self.limits.tools_by_name.get(signal.name, self.limits.tools)
                 allowance = NEVER if allowance is None else allowance
                 name = signal.name or ("" if signal.id else "a tool")
-                entry = Entry(name, world.now, allowance, signal.background)
+                entry = Entry(name, world.now, allowance, signal.background, parent=signal.parent)
+                named = self.limits.quiet_by_name
+                entry.quiet = named.get(signal.name, self.limits.quiet)
+                if signal.name in named and entry.quiet is not None:
+                    entry.heard = world.attended
                 world.work[signal.id] = entry
             case WorkStarted():
+                self.begin_work(world, signal)
                 world.work[signal.id].background |= signal.background
-            case WorkFinished() if signal.id in world.work:
-                del world.work[signal.id]
-                if not world.in_turn:
-                    world.grace_from = world.now
+            case WorkFinished():
+                self.end_work(world, signal)
+                if signal.id in world.work:
+                    self.drop(world, signal.id)
+                    if not world.in_turn:
+                        world.grace_from = world.now
             case WaitEnded() if not stray:
                 self.fact_release(world, ("announced", signal.id))
             case TurnEnded():
@@ -262,23 +356,93 @@ class Naive:
         self.fresh_window(world)
         self.fact_hold(world, (("announced", signal.id), until))
 
+    # -- beyond silence ----------------------------------------------------------------------
+
+    def hear(self, world, id_):
+        """B1: a sign of its own."""
+        entry = world.work.get(id_)
+        if entry is not None and entry.quiet is not None:
+            entry.heard, entry.quiet_told = world.attended, False
+            world.noticed.pop(("quiet", id_), None)
+
+    def drop(self, world, id_):
+        entry = world.work.pop(id_)
+        world.noticed.pop(("quiet", id_), None)
+        if entry.parent is not None:
+            self.hear(world, entry.parent)
+
+    def find(self, world, limit, *facts):
+        if limit not in self.limits.end_on:
+            world.found.append((limit, *facts))
+        elif world.struck is None:
+            world.struck = limit
+
+    def begin_work(self, world, signal):
+        world.has_worked |= signal.scope != "hook"
+        if signal.parent is not None:
+            self.hear(world, signal.parent)
+        if not signal.id and "" in world.work:
+            self.drop(world, "")
+        if signal.background or signal.scope == "hook" or not signal.id:
+            return
+        for row in world.rows.values():
+            for deed in row.begun:
+                if deed[0] == signal.id and deed[3] is None:
+                    deed[2] = signal.input if deed[2] is None else deed[2]
+                    return
+        row = world.rows.setdefault(signal.parent, Row())
+        row.begun.append([signal.id, signal.name, signal.input, None])
+        if len(row.begun) > 32:
+            row.begun.pop(0)
+            row.steps, row.told = [], 0
+
+    def end_work(self, world, signal):
+        world.rows.pop(signal.id, None)
+        for row in world.rows.values():
+            for deed in row.begun:
+                if deed[0] == signal.id and deed[3] is None:
+                    deed[3] = (signal.outcome, signal.error)
+                    self.look_at(world, row)
+                    return
+
+    def look_at(self, world, row):
+        times, found = self.limits.repeats, None
+        if times is None:
+            return
+        for step in row.over():
+            before = [name for name, *_ in row.steps[-3:]]
+            if period := row.add(step, times):
+                found = (*before, step[0])[-period:]
+        if found:
+            self.find(world, "repeats", found)
+
     # -- what facts do -----------------------------------------------------------------------
 
     def open_turn(self, world):
         world.in_turn, world.turn_from = True, None
-        world.progressed = False
+        world.progressed = world.has_worked = False
+        world.turn_message = world.messages
+        world.rows.clear()
         world.more_expected = False
         world.waits.clear()
         self.restart(world, "turn", "exit_grace")
         self.fresh_window(world)
 
     def end_turn(self, world, signal):
+        said = world.progressed_before or world.messages - world.turn_message <= 1
+        if signal.answered is not None:
+            said = signal.answered
+        was_empty = world.in_turn and signal.outcome == "success"
+        was_empty = was_empty and not world.has_worked and not said
         world.turns += 1
         world.in_turn = False
+        if was_empty:
+            self.find(world, "empty")
         world.grace_from = world.now
         world.more_expected = signal.more_expected
         self.restart(world, "turn", "exit_grace")
-        world.work = {id_: work for id_, work in world.work.items() if work.background}
+        for id_ in [id_ for id_, work in world.work.items() if not work.background]:
+            self.drop(world, id_)
         for key in [key for key in world.holds if key[0] == "announced"]:
             self.end_hold(world, key)
 
@@ -320,6 +484,7 @@ class Naive:
             # T10: what it has left is read first, by this pull, in a turn or between two.
             since = max(world.died, world.asked)
             yield Limit("exited", since + DRAIN, DRAIN, since)
+        yield from self.quiet_ahead(world)
         if not world.in_turn:
             if limits.exit_grace is not None and world.turns:
                 since = max([world.grace_from, *(work.until for work in world.work.values())])
@@ -338,6 +503,16 @@ class Naive:
             yield Limit("liveness", since + limits.liveness, limits.liveness, since)
         if (silence := self.silence_ahead(world)) is not None:
             yield silence
+
+    def quiet_ahead(self, world: World) -> Iterator[Limit]:
+        """B1: each that has spoken, unless work of its own is in flight."""
+        until = max(world.holds.values(), default=world.now)
+        for id_, work in world.work.items():
+            has_own = any(other.parent == id_ for other in world.work.values())
+            if work.quiet is None or work.heard is None or work.quiet_told or has_own:
+                continue
+            since = until - (world.attended - work.heard)
+            yield Limit("quiet", since + work.quiet, work.quiet, since, work.name or id_, id_)
 
     def silence_ahead(self, world: World) -> Limit | None:
         kind = "first" if self.awaits_first(world) else "idle"
@@ -363,11 +538,13 @@ class Naive:
             at = max(at, extended)
         if extended is not None or limit.limit in {"turn", "tools", "exit_grace"}:
             # T1: judged only once a later pull waits, and in its turn
-            at = max(at, world.asked, world.turn_from)
+            at = max(at, world.asked, -NEVER if world.turn_from is None else world.turn_from)
         return at
 
     def clock(self, limit: Limit) -> Any:
         """T5: of `tools` each entry has its own."""
+        if limit.limit == "quiet":
+            return ("quiet", limit.key)
         return (limit.work, limit.since) if limit.limit == "tools" else limit.limit
 
     def half_ahead(self, world: World) -> float:
@@ -384,19 +561,21 @@ class Naive:
         times = [self.decided_at(world, limit) for limit in ahead]
         return min([*times, self.half_ahead(world)])
 
-    def due(self, now: float) -> Limit | None:
+    def due(self, now: float, *, to_end: bool = True) -> Limit | None:
+        """B1: what is only told ends nothing."""
         world = self.world(now)
         reached = [
             limit
             for limit in self.limits_ahead(world)
             if not self.told(world, limit) and self.decided_at(world, limit) <= now
+            if limit.limit != "quiet" or "quiet" in self.limits.end_on or not to_end
         ]
         reached.sort(key=lambda limit: (limit.deadline, WIDEST_FIRST.index(limit.limit)))
         return reached[0] if reached else None
 
     def judge(self, now: float) -> tuple[Any, ...] | Limit | None:
         world = self.world(now)
-        due = self.due(now)
+        due = self.due(now, to_end=False)
         if due is None:
             if self.half_ahead(world) > now:
                 return None
@@ -405,14 +584,16 @@ class Naive:
             return ("half", silence.limit, silence.window)
         late = now - self.decided_at(world, due)
         stalls, _ = world.noticed.get(self.clock(due), (0, None))
-        if due.limit == "total" or stalls == 3:
-            return due
-        if late <= min(0.25, due.window / 2):
+        if due.limit != "total" and stalls < 3:
+            if late > min(0.25, due.window / 2):
+                extension = min(due.window, 1.0)
+                self.tell(now, "stall", (self.clock(due), now + extension))
+                return ("stalled", due.limit, late, extension)
             self.tell(now, "in_time", self.clock(due))
-            return due
-        extension = min(due.window, 1.0)
-        self.tell(now, "stall", (self.clock(due), now + extension))
-        return ("stalled", due.limit, late, extension)
+        if due.limit == "quiet" and "quiet" not in self.limits.end_on:
+            self.tell(now, "quiet_told", due.key)
+            return ("found", "quiet", due.window, now - due.since, due.key)
+        return due
 
     def total_deadline(self) -> float:
         world = self.world(self.facts[-1][0]) if self.facts else World()

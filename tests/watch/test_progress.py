@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from streamguard._watch.repetition import Repetition, digest
@@ -110,6 +112,30 @@ def test_work_of_its_own_in_flight_pauses_it():
     watch = watching(quiet=10.0)
     say(watch, 0.0, WorkStarted("t", "Task"), WorkProgressed("t"))
     say(watch, 5.0, WorkStarted("b", "Bash", parent="t"))
+    assert chatty(watch, 5.0, 1000.0) == []
+    say(watch, 1000.0, WorkFinished("b"))
+    assert watch.deadline() == 1010.0
+
+
+def in_the_background(**limits):
+    """A sub-agent that goes on as a task under an id of its own, after the call that has begun it."""
+    watch = watching(**limits)
+    say(watch, 0.0, WorkStarted("call", "Task"))
+    say(watch, 1.0, WorkStarted("task:x", "local_agent", "task", "call", background=True))
+    say(watch, 1.0, WorkFinished("call", outcome="launched"))
+    return watch
+
+
+def test_a_sub_agent_in_the_background_is_known_by_the_call_that_began_it():
+    """B1: its messages name that call, which is over, and so do its tools, however long they take."""
+    watch = in_the_background(quiet=10.0)
+    say(watch, 2.0, WorkProgressed("call"))
+    (at, told), *_ = chatty(watch, 2.0, 30.0)
+    assert (at, told.limit, told.key) == (12.0, "quiet", "task:x")
+
+    watch = in_the_background(quiet=10.0)
+    say(watch, 2.0, WorkProgressed("call"))
+    say(watch, 5.0, WorkStarted("b", "Bash", parent="call"))
     assert chatty(watch, 5.0, 1000.0) == []
     say(watch, 1000.0, WorkFinished("b"))
     assert watch.deadline() == 1010.0
@@ -317,9 +343,21 @@ def test_memory_is_bounded():
     repetition = Repetition(20)
     for number in range(20_000):
         repetition.started(WorkStarted(str(number), "Bash", parent=str(number % 1_000), input=1))
-    in_flight = sum(len(row.in_flight) for row in repetition._rows.values())
     assert len(repetition._rows) <= 256
-    assert in_flight <= 256 * 256
+    assert all(len(row.queue) <= 32 for row in repetition._rows.values())
+    assert len(repetition._in_flight) <= 256 * 32
+
+
+def test_work_whose_end_is_lost_does_not_hide_a_loop():
+    """B2, S3: what comes behind it is looked at all the same, a little later."""
+    steps = [SAME] * 100
+    repetition = Repetition(20)
+    repetition.started(WorkStarted("lost", "Bash", input="x"))
+    told = []
+    for number, (name, asked, outcome) in enumerate(steps):
+        repetition.started(WorkStarted(str(number), name, input=asked))
+        told.append(repetition.finished(WorkFinished(str(number), outcome=outcome)))
+    assert len([hit for hit in told if hit]) == 1
 
 
 def test_only_hashes_are_kept():
@@ -339,7 +377,7 @@ def test_only_hashes_are_kept():
         assert not (isinstance(thing, str) and secret in thing)
         if isinstance(thing, dict):
             queue += [*thing, *thing.values()]
-        elif isinstance(thing, (list, tuple)):
+        elif isinstance(thing, (list, tuple, deque)):
             queue += thing
         else:
             queue += [getattr(thing, name) for name in getattr(type(thing), "__slots__", ())]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from streamguard.signals import (
     Usage,
     WaitEnded,
     WorkFinished,
+    WorkProgressed,
     WorkStarted,
 )
 from tests.sizes import size
@@ -33,7 +35,7 @@ STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=6_000, ci=20_0
 SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED") or 1)
 STEPS_PER_ATTEMPT = 60
 
-LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "exited"}
+LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "exited", "quiet"}
 IDS = ["a", "b", "c", ""]
 NAMES = ["", "Bash", "Read", "Task"]
 
@@ -59,7 +61,46 @@ class Chance:
             turn=self.window(None, 6.0, 30.0, 300.0),
             exit_grace=self.window(0.5, 5.0),
             total=self.window(None, 20.0, 60.0, 600.0),
+            quiet=self.window(None, 1.0, 4.0),
+            quiet_by_name=choice([{}, {}, {"Task": 2.0}, {"Bash": None, "Read": 3.0}]),
+            repeats=choice([None, 2, 3]),
+            ceilings=choice([{}, {"calls": 1}]),
+            end_on=choice(
+                [frozenset(), frozenset({"quiet", "repeats"}), frozenset({"calls", "empty"})]
+            ),
         )
+
+    def work(self, id_: str, **more) -> WorkStarted:
+        choice = self.source.choice
+        parent, asked = choice([None, None, *IDS]), choice([None, "x", "x", {"y": 1}])
+        return WorkStarted(id_, choice(NAMES), parent=parent, input=asked, **more)
+
+    def end(self, id_: str) -> WorkFinished:
+        choice = self.source.choice
+        return WorkFinished(id_, choice([False, False, True]), choice([None, "ok", "ok", "no"]))
+
+    def prompt(self, trio: Trio) -> None:
+        """A turn that begins, and is waited for."""
+        trio.mark_prompt()
+        trio.ask()
+        self.judge_at_deadline(trio)
+
+    def sub_agent(self, trio: Trio) -> None:
+        """One that speaks, and then may not."""
+        trio.message([WorkStarted("a", "Task"), WorkProgressed("a")])
+        trio.ask()
+        self.judge_at_deadline(trio)
+
+    def loops(self, trio: Trio) -> None:
+        """The same work, or a cycle, a few times, with something else between."""
+        ids = self.source.choice(["a", "ab", "abc", "abcd"])
+        ended = WorkFinished("", outcome="ok")
+        for _ in range(self.source.choice([2, 3, 4])):
+            for id_ in ids:
+                trio.message([WorkStarted(id_, "Bash", input=id_)])
+                trio.message([replace(ended, id=id_)])
+            if self.source.random() < 0.1:
+                trio.message(self.signals(trio.now))
 
     def signal(self, now: float):
         id_ = self.source.choice(IDS)
@@ -71,10 +112,13 @@ class Chance:
                 TurnEnded,
                 lambda: Usage({"tokens": 1.0}),
                 lambda: SessionOpened(id_),
-                lambda: WorkStarted(id_, self.source.choice(NAMES)),
-                lambda: WorkStarted(id_, self.source.choice(NAMES), background=True),
-                lambda: WorkFinished(id_),
-                lambda: WorkFinished(id_),
+                lambda: self.work(id_),
+                lambda: self.work(id_, background=True),
+                lambda: self.work(id_, scope="hook"),
+                lambda: WorkProgressed(id_),
+                lambda: WorkProgressed(id_),
+                lambda: self.end(id_),
+                lambda: self.end(id_),
                 lambda: waiting_until(
                     id_,
                     now,
@@ -82,6 +126,7 @@ class Chance:
                     aware=self.source.choice([True, False]),
                 ),
                 lambda: WaitEnded(id_),
+                lambda: TurnEnded(answered=self.source.choice([True, False])),
                 lambda: TurnEnded(more_expected=self.source.choice([True, False, False])),
                 Failed,
             ]
@@ -101,6 +146,9 @@ class Chance:
             "give up": (2, trio.give_up),
             "message": (8, lambda: trio.message(self.signals(trio.now))),
             "exchange": (8, lambda: self.exchange(trio)),
+            "a prompt": (1.5, lambda: self.prompt(trio)),
+            "a sub-agent": (2, lambda: self.sub_agent(trio)),
+            "loops": (1, lambda: self.loops(trio)),
             "announce again": (2, lambda: self.announce_again(trio)),
             "overheard": (2, lambda: trio.overheard(self.signals(trio.now))),
             "hold": (3, lambda: trio.hold(source.choice([1, 2]), self.hold_end(trio.now))),
@@ -195,8 +243,15 @@ def test_random_attempts_agree_with_the_model():
             error.add_note("\n".join(map(repr, trio.naive.facts)))
             raise
         happened += trio.happened
+        happened += Counter(f"told {found.limit}" for found in trio.slow.found)
+        if trio.slow.struck is not None:
+            happened[f"struck {trio.slow.struck.limit}"] += 1
     # A driver that no longer gets somewhere would compare nothing there.
     assert {"shortcut ask", "shortcut message"} < happened.keys()
     assert {kind.removeprefix("due ") for kind in happened if kind[:4] == "due "} == LIMITS
     assert {kind[8:] for kind in happened if kind[:8] == "stalled "} == LIMITS - {"total"}
     assert {kind[5:] for kind in happened if kind[:5] == "half "} == {"idle", "first"}
+    assert "found quiet" in happened
+    shown = {"repeats", "calls", "empty"}
+    assert {kind[5:] for kind in happened if kind[:5] == "told "} == shown
+    assert {kind[7:] for kind in happened if kind[:7] == "struck "} == shown

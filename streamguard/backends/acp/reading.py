@@ -7,8 +7,9 @@
     plan, plan_update                           Progress
     … with no text                              nothing
     tool_call                                   WorkStarted
-    tool_call_update                            WorkProgressed; completed, failed: WorkFinished;
-                                                with its input: WorkStarted once more, before it
+    tool_call_update                            Progress; completed, failed: WorkFinished
+      with what the call puts out               WorkProgressed
+      with its input                            WorkStarted once more, before these
     usage_update                                Usage: the context; the session's cost
     user_message_chunk, …_mode_update, …        nothing: said beside the work, or a replay
     RequestPermissionRequest                    Waiting for a person
@@ -103,7 +104,8 @@ def _tool_call_update(update: Fields) -> Said:
     said: list[Signal | None] = [_ended(update)]
     if (again := _started(update)) is not None and again.input is not None:
         said.insert(0, again)
-    if said[-1] is None:
+    # That it has begun, or another title, is no sign of its own.
+    if said[-1] is None and (_shown(update) or either(update, "raw_output")) is not None:
         said[-1] = progressed(either(update, "tool_call_id"))
     return [signal for signal in said if signal is not None] or None
 

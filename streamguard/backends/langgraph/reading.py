@@ -21,7 +21,6 @@ imported. Pure and total: garbage is Progress, never an exception.
                            what a tool puts out           WorkProgressed
                            a model's end                  Usage, Progress
                            any other start                nothing
-                           within a subgraph              WorkProgressed of all around it, too
     checkpoints, debug     a checkpoint                   SessionOpened(thread_id)
     any                    __interrupt__                  Waiting for a person
     of a server            metadata: the run's id         nothing
@@ -331,15 +330,6 @@ def _event(line: Fields, _nodes: frozenset[str]) -> Said:
     id_ = text_in(line.get("tool_call_id")) or text_in(line.get("run_id"))
     if id_ is None or not isinstance(event, str):
         return None
-    said = _event_itself(event, id_, line)
-    signs = _signs_around(line)
-    if not signs:
-        return said
-    told = [PROGRESS] if said is None else [said] if isinstance(said, SIGNALS) else list(said)
-    return [*signs, *told]
-
-
-def _event_itself(event: str, id_: str, line: Fields) -> Said:
     data = fields_of(line.get("data"))
     if event in _STARTS:
         name = text_in(line.get("tool_name")) or line.get("name")
@@ -355,16 +345,6 @@ def _event_itself(event: str, id_: str, line: Fields) -> Said:
     if event == "on_chat_model_end" and (usage := _used(fields_of(data.get("output")))):
         return (*usage, PROGRESS)
     return NOTHING if event.startswith("on_") and event.endswith("_start") else None
-
-
-def _signs_around(line: Fields) -> list[Signal]:
-    """That the runs around an event of a subgraph are alive; but for the root, which is no work."""
-    namespace = fields_of(line.get("metadata")).get("langgraph_checkpoint_ns")
-    parents = line.get("parent_ids")
-    if not isinstance(namespace, str) or "|" not in namespace or not isinstance(parents, list):
-        return []
-    ids = cast("list[object]", parents)[1:]
-    return [WorkProgressed(id_) for id_ in ids if isinstance(id_, str) and id_]
 
 
 # --- the tables ---------------------------------------------------------------------------
