@@ -147,7 +147,8 @@ class Repetition:
 
     def finished(self, signal: WorkFinished) -> Found | None:
         """Work ended: what its row shows now, if anything."""
-        self._rows.pop(signal.id, None)  # of a sub-agent that is over, nothing more is compared
+        if (its_own := self._rows.pop(signal.id, None)) is not None:
+            self._lose(*its_own.queue)  # of a sub-agent that is over, nothing more is compared
         known = self._in_flight.pop(signal.id, None)
         if known is None:
             return None

@@ -319,9 +319,22 @@ def _codex(_environ: Environ, config: Mapping[str, Any]) -> tuple[Watchdog, ...]
     )
 
 
+def _qwen(environ: Environ, _config: Mapping[str, Any]) -> tuple[Watchdog, ...]:
+    milliseconds = _number(environ, "QWEN_STREAM_IDLE_TIMEOUT_MS")
+    return (
+        Watchdog(
+            "an API stream that falls silent is opened again, up to three times",
+            (milliseconds or 240_000) / 1000,
+            "QWEN_STREAM_IDLE_TIMEOUT_MS",
+            "set QWEN_STREAM_IDLE_TIMEOUT_MS={half} for the CLI",
+        ),
+    )
+
+
 _WATCHDOGS: Final[Mapping[str, Callable[[Environ, Mapping[str, Any]], tuple[Watchdog, ...]]]] = {
     "claude": _claude,
     "codex": _codex,
+    "qwen": _qwen,
 }
 
 
@@ -398,7 +411,28 @@ FACTS: Final[Mapping[str, Facts]] = {
                 "SIGTERM and SIGINT of the command alone leave the real qwen running: end the tree.",
                 "A limit of its own (--max-session-turns, --max-tool-calls) ends it without a result.",
                 "A shell command in the background is no line: its end is not told.",
-                "An API that hangs or only pings is waited for: see docs/real-clients.md.",
+                "An API that sends no headers is asked again every 120 s, without a line.",
+            ),
+        ),
+        Facts(
+            "opencode",
+            command="opencode",
+            limits=(
+                "A tool is told when it has ended, and an answer when it is whole, unless it has the tap.",
+                "It reads stdin to its end although it was given a prompt: close it, or it never begins.",
+                "An API that is busy is asked again without any limit, and without a line but the tap's.",
+                "An API that hangs or only pings is waited for without any limit.",
+                "Who may not be asked refuses: that ends the turn, with exit status 0.",
+            ),
+        ),
+        Facts(
+            "copilot",
+            command="copilot",
+            limits=(
+                "Its lines tell neither tokens nor costs: of ceilings only calls can be kept.",
+                "The session's id is told by its last line alone; copilot.session gives it one.",
+                "The npm command is a wrapper: SIGINT or SIGKILL of it leaves the real copilot running.",
+                "It goes on while a shell or a sub-agent in the background runs, and then asks the model again.",
             ),
         ),
         Facts(

@@ -8,7 +8,7 @@ import sys
 from streamguard._base import defaults, quoting
 from streamguard._base.durations import parsed, said_twice, typed
 from streamguard._base.quoting import quoted
-from streamguard.cli import agents
+from streamguard.cli import agents, elsewhere
 from streamguard.cli.arguments import (
     ConfiguredWrongError,
     Option,
@@ -72,6 +72,10 @@ Once more:
   --backoff D,D,...      wait so long before (0,5,15; the last one repeats)
   --resume-cmd 'WORDS'   what to run instead from then on; {session_id} is the agent's session.
                          With it, also after output
+  --fresh-if-unknown     where that session is not known to the agent any more, run COMMAND once
+                         more, without what was said before; not if tools have run in it
+  --wait-for-limit DURATION  wait so long in all for a usage limit that the agent met to be over,
+                         if it says when that is; then go on as above
 
 What is said:
   --status-file FILE     how it ended, as JSON
@@ -116,6 +120,13 @@ def _duration(text: str) -> float | None:
         _doubts.append(
             f"{quoted(text)} is {value / 3600:.0f} hours; if milliseconds are meant, write {value / 1000:g}"
         )
+    return value
+
+
+def _bounded(text: str) -> float | None:
+    value = _duration(text)
+    if value == float("inf"):
+        raise ValueError("use a duration such as 6h (0 = off)")
     return value
 
 
@@ -271,6 +282,8 @@ OPTIONS = (
         "retries": Option("retries", _count),
         "backoff": Option("backoff", _durations),
         "resume-cmd": Option("resume_command", _template),
+        "fresh-if-unknown": Option("fresh_if_unknown"),
+        "wait-for-limit": Option("wait_for_limit", _bounded),
         "status-file": Option("status_file", status_file),
         "record": Option("record", str),
         "transcript": Option("transcript", _path),
@@ -326,10 +339,10 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
         setattr(settings, name, value)
     _see_what_was_asked_for(settings, said, values)
     settings.speaks_json = agents.speaks_json(command)
+    settings.elsewhere = elsewhere.unseen(command)
     if settings.watches_output and "exit_grace" not in values and not agents.stays_open(command):
         settings.exit_grace = defaults.EXIT_GRACE
-    if settings.resume_command is not None and not settings.retries:
-        raise UsageError("--resume-cmd is for --retries: say how many, for instance --retries 2")
+    _see_how_it_goes_on(settings, said)
     if settings.pty and settings.foreground:
         raise UsageError(
             "--pty gives the command a terminal of its own, --foreground ours: use one"
@@ -341,6 +354,21 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
             _refuse_what_is_not_seen(settings)
         settings.warnings = (*_doubts, *warnings, *_warnings(settings))
     return settings
+
+
+def _see_how_it_goes_on(settings: Settings, said: dict[str, Any]) -> None:
+    """UsageError for what can never be done once more; a doubt about what hardly ever can."""
+    if settings.resume_command is not None:
+        if not settings.may_go_on:
+            raise UsageError(
+                "--resume-cmd is for --retries: say how many, for instance --retries 2"
+            )
+    elif "fresh_if_unknown" in said:
+        raise UsageError("--fresh-if-unknown is for --resume-cmd: say how a session is resumed")
+    elif "wait_for_limit" in said:
+        _doubts.append(
+            "--wait-for-limit without --resume-cmd: a command that has written anything is not run once more"
+        )
 
 
 def _see_what_was_asked_for(
@@ -407,6 +435,8 @@ def _warnings(settings: Settings) -> Iterator[str]:
             f"{quoting.name(os.path.basename(settings.command[0]))} writes nothing until it is done, so {option} "
             f"{typed(limit)} measures all of its work; add {advice}"
         )
+    if (there := elsewhere.advice(settings.command)) is not None:
+        yield there
     if settings.transcript is not None and not settings.measures_silence:
         yield (
             "--transcript changes nothing: it is looked at for --idle, --first and --first-json, "

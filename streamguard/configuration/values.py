@@ -289,6 +289,8 @@ RUN: Final[Section] = MappingProxyType(
         "reap": switch,
         "retries": count,
         "backoff": delays,
+        "fresh_if_unknown": switch,
+        "wait_for_limit": limit,
         "transcript": file_name,
         "record": file_name,
         "status_file": file_name,

@@ -76,11 +76,12 @@ class Instruments:
         attributes = {genai.TOOL: self._tools.known(tool), **self._of(agent)}
         self._histograms[genai.TOOL_DURATION].record(seconds, _with_error(attributes, error))
 
-    def verdict(self, agent: str, limit: str, *, enforced: bool) -> None:
-        """A limit was reached."""
+    def verdict(self, agent: str, limit: str, guard: str, *, enforced: bool) -> None:
+        """A limit was reached, as that guard has found."""
         attributes: dict[str, str | bool] = {
             **self._of(agent),
             "streamguard.limit": limit,
+            "streamguard.guard": guard,
             "streamguard.enforced": enforced,
         }
         self._counters["streamguard.verdicts"].add(1, attributes)

@@ -202,9 +202,8 @@ class OpenTelemetryObserver:
     @_on.register
     def _(self, event: events.TimedOut) -> None:
         _add(self._of(event.activity).inner, event)
-        self._instruments.verdict(
-            event.activity.name, event.verdict.limit, enforced=event.enforced
-        )
+        name, verdict = event.activity.name, event.verdict
+        self._instruments.verdict(name, verdict.limit, verdict.guard, enforced=event.enforced)
 
     @_on.register
     def _(self, event: events.Concern) -> None:

@@ -23,6 +23,7 @@ from streamguard._base.quoting import quoted
 from streamguard._lines.splitter import Splitter
 from streamguard._watch.watch import Due, Found, Half, Limits, Stalled, Watch
 from streamguard.backends.stream_reading import PROGRESS, Reading
+from streamguard.retry.failure_said import FailureSaid
 from streamguard.runner.json_lines import object_in
 from streamguard.runner.result import Fired
 from streamguard.signals import SessionOpened, TurnEnded
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from streamguard.runner.options import Settings
     from streamguard.runner.record import Evidence
     from streamguard.runner.transcript import Transcript
-    from streamguard.signals import Outcome, Signal
+    from streamguard.signals import Failed, Outcome, Signal
 
 # A banner may come before the first JSON line; after this much of anything else none will.
 _SNIFFED: Final = 64 * 1024
@@ -119,6 +120,8 @@ class Judge:
         self.wants_lines = self._sees_output = settings.watches_output
         self.outcome: Outcome | Literal["empty", "abandoned"] | None = None
         self.token: str | None = None  # the latest, also of a session that is over
+        self.has_lost_session = False
+        self._failure = FailureSaid()
 
     def output(self, chunk: bytes, now: float) -> None:
         """Bytes came."""
@@ -307,6 +310,8 @@ class Judge:
         if watch.steady and signals is PROGRESS:  # then no more of it counts, see `Watch.steady`
             watch.messages += 1
             watch.mark, watch.waiting_since = now, None
+            if self._failure.failed is not None:
+                self._note(signals)
         else:
             watch.answered(now)
             watch.see(signals, now, time.time())
@@ -319,13 +324,20 @@ class Judge:
             said = None if signals is PROGRESS else signals
             self._evidence.message(line or b"", said, now, is_object=message is not None)
 
+    @property
+    def failed(self) -> Failed | None:
+        """What its lines say of a failure that it did not get over."""
+        return self._failure.failed
+
     def _note(self, signals: Iterable[Signal]) -> None:
         for signal in signals:
+            self._failure.take(signal)
             match signal:
                 case TurnEnded(outcome):
                     self.outcome = outcome
                 case SessionOpened(token, resumable):
                     self.token = token if resumable else None
+                    self.has_lost_session = not resumable
                 case _:
                     pass
 

@@ -63,11 +63,14 @@ class Settings:
     retries: int = 0
     backoff: tuple[float, ...] = defaults.BACKOFF
     resume_command: str | None = None
+    fresh_if_unknown: bool = False
+    wait_for_limit: float | None = None
 
     record: str | None = None
     status_file: str | None = None
     errors_as_json: bool = False
     verbose: bool = False
+    elsewhere: str | None = None  # where its work is done, if not by what it starts: see `cli`
     notify_systemd: bool = False
     heartbeat: str | None = None  # the file that is renewed while all is well
     speaks_json: bool = False  # what its arguments say; its output may say so, too
@@ -76,7 +79,8 @@ class Settings:
         """No limit is in force, whatever was said."""
         for name in (*_LIMITS, "tools_by_name", "record"):
             setattr(self, name, None)
-        self.watches_tools = self.wants_exit_grace = False
+        self.watches_tools = self.wants_exit_grace = self.fresh_if_unknown = False
+        self.wait_for_limit = None
 
     @property
     def has_pulse(self) -> bool:
@@ -88,7 +92,17 @@ class Settings:
         """Whether anything depends on what the command writes."""
         is_limited = self.watches_tools or self.watches_progress
         is_limited |= any(limit is not None for limit in self._of_output)
-        return is_limited or self.record is not None
+        return is_limited or self.record is not None or self.overcomes
+
+    @property
+    def overcomes(self) -> bool:
+        """Whether what ends an agent by itself is looked at: an unknown session, a usage limit."""
+        return self.fresh_if_unknown or self.wait_for_limit is not None
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether there may be a second attempt."""
+        return self.retries > 0 or self.wait_for_limit is not None
 
     @property
     def _of_output(self) -> tuple[float | None, ...]:
@@ -106,7 +120,8 @@ class Settings:
     def depends_on_lines(self) -> bool:
         """Whether a limit was asked for that depends on what lines say, however late they come."""
         is_limited = self.liveness is not None or self.turn is not None
-        return is_limited or self.watches_tools or self.wants_exit_grace or self.watches_progress
+        is_limited |= self.watches_tools or self.wants_exit_grace or self.watches_progress
+        return is_limited or self.overcomes
 
     @property
     def ceilings(self) -> dict[Any, float]:

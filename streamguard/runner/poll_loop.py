@@ -124,7 +124,11 @@ class PollLoop:
             from streamguard.runner.parked import Input
 
             self._input = Input(keys or 0)
-        ends = Ends(keys, theirs, run.stderr_for(terminal), terminal)
+        self._complaints = run.complaints_of_resumed(terminal)
+        errors = run.stderr_for(terminal)
+        if self._complaints is not None:
+            errors = self._complaints.theirs
+        ends = Ends(keys, theirs, errors, terminal)
         plan = EndingPlan(
             self._environment.get(MARK) if not settings.group_only else None,
             signal=settings.signal or signal.SIGTERM,
@@ -153,6 +157,8 @@ class PollLoop:
             for fd in (theirs, stdin):
                 if fd is not None:
                     os.close(fd)
+            if self._complaints is not None:
+                self._complaints.begun()
         self.began = self._last_came = time.monotonic()
         if run.evidence is not None:
             run.evidence.began(run.attempt, self.outcome.pid, self.began, resumes=run.is_resumed)
@@ -355,7 +361,7 @@ class PollLoop:
         self.outcome.fired = fired
         self._cut_at = min(self._cut_at, now)
         self._link.ask_tree(self._settings.signal, now)
-        if self._run.attempt > self._settings.retries:
+        if self._run.is_at_last:
             self._run.ends(fired.reason, self._link.ends_by + _READER - now)
         self._note_soon(now)
 
@@ -428,11 +434,15 @@ class PollLoop:
             self._judge = self._judged()
         if self._link.began is not None:
             outcome.ending_took = time.monotonic() - self._link.began
+        if self._is_cut and self._settings.elsewhere is not None and not outcome.elsewhere:
+            outcome.is_unproven, outcome.out_of_reach = True, self._settings.elsewhere
         if self._judge is not None:
             self._judge.end(time.monotonic())
             if outcome.is_dead and outcome.fired is None and self._link.began is None:
                 outcome.fired = self._judge.ended(time.monotonic())
             outcome.result, outcome.token = self._judge.outcome, self._judge.token
+            outcome.has_lost_session = self._judge.has_lost_session
+            outcome.failed = self._judge.failed
             outcome.messages = self._judge.watch.messages
             outcome.done = self._judge.deeds.so_far(self._run.attempt).as_json()
         if self._output is not None:
@@ -441,6 +451,8 @@ class PollLoop:
             outcome.passed, outcome.lost = self._output.passed, self._output.lost
             outcome.failure = self._output.failure
             self._output.let_go()
+        if self._complaints is not None:
+            outcome.complaints = self._complaints.text()
         self._run.stdin.detach()
         self._link.close()
         return outcome

@@ -333,12 +333,14 @@ def _end_of(outcome: Result) -> dict[str, Any]:
     fired, status = outcome.fired, outcome.status
     return {
         "limit": None if fired is None else fired.limit,
+        "result": outcome.result,
         "is_passed_on": outcome.passed_on is not None,
         "signals": tuple(outcome.signals),
         "elapsed": outcome.ending_took,
         "exit": None if status is None else os.waitstatus_to_exitcode(status),
         "survivors": tuple(outcome.survivors),
         "is_unproven": outcome.is_unproven,
+        "out_of_reach": outcome.out_of_reach,
         "is_killed": outcome.was_killed,
     }
 

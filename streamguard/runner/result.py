@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streamguard._watch.windows import Due
     from streamguard.errors import Verdict
     from streamguard.runner.options import Settings
+    from streamguard.signals import Failed
 
 TIMED_OUT = 124
 OUR_FAILURE = 125
@@ -72,6 +73,8 @@ class Result:
         self.signals: list[str] = []  # sent by us, in the order of their first use
         self.survivors: tuple[int, ...] = ()
         self.is_unproven = False  # nobody is known to be left, and nothing proves it
+        self.elsewhere = 0  # how many bore its mark who were started by somebody else
+        self.out_of_reach = ""  # why it may live on where we see nothing
         self.ending_took = 0.0
         self.is_seen = False  # its output goes through us
         self.passed = 0  # bytes of its output
@@ -80,6 +83,9 @@ class Result:
         self.messages = 0
         self.result: str | None = None  # how its last turn ended, if it said so
         self.token: str | None = None
+        self.has_lost_session = False  # it said that its session cannot be resumed any more
+        self.failed: Failed | None = None  # what it said of a failure that it did not get over
+        self.complaints = ""  # the last of its standard error, where that goes through us
         self.done: dict[str, Any] | None = (
             None  # tools, tokens, attempts and folder, as JSON has it
         )
@@ -158,6 +164,7 @@ def described(
         "signals_sent": outcome.signals,
         "survivors": list(outcome.survivors),
         "unproven": outcome.is_unproven,
+        "out_of_reach": outcome.out_of_reach or None,
         "attempts": attempt,
         "messages": outcome.messages,
         "bytes": outcome.passed - outcome.lost if outcome.is_seen else None,
@@ -205,6 +212,8 @@ def left_of(outcome: Result) -> str:
     """What is still there, or may be, as the end of a line."""
     if outcome.survivors:
         return f"; STILL ALIVE: {', '.join(map(str, outcome.survivors))}"
+    if outcome.out_of_reach:
+        return f"; NOT PROVEN to have ended: {outcome.out_of_reach}"
     if outcome.is_unproven:
         return "; it is NOT PROVEN that all of it has ended"
     return ""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from streamguard._base.done import Deeds
     from streamguard.runner.again import Again, Attempts
+    from streamguard.runner.complaints import Complaints
     from streamguard.runner.judge import Judge
     from streamguard.runner.options import Settings
     from streamguard.runner.pulse import Pulse
@@ -62,7 +63,7 @@ class CommandRun:
             kept.keep(
                 kept.TO_END,
                 kept.TO_JUDGE,
-                kept.TO_TRY_AGAIN if settings.retries else (),
+                kept.TO_TRY_AGAIN if settings.may_go_on else (),
                 kept.TO_LOOK if settings.transcript is not None else (),
                 kept.TO_RECORD if settings.record is not None else (),
             )
@@ -70,7 +71,7 @@ class CommandRun:
         self.wakeups = Wakeups(job_control=not settings.foreground)
         self.sink = Outlet(1)
         self.stdin = Stdin(
-            replays=settings.retries > 0,
+            replays=settings.may_go_on,
             closed=0 in self.closed,
             is_null=settings.stdin == "null",
         )
@@ -84,6 +85,10 @@ class CommandRun:
         self.words = Words()
         self._attempts: Attempts | None = None
         self._not_again: str | None = None
+        # Attempts that were no retries; and what they were for.
+        self._unpaid = 0
+        self._waited = 0.0
+        self._began_afresh = False
         self._status_file = _absolute(settings.status_file)
         self._transcript = _absolute(settings.transcript)
         self._terminal: Terminal | None = None
@@ -120,12 +125,32 @@ class CommandRun:
                 break
             self.is_resumed = again.command is not self.settings.command
             command = again.command
+            if again.until is not None:
+                self._waits_for_limit(again, outcome)
             number = self._wait(again.delay)
             if number is not None:
                 outcome.passed_on, outcome.is_between = number, True
                 return self._finish(outcome, -number)
         self._settle(outcome)
         return self._finish(outcome, exit_code(outcome, self.settings))
+
+    def _waits_for_limit(self, again: Again, outcome: Result) -> None:
+        """Tell others on this machine that it is not at work, and until when."""
+        self._waited = round(self._waited + again.delay, 3)
+        state = f"waiting until {again.until} (usage limit)"
+        self._publish(
+            time.monotonic(),
+            state=state,
+            child=None,
+            messages=outcome.messages,
+            last_message_age=None,
+            last_signal=None,
+            in_flight=[],
+            concern=None,
+            session_id=outcome.token,
+        )
+        if self.pulse is not None:
+            self.pulse.goes_on(state, None, [], self.attempt, self.attempt)
 
     def _could_not_begin(self, before: Result, why: str, code: int) -> int:
         """A first attempt, or one after the attempt `before`, was not possible."""
@@ -180,6 +205,15 @@ class CommandRun:
         """The command's terminal, if ours goes to one: a file gets its errors as before."""
         return terminal if terminal is not None and os.isatty(2) else None
 
+    def complaints_of_resumed(self, terminal: int | None) -> Complaints | None:
+        """Where an agent that is to resume a session may say that it does not know it."""
+        is_wanted = self.settings.fresh_if_unknown and self.is_resumed
+        if not is_wanted or terminal is not None or 2 in self.closed:
+            return None
+        from streamguard.runner.complaints import Complaints
+
+        return Complaints()
+
     def stdin_for(self, terminal: int | None) -> int | None:
         """The command's terminal, if somebody types at ours."""
         is_typed_at = self._terminal is not None and self._terminal.is_typed_at
@@ -189,7 +223,7 @@ class CommandRun:
         """The command has closed its output, or our reader has gone."""
         if self.settings.pty:
             self.stdin.detach()
-        if self.attempt > self.settings.retries:
+        if self.is_at_last:
             self.sink.close()
 
     def copy_size(self, terminal: int | None) -> bool:
@@ -228,32 +262,38 @@ class CommandRun:
 
     def publish(self, judge: Judge, outcome: Result, *, is_stopping: bool, now: float) -> None:
         """Tell others on this machine how it goes."""
-        from streamguard.top.published import Published
-
-        if self._published is None:
-            self._published = Published.for_this_process(keeper.started_at(os.getpid()))
         watch = judge.watch
         state = "stopping" if is_stopping else "working" if watch.turn_open else "between turns"
         in_flight = [entry.name or key for key, entry in watch.work.items()]
         last_message_age = None if watch.last_message is None else now - watch.last_message
-        self._published.write(
-            kind="run",
-            name=self.settings.command[0].rpartition("/")[2],
+        self._publish(
+            now,
             state=state,
             child=outcome.pid,
-            attempt=self.attempt,
             messages=watch.messages,
-            age=now - self.began,
             last_message_age=last_message_age,
             last_signal=watch.last_signal,
             in_flight=in_flight,
             concern=watch.concern,
-            limits=_limits_in_force(self.settings),
             session_id=judge.token,
         )
         if self.pulse is not None:
-            attempts = self.settings.retries + 1
+            attempts = self.settings.retries + 1 + self._unpaid
             self.pulse.goes_on(state, last_message_age, in_flight, self.attempt, attempts)
+
+    def _publish(self, now: float, **told: Any) -> None:
+        from streamguard.top.published import Published
+
+        if self._published is None:
+            self._published = Published.for_this_process(keeper.started_at(os.getpid()))
+        self._published.write(
+            kind="run",
+            name=self.settings.command[0].rpartition("/")[2],
+            attempt=self.attempt,
+            age=now - self.began,
+            limits=_limits_in_force(self.settings),
+            **told,
+        )
 
     @property
     def signs_due(self) -> float:
@@ -273,11 +313,17 @@ class CommandRun:
     # -- attempts ------------------------------------------------------------------------
 
     @property
+    def is_at_last(self) -> bool:
+        """Whether no other attempt can follow the present one."""
+        return self.attempt - self._unpaid > self.settings.retries and not self.settings.overcomes
+
+    @property
     def wants_all(self) -> bool:
         """Whether even of a command that ended at once it matters what it said."""
         settings = self.settings
         needs = (settings.record, settings.resume_command, settings.status_file)
-        return settings.watches_output and any(each is not None for each in needs)
+        is_needed = settings.overcomes or any(each is not None for each in needs)
+        return settings.watches_output and is_needed
 
     def _attempt(self, command: Sequence[str]) -> Result:
         if self.settings.record is not None and self.evidence is None:
@@ -290,7 +336,7 @@ class CommandRun:
     def _next(self, outcome: Result) -> Again | None:
         """A further attempt, if there shall be one."""
         settings = self.settings
-        if not settings.retries or outcome.fired is None:
+        if not settings.may_go_on or (outcome.fired is None and not settings.overcomes):
             return None
         from streamguard.runner.again import Attempts
 
@@ -304,9 +350,15 @@ class CommandRun:
         if isinstance(again, str):
             self._not_again = again
             return None
-        when = f"in {again.delay:g} s" if again.delay else "now"
-        trying = f"trying again {when} ({self.attempt} of {settings.retries})"
-        self.words.say(f"{explain(outcome, settings)}; {trying}")
+        if again.why is not None:
+            self._unpaid += 1
+            self.complain(again.why)
+            self._began_afresh |= again.until is None
+        else:
+            when = f"in {again.delay:g} s" if again.delay else "now"
+            number = self.attempt - self._unpaid
+            trying = f"trying again {when} ({number} of {settings.retries})"
+            self.words.say(f"{explain(outcome, settings)}; {trying}")
         if self.evidence is not None:
             self.evidence.again(outcome, again.delay, time.monotonic())
         return again
@@ -347,6 +399,7 @@ class CommandRun:
         if self._terminal is not None:
             self._terminal.restore(if_changed_by_us=outcome.fired is None and not outcome.signals)
         told = described(outcome, settings, self.attempt, code)
+        told |= {"waited_for_limit": self._waited, "began_afresh": self._began_afresh}
         if self.evidence is not None:
             self.evidence.ended(outcome, code, time.monotonic())
             told["not_recorded"] = self.evidence.close()

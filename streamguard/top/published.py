@@ -14,8 +14,8 @@ change of state, and removed at the end:
     boot              the same on the monotonic clock, for ages that a set clock does not change
     kind              "run", or "stream" for a stream guarded by the library
     name              the command, or the activity's name
-    state             of a run "working" (a turn is open), "between turns" or "stopping"; of a stream
-                      its activity's `status`
+    state             of a run "working" (a turn is open), "between turns", "stopping", or until when it waits for a
+                      usage limit; of a stream its activity's `status`
     child             the pid of what is guarded, or null
     attempt           from 1
     messages          how many were seen

@@ -194,7 +194,7 @@ def test_codex_keeps_its_configuration_in_a_file(tmp_path):
     assert codex_config({"CODEX_HOME": str(tmp_path)}) == {}
 
 
-@pytest.mark.parametrize("name", sorted(set(FACTS) - {"claude", "codex"}))
+@pytest.mark.parametrize("name", sorted(set(FACTS) - {"claude", "codex", "qwen"}))
 def test_most_backends_have_no_watchdog_of_their_own(name):
     assert fired(name, {"idle": 1, "first": 1}, {}) == []
 
@@ -276,3 +276,10 @@ def test_a_window_that_leaves_room_is_not_told(anew, loop, form, guard):
 def test_a_backend_without_a_watchdog_is_never_told_of(anew):
     assert news_of_collisions("gemini", {"idle": 1}) == []
     assert not os.environ.get("API_TIMEOUT_MS")
+
+
+def test_qwens_own_watchdog_is_known_and_so_is_what_sets_it():
+    (dog,) = facts.watchdogs("qwen", {})
+    assert dog.seconds == 240
+    (dog,) = facts.watchdogs("qwen", {"QWEN_STREAM_IDLE_TIMEOUT_MS": "60000"})
+    assert dog.seconds == 60

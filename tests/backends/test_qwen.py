@@ -189,6 +189,7 @@ FAILURES = {
     "[API Error: slow down (Status: RESOURCE_EXHAUSTED)]": ("error", "rate_limit"),
     "[API Error: Connection error. (cause: fetch failed)]": ("error", "network"),
     "[API Error: Request timed out.]": ("error", "network"),
+    "[API Error: No stream activity for 240000ms after 1 chunks]": ("error", "network"),
     "Operation cancelled.": ("cancelled", "never"),
     "Loop detection halted the run (consecutive_identical_tool_calls: ...)": (
         "incomplete",

@@ -248,6 +248,57 @@ async def test_a_subagents_tools_are_below_its_call(loop, traces):
     assert traces.points(genai.TOOL_CALLS) == [({}, (1, 1))]  # a subagent's are its own
 
 
+async def test_a_subagent_of_claudes_in_its_own_words(loop, traces):
+    """E6: the lines of the CLI name the call that each tool belongs to; what was asked stays with them."""
+
+    def use(id_, name, parent=None):
+        block = {"type": "tool_use", "id": id_, "name": name, "input": {"prompt": SECRET}}
+        return {
+            "type": "assistant",
+            "message": {"role": "assistant", "content": [block]},
+            "parent_tool_use_id": parent,
+        }
+
+    def answer(id_, parent=None):
+        block = {"type": "tool_result", "tool_use_id": id_, "content": SECRET}
+        return {
+            "type": "user",
+            "message": {"role": "user", "content": [block]},
+            "parent_tool_use_id": parent,
+        }
+
+    async def lines():
+        yield {"type": "system", "subtype": "init", "session_id": "s-1"}
+        yield use("toolu_1", "Task")
+        yield use("toolu_2", "Read", "toolu_1")
+        yield answer("toolu_2", "toolu_1")
+        yield answer("toolu_1")
+        yield use("toolu_3", "Bash")
+        yield answer("toolu_3")
+        yield {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": SECRET,
+            "session_id": "s-1",
+            "usage": {"input_tokens": 3, "cache_read_input_tokens": 7, "output_tokens": 2},
+            "total_cost_usd": 0.25,
+        }
+
+    guard = idle_guard(60, activity=Activity("coder"), observer=traces.observer)
+    async for _ in lines() | guard:
+        pass
+    assert traces.parent_of("execute_tool Read") == "execute_tool Task"
+    assert traces.parent_of("execute_tool Task") == "invoke_agent coder"
+    assert traces.parent_of("execute_tool Bash") == "invoke_agent coder"
+    attributes = traces.spans["invoke_agent coder"].attributes
+    assert attributes[genai.PROVIDER] == "anthropic"
+    assert attributes[genai.CONVERSATION] == "s-1"
+    assert (attributes[genai.INPUT_TOKENS], attributes[genai.OUTPUT_TOKENS]) == (10, 2)
+    assert attributes["streamguard.cost"] == 0.25
+    assert SECRET not in "".join(span.to_json() for span in traces.spans.values())
+
+
 async def test_a_tool_by_the_conventions(loop, traces):
     """E6: what a provider runs itself is an extension; a hook is no tool; what fails says so."""
 
@@ -363,6 +414,7 @@ async def test_a_verdict_is_counted_and_names_the_error(loop, traces):
     assert attributes == {
         genai.AGENT: "coder",
         "streamguard.limit": "idle",
+        "streamguard.guard": "idle_guard",
         "streamguard.enforced": True,
     }
     assert verdicts == 3  # attempts

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from tests.loopback.script import stall, text
+from tests.loopback.script import stall, status, text
 from tests.process.backends import PATIENCE
 from tests.real.clis import FOREVER
 from tests.runner.commands import OURS, ROOT
@@ -81,6 +81,16 @@ def test_a_hang_after_the_result_is_ended_and_stays_a_success(run, cli, server, 
     stays = ["sh", "-c", f'"$@"; {FOREVER}', "sh"]
     code, _, told = run("--idle", 2 * PATIENCE, "--exit-grace", 1, through=stays)
     assert (code, told["limit"], told["result"]) == (0, "exit_grace", "success")
+    assert backends.living() == set()
+
+
+@telling
+def test_an_error_in_a_process_that_stays_is_ended_in_seconds(run, cli, server, backends):
+    """T14: its turn is over, and badly."""
+    server.script(forever=status(400))
+    stays = ["sh", "-c", f'"$@"; {FOREVER}', "sh"]
+    code, _, told = run("--idle", 2 * PATIENCE, "--exit-grace", 1, through=stays)
+    assert (code, told["limit"], told["result"]) == (1, "exit_grace", "error")
     assert backends.living() == set()
 
 

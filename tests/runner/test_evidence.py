@@ -36,6 +36,7 @@ from tests.runner.commands import (
     says,
     sh,
 )
+from tests.runner.test_progress import EMPTY, TASK
 
 
 def recorded(commands, *words, **options):
@@ -191,6 +192,25 @@ def test_a_run_that_ends_well_is_no_incident(commands, script, said):
     assert attempts_in(folder) == [("completed", True)]
 
 
+@pytest.mark.parametrize(
+    ("lines", "outcome", "said"),
+    [
+        ((INIT, EMPTY), "empty", "the turn ended with success and did nothing"),
+        ((INIT, TEXT, TASK, RESULT), "abandoned", "work was left open in the background"),
+    ],
+    ids=["empty", "abandoned"],
+)
+def test_a_success_in_name_only(commands, lines, outcome, said):
+    """B3: as a stream of the library that ends so."""
+    folder, _, done = recorded(commands, "--idle", "60", "--", *sh(says(*lines)))
+    assert done.code == 0
+    [story] = stories(read_run(folder))
+    assert (story.state, story.what.endswith(said)) == ("hollow", True)
+    spans, marks = told_in(folder)
+    assert {span["how"] for span in spans if span["of"] in {"stream", "attempt"}} == {outcome}
+    assert marks["HollowEnd"]["limit"] == outcome
+
+
 def test_a_command_that_fails_is_said_to_have_failed(commands):
     folder, _, done = recorded(commands, "--idle", "600", "--", *sh("echo out; exit 3"))
     assert done.code == 3
@@ -311,6 +331,7 @@ def dictate_a_hang(clerk, facts):
         "exit": None,
         "survivors": (),
         "is_unproven": False,
+        "out_of_reach": "",
         "is_killed": False,
         **facts,
     }

@@ -37,7 +37,7 @@ def configuration(numbers: AsyncIterator[int]) -> None:
 
 def observers(numbers: AsyncIterator[int]) -> None:
     metrics = PrometheusObserver(streams=["coder"], tools=["Bash"], circuits=["api"])
-    traces, entries = OpenTelemetryObserver(), StructlogObserver()
+    traces, entries = OpenTelemetryObserver(provider="anthropic"), StructlogObserver()
     for observer in (metrics, traces, entries):
         assert_type(numbers | idle_guard(180, observer=observer), Guarded[int])
     CircuitBreaker("api", observer=metrics)

@@ -31,7 +31,7 @@ from streamguard.signals import (
 from tests.sizes import size
 from tests.watch.driver import TICK, Trio, waiting_until
 
-STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=9_000, ci=20_000))
+STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=6_000, ci=20_000))
 SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED") or 1)
 STEPS_PER_ATTEMPT = 60
 
@@ -64,7 +64,7 @@ class Chance:
             quiet=self.window(None, 1.0, 4.0),
             quiet_by_name=choice([{}, {}, {"Task": 2.0}, {"Bash": None, "Read": 3.0}]),
             repeats=choice([None, 2, 3]),
-            ceilings=choice([{}, {"calls": 3}]),
+            ceilings=choice([{}, {"calls": 1}]),
             end_on=choice(
                 [frozenset(), frozenset({"quiet", "repeats"}), frozenset({"calls", "empty"})]
             ),
@@ -78,6 +78,12 @@ class Chance:
     def end(self, id_: str) -> WorkFinished:
         choice = self.source.choice
         return WorkFinished(id_, choice([False, False, True]), choice([None, "ok", "ok", "no"]))
+
+    def prompt(self, trio: Trio) -> None:
+        """A turn that begins, and is waited for."""
+        trio.mark_prompt()
+        trio.ask()
+        self.judge_at_deadline(trio)
 
     def sub_agent(self, trio: Trio) -> None:
         """One that speaks, and then may not."""
@@ -140,6 +146,7 @@ class Chance:
             "give up": (2, trio.give_up),
             "message": (8, lambda: trio.message(self.signals(trio.now))),
             "exchange": (8, lambda: self.exchange(trio)),
+            "a prompt": (1.5, lambda: self.prompt(trio)),
             "a sub-agent": (2, lambda: self.sub_agent(trio)),
             "loops": (1, lambda: self.loops(trio)),
             "announce again": (2, lambda: self.announce_again(trio)),

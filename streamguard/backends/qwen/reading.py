@@ -70,7 +70,10 @@ _TERMINAL = {"completed", "failed", "cancelled"}
 _STATUS = re.compile(r"API Error: ([45]\d\d)\b|\(Status: ([A-Z][A-Z_]{2,40})\)")
 _CANCELLED = "Operation cancelled"
 _LOOPS = "Loop detection halted"
-_NETWORK = ("Connection error", "fetch failed", "terminated", "ECONN", "ETIMEDOUT", "timed out")
+_NETWORK = (
+    *("Connection error", "fetch failed", "terminated", "ECONN", "ETIMEDOUT", "timed out"),
+    "No stream activity",
+)
 
 
 def read(message: object) -> Said:
