@@ -8,7 +8,7 @@ import sys
 from streamguard._base import defaults, quoting
 from streamguard._base.durations import parsed, said_twice, typed
 from streamguard._base.quoting import quoted
-from streamguard.cli import agents
+from streamguard.cli import agents, elsewhere
 from streamguard.cli.arguments import (
     ConfiguredWrongError,
     Option,
@@ -359,6 +359,7 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
     _see_what_was_asked_for(settings, said, values)
     settings.github = _tells_github(settings.github)
     settings.speaks_json = agents.speaks_json(command)
+    settings.elsewhere = elsewhere.unseen(command)
     if settings.watches_output and "exit_grace" not in values and not agents.stays_open(command):
         settings.exit_grace = defaults.EXIT_GRACE
     _see_how_it_goes_on(settings, said)
@@ -458,6 +459,8 @@ def _warnings(settings: Settings) -> Iterator[str]:
             f"{quoting.name(os.path.basename(settings.command[0]))} writes nothing until it is done, so {option} "
             f"{typed(limit)} measures all of its work; add {advice}"
         )
+    if (there := elsewhere.advice(settings.command)) is not None:
+        yield there
     if settings.transcript is not None and not settings.measures_silence:
         yield (
             "--transcript changes nothing: it is looked at for --idle, --first and --first-json, "

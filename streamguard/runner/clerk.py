@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from mmap import mmap
 
+    from streamguard._watch.watch import Watch
     from streamguard.errors import Cause
     from streamguard.events.kinds import StreamOutcome
     from streamguard.signals import Signal
@@ -354,10 +355,13 @@ class Clerk:
         confirmed: bool,
     ) -> None:
         self._end_line(at)
+        ended = outcome
         if self._news is not None and self._life is not None:
             self._news.end(at)
+            if outcome == "completed":
+                ended = _hollow(self._life.watch) or outcome
             self._activity.unbind(self._life)
-        self._tell(events.StreamEnded, at, error=error, outcome=outcome)
+        self._tell(events.StreamEnded, at, error=error, outcome=ended)
         self._tell(
             events.AttemptEnded,
             at,
@@ -440,6 +444,13 @@ def _outcome_of(end: dict[str, Any], code: int) -> StreamOutcome:
     return "failed" if code else _HOLLOW.get(end.get("result"), "completed")
 
 
+def _hollow(watch: Watch) -> StreamOutcome | None:
+    """What a good end is that nothing came of, or that has left work behind."""
+    if watch.abandoned:
+        return "abandoned"
+    return "empty" if watch.ended_empty else None
+
+
 def _teardown_of(end: dict[str, Any], *, confirmed: bool) -> Teardown:
     tree: Cause = "terminated" if end["signals"] else "exited"
     if end["survivors"]:
@@ -455,6 +466,7 @@ def _teardown_of(end: dict[str, Any], *, confirmed: bool) -> Teardown:
         exit=end["exit"],
         survivors=end["survivors"],
         tree=tree,
+        out_of_reach=end["out_of_reach"],
     )
 
 

@@ -21,7 +21,7 @@ reported on another:
     broken E     no process could be had for it
     died S       it is dead, with that status; `?` if only its parent can know
     sent NAME    that signal was sent to somebody
-    ended C P... all that was to be ended is: how, and who is left
+    ended C N P... all that was to be ended is: how, how many of it were somebody else's, and who is left
 
 Should a keeper be killed, the front starts another, which is not the command's parent and finds the
 tree by what is known of it. What an end needs is imported when there is one. Standard library until then.
@@ -396,7 +396,8 @@ class Keeper:
 
     def _has_ended(self, cause: str, *left: int) -> None:
         self._ending, self._is_asked, self._kill_at = None, False, _NEVER
-        self._report(" ".join(["ended", cause, *map(str, left)]))
+        met = 0 if self._household is None else len(self._household.elsewhere)
+        self._report(" ".join(["ended", cause, str(met), *map(str, left)]))
 
     def _report(self, line: str) -> None:
         self._reports.put(line)

@@ -237,7 +237,8 @@ class KeeperLink:
                 self._sent(name)
                 if name not in outcome.signals:
                     outcome.signals.append(name)
-            case ["ended", cause, *left]:
+            case ["ended", cause, met, *left]:
+                outcome.elsewhere = int(met)
                 outcome.survivors = tuple(map(int, left))
                 outcome.is_unproven = cause == "unproven"
                 self.has_ended = True

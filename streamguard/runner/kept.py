@@ -37,10 +37,11 @@ TO_JUDGE = (
         "_anthropic_blocks _fields _gemini_api _langchain _langgraph_shapes _openai_chat "
         "_openai_errors _openai_responses _shapes acp acp.reading anthropic "
         "anthropic.reading claude claude.outcome claude.reading codex "
-        "codex.failures codex.reading gemini gemini.reading google_adk "
-        "google_adk.reading google_genai google_genai.reading kimi kimi.reading langgraph "
-        "langgraph.reading openai openai.reading pydantic_ai pydantic_ai.reading "
-        "qwen qwen.reading registry stream_reading unknown_sessions",
+        "codex.failures codex.reading copilot copilot.reading gemini gemini.reading "
+        "google_adk google_adk.reading google_genai google_genai.reading kimi kimi.reading "
+        "langgraph langgraph.reading openai openai.reading opencode opencode.reading "
+        "pydantic_ai pydantic_ai.reading qwen qwen.reading registry stream_reading "
+        "unknown_sessions",
     ),
     "errors",
     *_in("retry", "classes failure_said"),

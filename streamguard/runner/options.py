@@ -75,6 +75,7 @@ class Settings:
     status_file: str | None = None
     errors_as_json: bool = False
     verbose: bool = False
+    elsewhere: str | None = None  # where its work is done, if not by what it starts: see `cli`
     notify_systemd: bool = False
     heartbeat: str | None = None  # the file that is renewed while all is well
     speaks_json: bool = False  # what its arguments say; its output may say so, too

@@ -443,6 +443,8 @@ class PollLoop:
             self._judge = self._judged()
         if self._link.began is not None:
             outcome.ending_took = time.monotonic() - self._link.began
+        if self._is_cut and self._settings.elsewhere is not None and not outcome.elsewhere:
+            outcome.is_unproven, outcome.out_of_reach = True, self._settings.elsewhere
         if self._judge is not None:
             self._judge.end(time.monotonic())
             if outcome.is_dead and outcome.fired is None and self._link.began is None:

@@ -344,6 +344,7 @@ def _end_of(outcome: Result) -> dict[str, Any]:
         "exit": None if status is None else os.waitstatus_to_exitcode(status),
         "survivors": tuple(outcome.survivors),
         "is_unproven": outcome.is_unproven,
+        "out_of_reach": outcome.out_of_reach,
         "is_killed": outcome.was_killed,
     }
 

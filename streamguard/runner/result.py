@@ -77,6 +77,8 @@ class Result:
         self.signals: list[str] = []  # sent by us, in the order of their first use
         self.survivors: tuple[int, ...] = ()
         self.is_unproven = False  # nobody is known to be left, and nothing proves it
+        self.elsewhere = 0  # how many bore its mark who were started by somebody else
+        self.out_of_reach = ""  # why it may live on where we see nothing
         self.ending_took = 0.0
         self.is_seen = False  # its output goes through us
         self.passed = 0  # bytes of its output
@@ -166,6 +168,7 @@ def described(
         "signals_sent": outcome.signals,
         "survivors": list(outcome.survivors),
         "unproven": outcome.is_unproven,
+        "out_of_reach": outcome.out_of_reach or None,
         "attempts": attempt,
         "messages": outcome.messages,
         "bytes": outcome.passed - outcome.lost if outcome.is_seen else None,
@@ -213,6 +216,8 @@ def left_of(outcome: Result) -> str:
     """What is still there, or may be, as the end of a line."""
     if outcome.survivors:
         return f"; STILL ALIVE: {', '.join(map(str, outcome.survivors))}"
+    if outcome.out_of_reach:
+        return f"; NOT PROVEN to have ended: {outcome.out_of_reach}"
     if outcome.is_unproven:
         return "; it is NOT PROVEN that all of it has ended"
     return ""
