@@ -33,7 +33,7 @@ from streamguard.signals import (
 from tests.sizes import size
 from tests.watch.driver import TICK, Trio, waiting_until
 
-STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=12_000, ci=30_000))
+STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=12_000, ci=40_000))
 SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED") or 1)
 STEPS_PER_ATTEMPT = 60
 
@@ -68,7 +68,7 @@ class Chance:
             quiet=self.window(None, 1.0, 4.0),
             quiet_by_name=choice([{}, {}, {"Task": 2.0}, {"Bash": None, "Read": 3.0}]),
             repeats=choice([None, 2, 3]),
-            ceilings=choice([{}, {"calls": 1}]),
+            ceilings=choice([{}, {"calls": 1}, {"calls": 1}]),
             end_on=choice(
                 [frozenset(), frozenset({"quiet", "repeats"}), frozenset({"calls", "empty"})]
             ),
@@ -115,7 +115,7 @@ class Chance:
                 Liveness,
                 Liveness,
                 TurnEnded,
-                lambda: Usage({"tokens": 1.0}),
+                *[lambda: Usage({"tokens": 1.0})] * 3,
                 lambda: SessionOpened(id_),
                 lambda: self.work(id_),
                 lambda: self.work(id_, background=True),
@@ -266,14 +266,14 @@ def random_attempts() -> Counter[str]:
             for _ in range(STEPS_PER_ATTEMPT):
                 history.append(f"{trio.now:g} {chance.step(trio)}")
                 trio.compare()
+                if trio.slow.struck is not None:
+                    happened[f"struck {trio.slow.struck.limit}"] += 1
         except AssertionError as error:
             error.add_note(f"attempt {number} of seed {SEED}:\n" + "\n".join(history))
             error.add_note("\n".join(map(repr, trio.naive.facts)))
             raise
         happened += trio.happened
         happened += Counter(f"told {found.limit}" for found in trio.slow.found)
-        if trio.slow.struck is not None:
-            happened[f"struck {trio.slow.struck.limit}"] += 1
     return happened
 
 
