@@ -73,6 +73,19 @@ _GEMINI = {
     "content": TEXT,
     "delta": True,
 }
+_OPENCODE = {
+    "type": "text",
+    "timestamp": 1_763_424_000_000,
+    "sessionID": "ses_1",
+    "part": {"id": "prt_1", "sessionID": "ses_1", "type": "text", "text": TEXT},
+}
+_COPILOT = {
+    "type": "assistant.message_delta",
+    "data": {"messageId": "m", "deltaContent": TEXT},
+    "id": "e",
+    "timestamp": "2026-11-18T00:00:00Z",
+    "parentId": "d",
+}
 _ACP = {
     "sessionId": "s",
     "update": {
@@ -105,6 +118,8 @@ DICTS: dict[str, Any] = {
     "claude, a line": _CLAUDE,
     "codex, a line": _CODEX,
     "gemini, a line": _GEMINI,
+    "opencode, a line": _OPENCODE,
+    "copilot, a line": _COPILOT,
     "kimi, a line": {"role": "meta", "type": "turn.notice", "content": TEXT},
     "qwen, a line": _QWEN,
     "acp, an update": _ACP,

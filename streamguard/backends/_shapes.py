@@ -118,6 +118,51 @@ def _is_gemini_line(line: Line) -> bool:
     return _has_its_keys(line, _GEMINI_LINES) and isinstance(line.get("timestamp"), str)
 
 
+# --- opencode -----------------------------------------------------------------------------
+
+# A line of `opencode run --format json` has a `sessionID`, spelled like that, and by its type one key
+# more. The tap's lines have a type that nobody else has.
+_OPENCODE_LINES = {
+    "step_start": ("part",),
+    "step_finish": ("part",),
+    "text": ("part",),
+    "reasoning": ("part",),
+    "tool_use": ("part",),
+    "error": ("error",),
+}
+
+
+def _is_opencode_line(line: Line) -> bool:
+    if not isinstance(line.get("sessionID"), str):
+        return False
+    kind = line.get("type")
+    return isinstance(kind, str) and (
+        kind.startswith("tap.") or _has_its_keys(line, _OPENCODE_LINES)
+    )
+
+
+# --- copilot ------------------------------------------------------------------------------
+
+# A line of `copilot --output-format json` has a type of two words and `data`, and nearly all have a
+# `parentId`; its `result` has an exit code. `session.start` is also said by our own session.
+_COPILOT_KINDS = (
+    *("assistant.", "hook.", "model.", "permission.", "session.", "skill.", "subagent."),
+    *("system.", "tool.", "user."),
+)
+
+
+def _is_copilot_line(line: Line) -> bool:
+    kind = line.get("type")
+    if not isinstance(kind, str):
+        return False
+    if kind == "result":
+        return "exitCode" in line and isinstance(line.get("sessionId"), str)
+    data = line.get("data")
+    if not kind.startswith(_COPILOT_KINDS) or not isinstance(data, dict):
+        return False
+    return "parentId" in line or (kind == "session.start" and "sessionId" in data)
+
+
 # --- kimi ---------------------------------------------------------------------------------
 
 # The lines of `kimi -p --output-format stream-json` are chat messages, which may be anybody's; what
@@ -223,6 +268,8 @@ _DICTS: tuple[tuple[Callable[[Line], bool], str], ...] = (
     (_is_claude_line, "claude"),
     (_is_codex_line, "codex"),
     (_is_gemini_line, "gemini"),
+    (_is_opencode_line, "opencode"),
+    (_is_copilot_line, "copilot"),
     (_is_kimi_line, "kimi"),
     (_is_acp_message, "acp"),
     (_is_openai_event, "openai"),

@@ -12,19 +12,22 @@ What is said of a backend here is its command; everything else is the same for a
 from __future__ import annotations
 
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
-from typing import Final
+from typing import Final, TypeAlias
+from uuid import uuid4
 
 import anyio
 
 from streamguard._base import defaults
-from streamguard._lines.output import Message, json_lines
+from streamguard._lines.output import LineSource, Message, json_lines
 from streamguard.process import ProcessTree, marked_env
 from streamguard.sessions.points import Connection, ResumePoint
 from streamguard.sessions.session import Session, session
+
+Environ: TypeAlias = Mapping[str, str] | None
 
 # A CLI whose turn is over has only its own farewells to do.
 LEAVING: Final = 5.0
@@ -34,15 +37,25 @@ class CommandLine:
     """An agent's command: `words` that make it write JSON lines, `resume` that takes up a session.
 
     `last` ends the words: that the prompt is on stdin, for a command that wants to be told.
+    `environment` adds to its variables. `begins` is for one that does not say a session's id before
+    its end, and takes one for a new session, too: that gets an id from here, and this line says so.
     """
 
     def __init__(
-        self, command: str, *words: str, resume: str = "--resume", last: tuple[str, ...] = ()
+        self,
+        command: str,
+        *words: str,
+        resume: str = "--resume",
+        last: tuple[str, ...] = (),
+        environment: Callable[[Environ], Environ] = lambda env: env,
+        begins: Callable[[str], Message] | None = None,
     ) -> None:
         self._command = command
         self._words = words
         self._resume = resume
         self._last = last
+        self._environment = environment
+        self._begins = begins
 
     def session(
         self,
@@ -91,7 +104,7 @@ class CommandLine:
             resumed = (self._resume, token) if token else ()
             return (*started, *self._words, *options, *resumed, *self._last)
 
-        return OpenCli(words, cwd, env)
+        return OpenCli(words, cwd, self._environment(env), self._begins)
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,7 @@ class OpenCli:
     words: Callable[[str | None], Sequence[str]]
     cwd: str | PathLike[str] | None = None
     env: Mapping[str, str] | None = None
+    begins: Callable[[str], Message] | None = None
 
     def __call__(self, point: ResumePoint) -> AbstractAsyncContextManager[Connection[Message]]:
         """The process of one attempt, with its prompt handed over."""
@@ -109,11 +123,14 @@ class OpenCli:
                 "a command line wants a prompt: give one with session(prompt=...), or ask it with "
                 "chat.ask(...) instead of iterating the chat itself"
             )
-        return self._running(self.words(point.token), point.prompt, point)
+        if self.begins is None or point.token is not None:
+            return self._running(self.words(point.token), point.prompt, point)
+        token = str(uuid4())
+        return self._running(self.words(token), point.prompt, point, self.begins(token))
 
     @asynccontextmanager
     async def _running(
-        self, words: Sequence[str], prompt: str, point: ResumePoint
+        self, words: Sequence[str], prompt: str, point: ResumePoint, begin: Message | None = None
     ) -> AsyncGenerator[Connection[Message], None]:
         process = await anyio.open_process(
             [str(word) for word in words],
@@ -134,7 +151,8 @@ class OpenCli:
                 ):  # anyio 4.8 lets asyncio's own out
                     await process.stdin.send(prompt.encode())
                     await process.stdin.aclose()
-                yield Connection(lines, process=tree)
+                source = lines if begin is None else _Begun(begin, lines)
+                yield Connection(source, process=tree)
                 # Who has got the turn's last message may leave before its output has ended.
                 activity = point.activity
                 is_between_turns = activity is not None and activity.status == "between turns"
@@ -147,3 +165,20 @@ class OpenCli:
                     if not tree.is_dead:
                         await tree.terminate(defaults.KILL_GRACE)
                     await process.aclose()
+
+
+class _Begun(AsyncIterator[Message]):
+    """`lines`, after the line that they leave out."""
+
+    def __init__(self, begin: Message, lines: LineSource[Message]) -> None:
+        self._begin: Message | None = begin
+        self._lines = lines
+
+    async def __anext__(self) -> Message:
+        if (begin := self._begin) is not None:
+            self._begin = None
+            return begin
+        return await self._lines.__anext__()
+
+    async def aclose(self) -> None:
+        await self._lines.aclose()

@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 
 _JSON_WORDS = ("stream-json", "--json", "--experimental-json", "--output-format=stream-json")
 _FORMAT_OPTIONS = ("--output-format", "-o")
+_AGENTS = ("claude", "codex", "opencode", "copilot")
+_FORMAT_OF_LINES = {"opencode": "--format", "copilot": "--output-format"}  # where "json" is lines
 
 
 def speaks_json(command: Sequence[str]) -> bool:
     """Whether it was told to write a JSON line for each event."""
-    return any(word in _JSON_WORDS for word in command)
+    if any(word in _JSON_WORDS for word in command):
+        return True
+    told = _FORMAT_OF_LINES.get(_agent_in(command) or "")
+    return told is not None and _value(command, (told,)) == "json"
 
 
 def stays_open(command: Sequence[str]) -> bool:
@@ -28,14 +33,24 @@ def silent_by_design(command: Sequence[str]) -> str | None:
     """What to add to a command that says nothing until it is done; None if it does say."""
     if speaks_json(command):
         return None
-    names = [word.rpartition("/")[2] for word in command]
-    if "claude" in names and ({"-p", "--print"} & set(command)):
+    agent, words = _agent_in(command), set(command)
+    if agent == "claude" and ({"-p", "--print"} & words):
         return "--output-format stream-json --verbose"
-    if "codex" in names and ({"exec", "e"} & set(command)):
+    if agent == "codex" and ({"exec", "e"} & words):
         return "--json"
+    if agent == "opencode" and "run" in words:
+        return "--format json"
+    if agent == "copilot" and ({"-p", "--prompt"} & words):
+        return "--output-format json"
     if _value(command, _FORMAT_OPTIONS) == "json":
         return "--output-format stream-json"
     return None
+
+
+def _agent_in(command: Sequence[str]) -> str | None:
+    """The agent's name, wherever it is among the words: there may be a wrapper in front."""
+    names = {word.rpartition("/")[2] for word in command}
+    return next((agent for agent in _AGENTS if agent in names), None)
 
 
 def _value(command: Sequence[str], options: Sequence[str]) -> str | None:

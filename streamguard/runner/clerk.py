@@ -36,12 +36,13 @@ from streamguard.evidence.stream import Life
 from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.worker import AtOnce
 from streamguard.runner.json_lines import object_in
-from streamguard.runner.record import LENGTH
+from streamguard.runner.record import LENGTH, RECEIPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from mmap import mmap
 
+    from streamguard._watch.watch import Watch
     from streamguard.errors import Cause
     from streamguard.events.kinds import StreamOutcome
     from streamguard.signals import Signal
@@ -65,7 +66,15 @@ def work(
     _occupy_standard()
     logger.disabled = True  # the run says what there is to be said
     answering = Answers(answers)
-    clerk = Clerk(folder, work_dir, name, pid, answering.complain, is_late=is_late)
+    clerk = Clerk(
+        folder,
+        work_dir,
+        name,
+        pid,
+        answering.complain,
+        is_late=is_late,
+        receipt_is_at=answering.receipt_is_at,
+    )
     poll = select.poll()
     poll.register(frames, select.POLLIN)
     came = bytearray()
@@ -104,15 +113,22 @@ class Answers:
             self._said.add(why)
             self._write(f"{what}: {why}".replace("\n", " "))
 
+    def receipt_is_at(self, path: Path) -> None:
+        """There is the receipt of the latest verdict, or will be."""
+        self._write_bytes(RECEIPT + os.fsencode(path).replace(b"\n", b" "))
+
     def _write(self, line: str) -> None:
+        self._write_bytes(line.encode(errors="replace"))
+
+    def _write_bytes(self, line: bytes) -> None:
         try:
-            os.write(self._fd, f"{line}\n".encode(errors="replace"))
+            os.write(self._fd, line + b"\n")
         except OSError:
             pass  # nobody listens, or not soon: the next number says more
 
 
 class Clerk:
-    """Makes events of frames. `complain` is told what could not be written.
+    """Makes events of frames. `complain` is told what could not be written, `receipt_is_at` where a receipt is.
 
     As soon as `is_late` is set, what the command said is passed over: time is short.
     """
@@ -126,12 +142,14 @@ class Clerk:
         complain: Callable[[str, str], None],
         *,
         is_late: Flag = b"\0",
+        receipt_is_at: Callable[[Path], object] = str,
     ) -> None:
         self._is_late = is_late
         run = Path(folder)
         self.executor = AtOnce()
         self.done = 0
         self._complain = complain
+        self._receipt_is_at = receipt_is_at
         self._activity = Activity(f"{name}-{pid}")
         step = stream_of(self._activity)
         self._scribe = Scribe(
@@ -246,6 +264,8 @@ class Clerk:
             self._verdict = verdict
             self._end_line(at)
         self._tell(events.TimedOut, at, verdict=verdict, enforced=enforced)
+        if enforced:
+            self._receipt_is_at(self._scribe.receipt_path(self._stream.place))
 
     def on_again(self, at: float, end: dict[str, Any], delay: float, reason: str) -> None:
         self._attempt_over(at, end, "failed")
@@ -335,10 +355,13 @@ class Clerk:
         confirmed: bool,
     ) -> None:
         self._end_line(at)
+        ended = outcome
         if self._news is not None and self._life is not None:
             self._news.end(at)
+            if outcome == "completed":
+                ended = _hollow(self._life.watch) or outcome
             self._activity.unbind(self._life)
-        self._tell(events.StreamEnded, at, error=error, outcome=outcome)
+        self._tell(events.StreamEnded, at, error=error, outcome=ended)
         self._tell(
             events.AttemptEnded,
             at,
@@ -421,6 +444,13 @@ def _outcome_of(end: dict[str, Any], code: int) -> StreamOutcome:
     return "failed" if code else _HOLLOW.get(end.get("result"), "completed")
 
 
+def _hollow(watch: Watch) -> StreamOutcome | None:
+    """What a good end is that nothing came of, or that has left work behind."""
+    if watch.abandoned:
+        return "abandoned"
+    return "empty" if watch.ended_empty else None
+
+
 def _teardown_of(end: dict[str, Any], *, confirmed: bool) -> Teardown:
     tree: Cause = "terminated" if end["signals"] else "exited"
     if end["survivors"]:
@@ -436,6 +466,7 @@ def _teardown_of(end: dict[str, Any], *, confirmed: bool) -> Teardown:
         exit=end["exit"],
         survivors=end["survivors"],
         tree=tree,
+        out_of_reach=end["out_of_reach"],
     )
 
 

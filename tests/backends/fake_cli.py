@@ -28,6 +28,7 @@ def lives(pid):
 
 BEGIN = {
     "codex": {"type": "thread.started", "thread_id": "the-token"},
+    "opencode": {"type": "step_start", "sessionID": "the-token", "part": {}},
     "gemini": {"type": "init", "timestamp": "t", "session_id": "the-token", "model": "m"},
     "claude": {"type": "system", "subtype": "init", "session_id": "the-token"},
     "qwen": {
@@ -39,12 +40,18 @@ BEGIN = {
 }
 SAY = {
     "codex": {"type": "item.completed", "item": {"id": "i", "type": "agent_message"}},
+    "opencode": {"type": "text", "sessionID": "the-token", "part": {}},
     "gemini": {"type": "message", "timestamp": "t", "role": "assistant", "content": "x"},
     "claude": {"type": "assistant", "message": {"content": []}, "session_id": "the-token"},
     "qwen": {"type": "assistant", "message": {"content": []}, "session_id": "the-token"},
 }
 END = {
     "codex": {"type": "turn.completed", "usage": {}},
+    "opencode": {
+        "type": "step_finish",
+        "sessionID": "the-token",
+        "part": {"reason": "stop"},
+    },
     "gemini": {"type": "result", "timestamp": "t", "status": "success", "stats": {}},
     "claude": {
         "type": "result",

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from streamguard import ResumePoint, idle_guard, process, reconnecting_resume
-from streamguard.backends import claude, codex, gemini, qwen
+from streamguard.backends import claude, codex, copilot, gemini, opencode, qwen
 from streamguard.backends import command_line as _cli
 from streamguard.errors import ProcessExitedError, SessionHeldError
 from streamguard.events import OwnerAbandoned
@@ -25,6 +25,7 @@ FAKE = Path(__file__).parent / "fake_cli.py"
 ARGUMENTS = {
     "codex": (["exec", "--json", "-x"], ["resume", "the-token"], ["-"]),
     "gemini": (["--output-format", "stream-json", "-x"], ["--resume", "the-token"], []),
+    "opencode": (["run", "--format", "json", "-x"], ["--session", "the-token"], []),
     "claude": (
         ["-p", "--output-format", "stream-json", "--verbose", "-x"],
         ["--resume", "the-token"],
@@ -35,6 +36,7 @@ ARGUMENTS = {
 SESSIONS = {
     "codex": codex.session,
     "gemini": gemini.session,
+    "opencode": opencode.session,
     "claude": claude.cli_session,
     "qwen": qwen.session,
 }
@@ -285,3 +287,40 @@ def test_who_comes_second_is_told_by_whom(codex_like):
         assert len(codex_like.processes) == 1
 
     anyio.run(main)
+
+
+# A command that does not name its session: it notes its words, says a line, and hangs where it is new.
+UNNAMED = """
+import json, sys, time
+from pathlib import Path
+words = sys.argv[2:]
+with Path(sys.argv[1]).open("a") as notes:
+    notes.write(json.dumps(words) + "\\n")
+print(json.dumps({"type": "assistant.message_delta", "data": {}, "parentId": None}), flush=True)
+if sys.stdin.read() == "Begin":
+    time.sleep(1000)
+print(json.dumps({"type": "result", "exitCode": 0, "sessionId": words[-1]}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_session_that_is_not_named_in_time_gets_its_name_from_here(tmp_path, backends, backend):
+    """R1: so that one which hangs in its first turn can be resumed."""
+    notes = tmp_path / "notes"
+    command = [sys.executable, "-ISc", UNNAMED, str(notes)]
+    made = copilot.session("-x", prompt="Begin", command=command, env=backends.env())
+
+    async def main():
+        async with made | GUARD | RESUME as chat:
+            messages = [message async for message in chat]
+            return messages, chat.point.token
+
+    messages, token = anyio.run(main, backend=backend)
+    first, *later = [json.loads(line) for line in notes.read_text().splitlines()]
+    assert first == ["--output-format", "json", "-x", "--session-id", token]
+    assert later
+    assert all(each == first for each in later)
+    types = [message["type"] for message in messages]
+    assert types.count("session.start") == 1
+    assert (types[0], types[-1]) == ("session.start", "result")
+    assert not backends.living()

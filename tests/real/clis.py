@@ -16,7 +16,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from streamguard.backends import claude, codex, gemini, qwen
+from streamguard.backends import claude, codex, copilot, gemini, opencode, qwen
 from tests.loopback.script import tool
 
 TOOLS = Path(
@@ -206,6 +206,91 @@ class Gemini(Cli):
         return tool("run_shell_command", {"command": command})
 
 
+class OpenCode(Cli):
+    name = "opencode"
+    midway = 3
+
+    options = ("--model", "loopback/a-model")
+    make_session = staticmethod(opencode.session)
+    has_tap = True
+
+    def words(self, prompt):
+        return ["run", "--format", "json", *self.options, prompt]
+
+    def prepare(self):
+        """As if it had installed the package for plugins, which it fetches in the background."""
+        folder = self.home / ".config" / "opencode"
+        (folder / "node_modules").mkdir(parents=True)
+        package = {"dependencies": {"@opencode-ai/plugin": "*"}}
+        (folder / "package.json").write_text(json.dumps(package))
+        (folder / "package-lock.json").write_text(json.dumps({"packages": {"": package}}))
+
+    def settings(self):
+        model = {
+            "name": "a-model",
+            "tool_call": True,
+            "limit": {"context": 100_000, "output": 8_000},
+        }
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "Loopback",
+            "options": {"baseURL": f"{self._server.url}/v1", "apiKey": "dummy"},
+            "models": {"a-model": model},
+        }
+        config = {
+            "autoupdate": False,
+            "enabled_providers": ["loopback"],
+            "provider": {"loopback": provider},
+            "share": "disabled",
+            "small_model": "loopback/a-model",
+            "snapshot": False,
+        }
+        env = {
+            "OPENCODE_CONFIG_CONTENT": json.dumps(config),
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        }
+        return opencode.tapped(env) if self.has_tap else env
+
+    def shell(self, command):
+        return tool("bash", {"command": command, "description": "a test's command"})
+
+    def subagent(self, prompt):
+        kind = "general"
+        return tool("task", {"description": "a task", "prompt": prompt, "subagent_type": kind})
+
+
+class Copilot(Cli):
+    name = "copilot"
+    midway = 2
+
+    options = ("--allow-all",)
+    make_session = staticmethod(copilot.session)
+
+    def words(self, prompt):
+        return ["-p", prompt, "--output-format", "json", *self.options]
+
+    def settings(self):
+        return {
+            "COPILOT_AUTO_UPDATE": "false",
+            "COPILOT_MODEL": "a-model",
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_PROVIDER_API_KEY": "dummy",
+            "COPILOT_PROVIDER_BASE_URL": f"{self._server.url}/v1",
+            "XDG_CACHE_HOME": str(TOOLS / "cache"),  # it unpacks itself there: 235 MB
+        }
+
+    def shell(self, command, **more):
+        return tool("bash", {"command": command, "description": "a test's command", **more})
+
+    def subagent(self, prompt, **more):
+        kind = "general-purpose"
+        asked = {"name": "counter", "description": "a task", "prompt": prompt, "agent_type": kind}
+        return tool("task", {**asked, **more})
+
+
 class Qwen(Cli):
     name = "qwen"
     midway = 2
@@ -284,7 +369,7 @@ max_context_size = 100000
         return tool("Agent", {"description": "a task", "prompt": prompt, "subagent_type": "coder"})
 
 
-CLIS = {cli.name: cli for cli in (Claude, Codex, Gemini, Kimi, Qwen)}
+CLIS = {cli.name: cli for cli in (Claude, Codex, Copilot, Gemini, Kimi, OpenCode, Qwen)}
 
 
 def find(name, node_since):

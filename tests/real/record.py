@@ -20,7 +20,7 @@ from typing import Any
 from tests.loopback.script import Reply, cut, error, pings, reset, status, text, tool
 from tests.loopback.server import ModelServer
 from tests.process.backends import Backends, comes_true
-from tests.real.clis import CLIS, FOREVER, Cli
+from tests.real.clis import CLIS, FOREVER, TOOLS, Cli
 
 FOLDER = Path(__file__).parent / "recorded"
 
@@ -36,12 +36,16 @@ class Scenario:
     forever: Reply | None = None
     env: dict[str, str] = field(default_factory=dict)
     partials: bool = False
+    tap: bool = True
+    """Of opencode: whether it has ours."""
+
     ended_at: str = ""
     """End it at the first line that has this in it, once the tool runs."""
 
     end: Callable[[Popen[bytes], Backends], None] | None = None
 
 
+_NOISE = b'"session.background_tasks_changed"'  # of copilot: any number of them
 _SUBAGENT = "Count the files."
 _IMPATIENT = {"CLAUDE_CODE_MAX_RETRIES": "1"}
 
@@ -126,6 +130,59 @@ SCENARIOS = {
             _busy, ended_at='"tool_use"', end=_kill
         ),  # it is deaf to SIGINT and SIGTERM
     },
+    "opencode": _COMMON
+    | {
+        "untapped": Scenario(_tool, tap=False),
+        "reconnecting": Scenario(
+            lambda cli: [text("I ", "think.") | cut(after=cli.midway), text("At last.")]
+        ),
+        "overloaded": Scenario(
+            lambda _: [text("I ", "think.") | error(after=3), status(529), text("At last.")]
+        ),
+        "denied": Scenario(
+            lambda cli: [cli.shell("echo never")],
+            env={"OPENCODE_PERMISSION": '{"bash": "ask"}'},
+        ),
+        "empty": Scenario(lambda _: [text("")]),
+        "subagent": Scenario(
+            lambda cli: [cli.subagent(_SUBAGENT), text("There are three.")],
+            aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
+        ),
+        "interrupted": Scenario(_busy, ended_at="tap.tool_start", end=_interrupt),
+        "killed": Scenario(_busy, ended_at="tap.tool_start", end=_kill),
+    },
+    "copilot": _COMMON
+    | {
+        "reconnecting": Scenario(
+            lambda cli: [text("I ", "think.") | cut(after=cli.midway), text("At last.")]
+        ),
+        "overloaded": Scenario(
+            lambda _: [text("I ", "think.") | error(after=2), status(529), text("At last.")]
+        ),
+        "unauthorized": Scenario(_nothing, forever=status(401)),
+        "empty": Scenario(lambda _: [text("")]),
+        "background": Scenario(
+            lambda cli: [
+                cli.shell(f"timeout 1 {FOREVER}; echo finished", mode="async", shellId="one"),
+                text("It runs."),
+                text("It has finished."),
+            ]
+        ),
+        "subagent": Scenario(
+            lambda cli: [cli.subagent(_SUBAGENT), text("There are three.")],
+            aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
+        ),
+        "subagent-background": Scenario(
+            lambda cli: [
+                cli.subagent(_SUBAGENT, mode="background"),
+                text("It counts."),
+                text("There are three."),
+            ],
+            aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
+        ),
+        # SIGINT ends the package's wrapper alone, and leaves it running with its tool.
+        "killed": Scenario(_busy, ended_at="tool.execution_start", end=_kill),
+    },
     "kimi": _COMMON
     | {
         "reconnecting": Scenario(
@@ -190,7 +247,7 @@ def record(name: str, scenario: Scenario, home: Path, backends: Backends) -> lis
     """The lines of one run, as they came."""
     with ModelServer(aside=lambda request: not request.offers_tools) as server:
         cli = CLIS[name](server, home, backends.popen)
-        cli.partials = scenario.partials
+        cli.partials, cli.has_tap = scenario.partials, scenario.tap
         for_subagent = scenario.aside(cli)
         server.script(*for_subagent, when=_is_the_subagents)
         server.script(*scenario.replies(cli), forever=scenario.forever)
@@ -198,6 +255,8 @@ def record(name: str, scenario: Scenario, home: Path, backends: Backends) -> lis
         lines: list[str] = []
         is_ended = False
         for line in process.stdout:
+            if _NOISE in line:
+                continue
             lines.append(line.decode())
             if scenario.end and scenario.ended_at in lines[-1] and not is_ended:
                 assert comes_true(lambda: scenario.replies is not _busy or _is_busy(backends))
@@ -221,14 +280,18 @@ def _command(pid: int) -> str:
 
 # -- the same on every machine -------------------------------------------------------------------
 
+_OPENCODE_ID = re.compile(r"\b(ses|msg|prt)_[0-9A-Za-z]{26}\b")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(Z|\+00:00)")
 _SOCKET = re.compile(r"\d+\.sock")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _LISTS = 3  # so many of a list of names are enough
 
 
 _IDS = ("task_id", "run_id", "agent_id")
+_TIMES = ("timestamp", "start", "end", "next")  # of opencode, in milliseconds
+_SIZES = ("requestBodyBytes", "requestBodyWireBytes", "context_current_tokens")
+_LEFT_OUT = ("skills", "requestFingerprint")  # its vendor's own texts; sums of what was asked
 
 
 class Scrubber:
@@ -249,29 +312,40 @@ class Scrubber:
     def _value(self, value: Any, key: str = "") -> Any:
         match value:
             case dict():
-                return {name: self._value(each, name) for name, each in value.items()}
+                kept = {name: each for name, each in value.items() if name not in _LEFT_OUT}
+                return {name: self._value(each, name) for name, each in kept.items()}
             case list() if len(value) > _LISTS and all(isinstance(each, str) for each in value):
                 return [self._string(each) for each in value[:_LISTS]]
             case list():
                 return [self._value(each) for each in value]
-            case str() if key in _IDS:
+            case str() if key in _IDS and not _UUID.fullmatch(value):
                 return self._names.setdefault(value, f"{key}-{len(self._names) + 1}")
             case str():
                 return self._string(value)
-            case float() | int() if key.endswith(("_ms", "_seconds")) and value is not True:
+            case float() | int() if key.endswith(("_ms", "Ms", "_seconds")) and value is not True:
                 return round(value, -3)
+            case int() if key in _TIMES:
+                return 1_767_225_600_000
+            case int() if key in _SIZES:
+                return 1_000
             case _:
                 return value
 
     def _string(self, value: str) -> str:
         value = value.replace(self._home, "/home/user")
         value = value.replace(self._home.replace("/", "-"), "-home-user")
+        value = value.replace(self._home.lstrip("/"), "home/user").replace(str(TOOLS), "/tools")
         for name, stable in self._names.items():
             value = value.replace(name, stable)
-        value = _TIME.sub("2026-01-01T00:00:00.000Z", value)
+        value = _TIME.sub(r"2026-01-01T00:00:00.000\1", value)
+        value = _OPENCODE_ID.sub(self._name, value)
         value = _SOCKET.sub("1.sock", value)
         value = _ADDRESS.sub("127.0.0.1:1", value)
         return _UUID.sub(self._id, value)
+
+    def _name(self, found: re.Match[str]) -> str:
+        number = sum(each.startswith(found[1]) for each in self._ids) + 1
+        return self._ids.setdefault(found[0], f"{found[1]}_{number}")
 
     def _id(self, found: re.Match[str]) -> str:
         number = len(self._ids) + 1

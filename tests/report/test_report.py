@@ -567,16 +567,21 @@ def test_a_folder_of_runs_gets_an_index(tmp_path, capsys):
     finished(earlier := Tape(tmp_path / "earlier"))
     resumed_and_lost(lost := Tape(tmp_path / "lost & <b>found"))
     finished(later := Tape(tmp_path / "later", wall=WALL + 9000))
-    for tape in (earlier, lost, later, Tape(tmp_path / "nothing")):
+    hollow = Tape(tmp_path / "hollow")
+    stream = hollow.stream("issue-7")
+    stream.begins(0)
+    stream.tell(events.StreamEnded, 9, error=None, outcome="empty")
+    for tape in (earlier, lost, later, hollow, Tape(tmp_path / "nothing")):
         tape.run()
     assert main(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'index.html'}\n"
     text = (tmp_path / "index.html").read_text()
-    assert "Of 4 runs, 1 in trouble" in text
+    assert "Of 5 runs, 2 in trouble" in text
     links = Elements(text).fetched
     assert links == [
         "data:,",
         "lost%20%26%20%3Cb%3Efound/report.html",
+        "hollow/report.html",
         "later/report.html",
         "earlier/report.html",
         "nothing/report.html",

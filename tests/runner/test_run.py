@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamguard._base.variables import MARK
+from streamguard.cli import agents
 from streamguard.runner import child
 from streamguard.top import published
 from tests.process.backends import PATIENCE, comes_true
@@ -519,6 +520,8 @@ def test_any_other_word_of_the_kill_switch_is_on_s1_18(commands, word, is_told):
         (["claude", "-p", "x", "--output-format", "json"], "--output-format stream-json"),
         (["codex", "exec", "x"], "--json"),
         (["gemini", "--output-format=json", "-p", "x"], "--output-format stream-json"),
+        (["opencode", "run", "x"], "--format json"),
+        (["copilot", "-p", "x"], "--output-format json"),
     ],
 )
 def test_a_command_that_is_silent_by_design_gets_one_warning(commands, command, advice):
@@ -532,6 +535,15 @@ def test_a_command_that_is_silent_by_design_gets_one_warning(commands, command, 
     assert (done.code, line.endswith(f"add {advice}") or advice in line) == (0, True)
     words = [*command[:2], "--output-format", "stream-json", "--json"]
     assert commands.guarded("--idle", "15m", "--", *words, env=env).err == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["opencode", "run", "--format", "json"], ["copilot", "-p", "x", "--output-format=json"]],
+)
+def test_of_some_json_is_a_line_for_each_event(command):
+    assert agents.speaks_json(command)
+    assert agents.silent_by_design(command) is None
 
 
 def test_a_command_that_is_silent_by_design_is_warned_of_its_first_json_line_too(commands):

@@ -26,7 +26,15 @@ from tests.runner.commands import INIT, OURS, RESULT, TEXT, TOOL, TOOL_DONE, sh
 
 RECORDED = Path(__file__).parents[1] / "real" / "recorded"
 # Of a stream that ends before its turn the library makes a verdict; a command's exit code says it.
-CUT_SHORT = ("codex-interrupted", "gemini-killed", "kimi-refused", "qwen-killed")
+CUT_SHORT = (
+    "codex-interrupted",
+    "copilot-killed",
+    "gemini-killed",
+    "kimi-refused",
+    "opencode-interrupted",
+    "opencode-killed",
+    "qwen-killed",
+)
 HANGS = 1.0
 # An allowed wait, what it cost, and work that is still going on.
 USAGE = {**TEXT, "message": {**TEXT["message"], "usage": {"input_tokens": 5, "output_tokens": 7}}}
@@ -147,7 +155,9 @@ class Left:
         if key.endswith("_ms") and key != "timeout_ms" and value is not None:
             return "<a time>"
         if isinstance(value, str):
-            value = value.replace(str(self.folder), "FOLDER").replace(self.step, "STEP")
+            value = value.replace(str(self.folder), "FOLDER")
+            step = rf"{re.escape(self.step)}(?![_-](?:start|finish)\b)"  # they are opencode's
+            value = re.sub(step, "STEP", value)
             value = value.replace("stream 'sh'", "stream 'STEP'")
             value = re.sub(r" \(/\S+\.py:\d+\)", "", value)
             value = re.sub(r" \[cpu [^]]*\]", "", value)

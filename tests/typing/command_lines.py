@@ -6,7 +6,7 @@ import os
 from typing import Any, assert_type
 
 from streamguard import Connection, ResumePoint, Session, idle_guard, reconnecting_resume, session
-from streamguard.backends import acp, claude, codex, facts, gemini, qwen
+from streamguard.backends import acp, claude, codex, copilot, facts, gemini, opencode, qwen
 from streamguard.signals import Reader
 
 
@@ -18,6 +18,8 @@ async def of_command_lines(point: ResumePoint) -> None:
             assert_type(line, dict[str, Any])
     gemini.session(prompt="Fix it", command=["npx", "gemini"], point=point)
     qwen.session("--yolo", prompt="Fix it", cwd="repo")
+    copilot.session("--allow-all", prompt="Fix it")
+    opencode.session("--auto", prompt="Fix it", env=opencode.tapped())
     claude.cli_session("--model", "opus", prompt="Fix it", exclusive=False)
     session(codex.open_exec("--full-auto"), prompt="Fix it")
     codex.session(prompt=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -40,7 +42,15 @@ async def of_an_agent(client: object, connection: Any) -> None:
 
 
 def readers() -> list[Reader]:
-    return [acp.read, claude.read, codex.read, gemini.read, qwen.read]
+    return [
+        acp.read,
+        claude.read,
+        codex.read,
+        copilot.read,
+        gemini.read,
+        opencode.read,
+        qwen.read,
+    ]
 
 
 def of_a_doctor() -> None:

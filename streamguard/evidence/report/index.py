@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from streamguard._version import __version__
 from streamguard.evidence.report.legend import hash_of, packaged
-from streamguard.evidence.report.story import SAID, State, headline, stories
+from streamguard.evidence.report.story import IN_TROUBLE, SAID, State, headline, stories
 from streamguard.evidence.report.tables import row, table
 from streamguard.evidence.report.wording import duration, escape, instant, several
 
@@ -63,7 +63,7 @@ def index(folder: str, entries: Sequence[Entry]) -> str:
     """The page for `folder`."""
     ranks = {state: rank for rank, state in enumerate(SAID)}
     shown = sorted(entries, key=lambda entry: (ranks[entry.state], -entry.began))
-    troubled = sum(ranks[entry.state] <= ranks["open"] for entry in entries)
+    troubled = sum(entry.state in IN_TROUBLE for entry in entries)
     said = f"Of {several(len(entries), 'run')}, {troubled} in trouble"
     style = packaged("colours.css") + packaged("page.css")
     return Template(packaged("index.html")).substitute(

@@ -34,6 +34,7 @@ SAID: Final[dict[State, str]] = {
     "recovered": "hung, recovered",
     "finished": "finished",
 }
+IN_TROUBLE: Final = frozenset(SAID) - {"recovered", "finished"}
 _RANK: Final = {state: rank for rank, state in enumerate(SAID)}
 # What says what was tried after a verdict, or for it.
 _TRIED: Final = (
@@ -81,7 +82,7 @@ class Story:
     @property
     def is_trouble(self) -> bool:
         """Whether somebody should read it first."""
-        return self.state not in ("recovered", "finished")
+        return self.state in IN_TROUBLE
 
     @property
     def is_alarming(self) -> bool:
