@@ -193,6 +193,7 @@ class Clerk:
         self._is_passing_over = self._reads_text = False
         self._activity.count_attempt(attempt)
         self._deeds.begin_attempt()
+        self._deeds.begin_process(is_resumed=resumes)
         self._life = life = Life(self._activity, self._deeds, self._event_of_ours)
         life.now = at
         life.watch.begin(at)
