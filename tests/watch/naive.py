@@ -160,7 +160,12 @@ class Naive:
 
     def mute(self, due: Any) -> None:
         """T5: work pauses `idle` until its allowance ends, or until what was told last if later."""
-        told = [at for at, what, _ in self.facts if what not in {"half", "stall", "in_time"}]
+        answers = {"half", "stall", "in_time", "quiet_told"}
+        told = [
+            at
+            for at, what, value in self.facts
+            if what not in answers and (what != "mute" or value.limit == "tools")
+        ]
         self.tell(max(told[-1], due.deadline), "mute", due)
         self.facts.sort(key=lambda fact: fact[0])
 
