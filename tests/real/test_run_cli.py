@@ -6,6 +6,7 @@ Real time: WINDOW is as long as a busy machine needs, and `--first` longer, sinc
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -30,7 +31,7 @@ def cli(request, start_cli):
 def run(cli, backends, tmp_path):
     """Runs the CLI under limits; gives the exit code, the lines and what the status file says."""
 
-    def run(*limits, through=()):
+    def run(*limits, through=(), stdin=subprocess.DEVNULL):
         status = tmp_path / "status.json"
         words = [*OURS, "run", "--first", str(2 * PATIENCE), "--kill-after", "2"]
         words += ["--status-file", str(status), *map(str, limits), "--", *through]
@@ -38,7 +39,7 @@ def run(cli, backends, tmp_path):
             [*words, cli.executable, *cli.words("Begin.")],
             env=cli.env({"PYTHONPATH": str(ROOT)}),
             cwd=cli.home,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
@@ -104,3 +105,29 @@ def test_a_tool_that_left_for_its_own_session_is_ended_too(run, cli, server, bac
     assert orphan.exists()
     assert told["survivors"] == []
     assert backends.living() == set()
+
+
+@pytest.fixture
+def pipe():
+    """A standard input that nobody writes to, and nobody closes."""
+    reading, writing = os.pipe()
+    yield reading
+    os.close(reading)
+    os.close(writing)
+
+
+def test_who_waits_for_input_that_never_comes_is_told_so(run, cli, server, pipe):
+    """codex reads it also with a prompt in its arguments, for ever; claude gives it up after 3 s."""
+    server.script(text("Done."))
+    code, _, told = run("--first", 3 * WINDOW, stdin=pipe)
+    if cli.name == "codex":
+        assert (code, told["limit"]) == (124, "first")
+        assert "; it waits for standard input, a pipe that nobody closes" in told["reason"]
+    else:
+        assert (code, told["result"]) == (0, "success")
+
+
+def test_without_input_nobody_waits_for_it(run, cli, server, pipe):
+    server.script(text("Done."))
+    code, _, told = run("--idle", PATIENCE, "--stdin", "null", stdin=pipe)
+    assert (code, told["result"]) == (0, "success")
