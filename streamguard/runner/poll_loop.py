@@ -453,6 +453,7 @@ class PollLoop:
             outcome.has_lost_session = self._judge.has_lost_session
             outcome.failed = self._judge.failed
             outcome.messages = self._judge.watch.messages
+            outcome.has_progressed = self._judge.watch.progressed
             outcome.done = self._judge.deeds.so_far(self._run.attempt).as_json()
         if self._output is not None:
             outcome.is_seen = True

@@ -85,6 +85,7 @@ class Result:
         self.lost = 0  # of these: not passed on
         self.failure: OSError | None = None  # why
         self.messages = 0
+        self.has_progressed = False  # it has said more than a greeting
         self.result: str | None = None  # how its last turn ended, if it said so
         self.token: str | None = None
         self.has_lost_session = False  # it said that its session cannot be resumed any more
