@@ -20,6 +20,8 @@ _WORDS: Final = (
     # Gemini's, on stderr: where its folder has sessions, and where it has none.
     'Error resuming session: Invalid session identifier "{}".',
     "Error resuming session: No previous sessions found for this project.",
+    # opencode's, on stderr, in colours whatever it is.
+    "\x1b[91m\x1b[1mError: \x1b[0mSession not found",
 )
 _MOST: Final = 100_000  # characters of a text that are looked at
 

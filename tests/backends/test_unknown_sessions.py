@@ -11,7 +11,7 @@ from streamguard.errors import ProcessExitedError, Tail
 from streamguard.signals import Failed, SessionOpened, Waiting
 
 ID = "11111111-2222-4333-8444-555555555555"
-# As written by claude 2.1 (SDK 0.2.184), codex 0.169.0 and gemini 0.61.0.
+# As written by claude 2.1 (SDK 0.2.184), codex 0.169.0, gemini 0.61.0 and opencode 1.18.33.
 CLAUDE = f"No conversation found with session ID: {ID}\n"
 CODEX = (
     "WARNING: proceeding, even though we could not create PATH aliases\n"
@@ -22,9 +22,10 @@ GEMINI = (
     "  Searched for sessions in /home/me/.gemini/tmp/x/chats.\n  Use --list-sessions to see available sessions"
 )
 GEMINI_HAS_NONE = "Error resuming session: No previous sessions found for this project.\n"
+OPENCODE = "\x1b[91m\x1b[1mError: \x1b[0mSession not found\n"
 
 
-@pytest.mark.parametrize("text", [CLAUDE, CODEX, GEMINI, GEMINI_HAS_NONE])
+@pytest.mark.parametrize("text", [CLAUDE, CODEX, GEMINI, GEMINI_HAS_NONE, OPENCODE])
 def test_each_in_its_own_words(text):
     assert unknown_sessions.is_said_in(text, ID)
     ended = ProcessExitedError("it exited")
