@@ -219,7 +219,8 @@ class Teardown:
     process was known, that the process and its tree are proven dead, which alone suffices.
     Only then may a session be resumed without risking two owners. `tree` is how the process
     and what it had started ended, None if no process was known; `signals`, `exit` (as
-    `Popen.returncode`) and `survivors` (pids) are the tree's, too.
+    `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where it may
+    live on unseen, of a command whose work is done elsewhere (`docker exec`, `ssh`).
     """
 
     confirmed: bool
@@ -229,6 +230,7 @@ class Teardown:
     exit: int | None = None
     survivors: tuple[int, ...] = ()
     tree: Cause | None = None
+    out_of_reach: str = ""
 
     def __str__(self) -> str:
         how = {
@@ -244,7 +246,8 @@ class Teardown:
         sent = f" ({', '.join(self.signals)})" if self.signals else ""
         status = "" if self.exit is None else f" with exit status {self.exit}"
         left = f", STILL ALIVE: {', '.join(map(str, self.survivors))}" if self.survivors else ""
-        return f"{said}, process tree {self.tree}{sent}{status}{left}"
+        where = f"; {quoted(self.out_of_reach)}" if self.out_of_reach else ""
+        return f"{said}, process tree {self.tree}{sent}{status}{left}{where}"
 
 
 @dataclass(frozen=True, slots=True)

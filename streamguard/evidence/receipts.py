@@ -236,6 +236,7 @@ class Timeout:
             "exit": done.exit,
             "survivors": list(done.survivors),
             "tree": done.tree,
+            **({"out_of_reach": done.out_of_reach} if done.out_of_reach else {}),
             "pid": self.standing.pid,
         }
 

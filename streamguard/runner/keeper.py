@@ -21,7 +21,7 @@ reported on another:
     broken E     no process could be had for it
     died S       it is dead, with that status; `?` if only its parent can know
     sent NAME    that signal was sent to somebody
-    ended C P... all that was to be ended is: how, and who is left
+    ended C N P... all that was to be ended is: how, how many of it were somebody else's, and who is left
 
 Should a keeper be killed, the front starts another, which is not the command's parent and finds the
 tree by what is known of it. What an end needs is imported when there is one. Standard library until then.
@@ -61,12 +61,19 @@ class EndingPlan:
     """How a command is to be ended, for the keeper to know even when nobody can tell it."""
 
     def __init__(
-        self, mark: str | None, *, signal: int, grace: float, leads_session: bool
+        self,
+        mark: str | None,
+        *,
+        signal: int,
+        grace: float,
+        leads_session: bool,
+        holds: int | None = None,
     ) -> None:
         self.mark = mark  # None: the command and its group alone are ended, not its tree
         self.signal = signal
         self.grace = grace  # inf: never by KILL
         self.leads_session = leads_session
+        self.holds = holds  # a descriptor to be kept open until nobody is left
 
 
 class Known:
@@ -127,7 +134,7 @@ class Keeper:
     @property
     def descriptors(self) -> list[int]:
         """What it has opened for itself."""
-        return [] if self._pidfd is None else [self._pidfd]
+        return [fd for fd in (self._pidfd, self._plan.holds) if fd is not None]
 
     # -- the command -----------------------------------------------------------------------
 
@@ -389,7 +396,8 @@ class Keeper:
 
     def _has_ended(self, cause: str, *left: int) -> None:
         self._ending, self._is_asked, self._kill_at = None, False, _NEVER
-        self._report(" ".join(["ended", cause, *map(str, left)]))
+        met = 0 if self._household is None else len(self._household.elsewhere)
+        self._report(" ".join(["ended", cause, str(met), *map(str, left)]))
 
     def _report(self, line: str) -> None:
         self._reports.put(line)

@@ -34,7 +34,7 @@ TO_JUDGE = (
     *_in("_watch", "repetition watch windows"),
     *_in(
         "backends",
-        "_fields _gemini_api _langchain _langgraph_shapes _openai_chat "
+        "_anthropic_blocks _fields _gemini_api _langchain _langgraph_shapes _openai_chat "
         "_openai_errors _openai_responses _shapes acp acp.reading anthropic "
         "anthropic.reading claude claude.outcome claude.reading codex "
         "codex.failures codex.reading copilot copilot.reading gemini gemini.reading "
@@ -74,6 +74,12 @@ TO_RECORD = (
     "presets",
     *_in("runner", "clerk record"),
 )
+TO_LOCK = (
+    *_in("_base", "filelock"),
+    *_in("process", "blocking holder sentinel sentinel.forest"),
+    *_in("runner", "lock"),
+)
+TO_TELL = _in("runner", "github hooks notices")
 _HEADER = 16
 _SOURCE = b"#"  # what no code begins with
 _IS_HASHED = 1

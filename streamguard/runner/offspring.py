@@ -2,7 +2,8 @@
 
 Whoever loses its parent below the keeper becomes the keeper's own child (Linux). So all of the tree
 descends from the keeper, whatever it did to its group, session and environment; and when the keeper
-has no child left, nobody is left: the kernel says so, no table of processes is needed.
+has no child left, nobody is left: the kernel says so, no table of processes is needed. Only who was started by
+somebody else on its behalf, as a container's engine does, is known by nothing but the mark.
 
 Loaded when an end begins, with the package's `process`. Knows nothing of time and of output.
 """
@@ -37,6 +38,7 @@ class Household(Members):
         super().__init__(pid, root)
         self._adopter: int | None = None
         self._has_children: Callable[[], bool] | None = None
+        self.elsewhere: set[int] = set()  # who bears the mark, and was started by somebody else
 
     @classmethod
     def of_keeper(
@@ -71,7 +73,10 @@ class Household(Members):
     def _found(self, table: Table, mark: str | None, *, has_group: bool) -> set[int]:
         found = super()._found(table, mark, has_group=has_group)
         fallen = [pid for pid, stat in table.stats.items() if self._fell_to_us(stat)]
-        return found | table.with_descendants(fallen)
+        below = table.with_descendants(fallen)
+        if mark is not None and self._adopter is not None:
+            self.elsewhere |= (table.marked(mark) & found) - below
+        return found | below
 
     def _has_child(self, stat: Stat) -> bool:
         return self._fell_to_us(stat) or super()._has_child(stat)

@@ -66,10 +66,16 @@ class Settings:
     fresh_if_unknown: bool = False
     wait_for_limit: float | None = None
 
+    lock: str | None = None
+    github: bool | None = None  # None: as GitHub Actions' own variable says
+    on_warn: tuple[str, ...] | None = None
+    on_end: tuple[str, ...] | None = None
+
     record: str | None = None
     status_file: str | None = None
     errors_as_json: bool = False
     verbose: bool = False
+    elsewhere: str | None = None  # where its work is done, if not by what it starts: see `cli`
     notify_systemd: bool = False
     heartbeat: str | None = None  # the file that is renewed while all is well
     speaks_json: bool = False  # what its arguments say; its output may say so, too
@@ -102,6 +108,11 @@ class Settings:
     def may_go_on(self) -> bool:
         """Whether there may be a second attempt."""
         return self.retries > 0 or self.wait_for_limit is not None
+
+    @property
+    def notifies(self) -> bool:
+        """Whether anybody beside the log is told of concerns and of the end."""
+        return bool(self.github or self.on_warn or self.on_end)
 
     @property
     def _of_output(self) -> tuple[float | None, ...]:

@@ -331,6 +331,7 @@ def dictate_a_hang(clerk, facts):
         "exit": None,
         "survivors": (),
         "is_unproven": False,
+        "out_of_reach": "",
         "is_killed": False,
         **facts,
     }
