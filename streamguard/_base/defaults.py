@@ -10,6 +10,7 @@ DISCONNECT_TIMEOUT = 30.0  # how long all disconnects together may take
 KILL_GRACE = 5.0  # between asking a process tree to end, and killing it
 QUIET = 900.0  # how long a sub-agent that has spoken may say nothing, before that is told
 REPEATS = 20  # how often the same work may have the same outcome, before that is told
+HOOK = 30.0  # how long a command of `--on-warn` or `--on-end` may take
 EXIT_GRACE = 30.0  # how long a command of `streamguard run` may stay after its result
 HEARTBEAT = 10.0  # how often its `--heartbeat` file is renewed
 HEARTBEAT_OLD = 60.0  # … and how old it may be for `streamguard healthy`

@@ -74,6 +74,17 @@ class FileLock:
         """Whether it was neither let go, nor is this a fork of the program that has it."""
         return self._fd is not None
 
+    def share(self) -> int:
+        """A further descriptor of it, which forks keep: who has one has the lock until it is released.
+
+        It is none of the standard ones.
+        """
+        if self._fd is None:
+            raise OSError(errno.EBADF, "it was let go", self.path)
+        fcntl = _fcntl()
+        fd: int = fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, 3)
+        return fd
+
     def read(self) -> str | None:
         """What the last one who had it has written; None if that cannot be read, "" if nothing."""
         return "" if self._fd is None else _text_in(self._fd)

@@ -515,7 +515,7 @@ class Watch:
         allowance = self.limits.allowance(signal.name)
         allowance = math.inf if allowance is None else allowance
         name = signal.name or ("" if signal.id else _NAMELESS)
-        begun_by = self._goes_on_as(signal.parent)
+        begun_by = None if signal.parent is None else self._goes_on_as(signal.parent)
         work = Work(name, now, allowance, signal.background, scope=signal.scope, parent=begun_by)
         work.quiet, is_named = self.limits.quiet_for(signal.name)
         if is_named and work.quiet is not None:
@@ -524,12 +524,12 @@ class Watch:
         if (parent := work.parent) is not None:
             self._begun_by = {**self._begun_by, parent: self._begun_by.get(parent, 0) + 1}
 
-    def _goes_on_as(self, id_: str | None) -> str | None:
+    def _goes_on_as(self, id_: str) -> str:
         """The id under which that work is in flight: of a call that is over, what it has begun in the background.
 
         A sub-agent in the background goes on under the id of its task, while its messages name the call.
         """
-        if id_ is None or not self.work or id_ in self.work:
+        if id_ in self.work:
             return id_
         for key, entry in self.work.items():
             if entry.background and entry.parent == id_:
@@ -538,7 +538,7 @@ class Watch:
 
     def _hear_of(self, named: str) -> None:
         """A piece of work has shown a sign of its own (B1)."""
-        id_ = self._goes_on_as(named) or ""
+        id_ = self._goes_on_as(named)
         entry = self.work.get(id_)
         if entry is None or entry.quiet is None:
             return

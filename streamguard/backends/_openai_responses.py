@@ -3,7 +3,7 @@
     created, queued, in_progress      SessionOpened, resumable if the response runs in background
     output_item.added                 WorkStarted, for a tool that the server runs itself
     output_item.done                  the same once more, with its input; WorkFinished
-    ..._call.completed, .failed       WorkFinished, for such a tool
+    ..._call.completed, .failed       Progress: the item that is done comes behind it, and tells more
     completed                         SessionOpened (a stored response can be gone on from),
                                       Usage, TurnEnded
     incomplete, cancelled             Usage, TurnEnded
@@ -32,7 +32,6 @@ from streamguard.backends._fields import (
     all_fields_of,
     always,
     fields_of,
-    finished,
     is_blank,
     opened,
     started,
@@ -149,18 +148,12 @@ def _item_done(event: Fields) -> Said:
     return (begun, ended) if begun.input is not None else ended
 
 
-def _call_over(event: Fields) -> Said:
-    return finished(event.get("item_id"), event["type"].endswith(".failed"))
-
-
 EVENTS: dict[str, Handler] = {
     "response.created": _accepted,
     "response.queued": _accepted,
     "response.in_progress": _accepted,
     "response.output_item.added": _item_added,
     "response.output_item.done": _item_done,
-    **{f"response.{tool}.completed": _call_over for tool in _HOSTED},
-    **{f"response.{tool}.failed": _call_over for tool in _HOSTED},
     "response.completed": _completed,
     "response.incomplete": _incomplete,
     "response.cancelled": _cancelled,

@@ -1,8 +1,8 @@
 """The words in which a backend says that it does not know the session it was to resume (R3).
 
-Each has been seen of the real command line. The session's id is in them, so that nothing else is taken for
-them: neither an error of another kind nor what somebody quotes of another session. What says them in
-a message is told by its reader (`Failed.session_unknown`), which asks here, too.
+Each has been seen of the real command line. The session's id is in them, or they are a whole line, so that
+nothing else is taken for them: neither an error of another kind nor what somebody quotes of another session. What
+says them in a message is told by its reader (`Failed.session_unknown`), which asks here, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ _WORDS: Final = (
     "No conversation found with session ID: {}",
     # Codex's: on stderr, and in the app-server's error.
     "no rollout found for thread id {}",
-    # Gemini's, on stderr: where its folder has sessions, and where it has none.
+    # On stderr: Gemini's, where its folder has sessions; Qwen's; Kimi's; Copilot's.
     'Error resuming session: Invalid session identifier "{}".',
-    "Error resuming session: No previous sessions found for this project.",
+    "No saved session found with ID {}.",
+    'error: failed to run prompt: Session "{}" not found.',
+    "Error: No session, task, or name matched '{}'.",
+)
+# Whole lines: Gemini's, where its folder has no session at all, and Opencode's, in colours.
+_LINES: Final = re.compile(
+    r"^(?:Error resuming session: No previous sessions found for this project\."
+    r"|(?:\x1b\[\d+m)*Error: (?:\x1b\[0m)?Session not found)\r?$",
+    re.MULTILINE,
 )
 _MOST: Final = 100_000  # characters of a text that are looked at
 
@@ -27,6 +35,8 @@ _MOST: Final = 100_000  # characters of a text that are looked at
 def is_said_in(text: str, token: str) -> bool:
     """Whether `text` says of the session `token` that the backend does not know it."""
     said = text[-_MOST:]
+    if _LINES.search(said) is not None:
+        return True
     # Another session's id may begin as this one's does.
     patterns = (re.escape(words.replace("{}", token)) for words in _WORDS)
     return any(re.search(rf"{pattern}(?![\w:-])", said) for pattern in patterns)

@@ -64,6 +64,7 @@ How it is ended:
 
 How it is run:
   --stdin inherit|null   its input is ours, or /dev/null: nobody waits for input that never comes
+  --lock FILE            one run at a time: while another has FILE nothing is started, and that is 75
   --pty                  give COMMAND a terminal (some programs keep output back without one)
   --foreground           leave it our session: it can use the terminal, and Ctrl-Z stops both
 
@@ -80,6 +81,9 @@ Once more:
 What is said:
   --status-file FILE     how it ended, as JSON
   --record DIR           evidence of every verdict (see `streamguard report`)
+  --on-warn 'WORDS'      a command to run when half of a silence is gone, or anything else is doubtful
+  --on-end 'WORDS'       and one to run at the end; it has 30 s, and the facts in its environment
+  --github, --no-github  tell GitHub Actions of a limit (on where GITHUB_ACTIONS is true)
   --errors text|json     one line on standard error after a limit (text)
   --notify-systemd       tell systemd: ready, how it goes, and its watchdog that all is well
   --heartbeat FILE       renew FILE as long as all is well (see `streamguard healthy`)
@@ -87,7 +91,8 @@ What is said:
   --help                 this text
 
 Exit codes: COMMAND's own (or it dies by the same signal), 124 after a limit, 137 if KILL was needed,
-125 for wrong usage or a failure of ours, 126 if COMMAND cannot be run, 127 if it is not found.
+125 for wrong usage or a failure of ours, 126 if COMMAND cannot be run, 127 if it is not found,
+75 if another run has the lock.
 Ctrl-C is passed on; the second one kills.
 
   streamguard run --idle 15m -- claude -p "Fix issue 7" --output-format stream-json --verbose
@@ -257,6 +262,15 @@ def _template(text: str) -> str:
     return text
 
 
+def _words(text: str) -> tuple[str, ...]:
+    import shlex
+
+    words = tuple(shlex.split(text))
+    if not words:
+        raise ValueError("name a command")
+    return words
+
+
 _LIMITS = (
     "idle",
     "first",
@@ -277,6 +291,7 @@ OPTIONS = (
         "preserve-status": Option("preserve_status"),
         "reap": Option("reap"),
         "stdin": Option("stdin", _one_of("inherit", "null")),
+        "lock": Option("lock", _path),
         "pty": Option("pty"),
         "foreground": Option("foreground"),
         "retries": Option("retries", _count),
@@ -286,6 +301,10 @@ OPTIONS = (
         "wait-for-limit": Option("wait_for_limit", _bounded),
         "status-file": Option("status_file", status_file),
         "record": Option("record", str),
+        "github": Option("github"),
+        "no-github": Option("github", value=False),
+        "on-warn": Option("on_warn", _words),
+        "on-end": Option("on_end", _words),
         "transcript": Option("transcript", _path),
         "notify-systemd": Option("notify_systemd"),
         "heartbeat": Option("heartbeat", _path),
@@ -338,6 +357,7 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
     for name, value in values.items():
         setattr(settings, name, value)
     _see_what_was_asked_for(settings, said, values)
+    settings.github = _tells_github(settings.github)
     settings.speaks_json = agents.speaks_json(command)
     settings.elsewhere = elsewhere.unseen(command)
     if settings.watches_output and "exit_grace" not in values and not agents.stays_open(command):
@@ -354,6 +374,10 @@ def settings_of(said: dict[str, Any], command: Sequence[str]) -> Settings:
             _refuse_what_is_not_seen(settings)
         settings.warnings = (*_doubts, *warnings, *_warnings(settings))
     return settings
+
+
+def _tells_github(said: bool | None) -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true" if said is None else said
 
 
 def _see_how_it_goes_on(settings: Settings, said: dict[str, Any]) -> None:

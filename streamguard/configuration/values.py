@@ -285,6 +285,7 @@ RUN: Final[Section] = MappingProxyType(
         "signal": text,
         "preserve_status": switch,
         "stdin": one_of("inherit", "null"),
+        "lock": file_name,
         "pty": switch,
         "reap": switch,
         "retries": count,
@@ -296,6 +297,7 @@ RUN: Final[Section] = MappingProxyType(
         "status_file": file_name,
         "notify_systemd": switch,
         "heartbeat": file_name,
+        "github": switch,
         "errors": one_of("text", "json"),
         "verbose": switch,
     }

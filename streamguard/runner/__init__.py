@@ -10,6 +10,9 @@
 | `child`, `kernel` | starting the command |
 | `aside` | processes of ours beside the command |
 | `wakeups`, `_signal`, `outbox` | signals and pipes, as something that can be polled |
+| `notices`, `github`, `hooks` | who is told of concerns and of the end, beside the log |
+| `lock` | `--lock`: one run at a time |
+| `parked` | whether a silent command waits for its input |
 | `conduit`, `stdin`, `terminal` | bytes out, bytes in, and where they are typed |
 | `judge`, `json_lines`, `transcript` | limits: what the output means to the library's `watch` |
 | `again` | whether there is another attempt |

@@ -150,7 +150,7 @@ class Attempts:
             return False
         if outcome.failed is not None and outcome.failed.session_unknown:
             return True
-        return not outcome.messages and is_said_in(outcome.complaints, self._resumed)
+        return not outcome.has_progressed and is_said_in(outcome.complaints, self._resumed)
 
     def _said_of(self, decision: Resume | Restart) -> str:
         if isinstance(decision, Restart) and decision.forgets:

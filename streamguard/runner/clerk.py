@@ -36,7 +36,7 @@ from streamguard.evidence.stream import Life
 from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.worker import AtOnce
 from streamguard.runner.json_lines import object_in
-from streamguard.runner.record import LENGTH
+from streamguard.runner.record import LENGTH, RECEIPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +66,15 @@ def work(
     _occupy_standard()
     logger.disabled = True  # the run says what there is to be said
     answering = Answers(answers)
-    clerk = Clerk(folder, work_dir, name, pid, answering.complain, is_late=is_late)
+    clerk = Clerk(
+        folder,
+        work_dir,
+        name,
+        pid,
+        answering.complain,
+        is_late=is_late,
+        receipt_is_at=answering.receipt_is_at,
+    )
     poll = select.poll()
     poll.register(frames, select.POLLIN)
     came = bytearray()
@@ -105,15 +113,22 @@ class Answers:
             self._said.add(why)
             self._write(f"{what}: {why}".replace("\n", " "))
 
+    def receipt_is_at(self, path: Path) -> None:
+        """There is the receipt of the latest verdict, or will be."""
+        self._write_bytes(RECEIPT + os.fsencode(path).replace(b"\n", b" "))
+
     def _write(self, line: str) -> None:
+        self._write_bytes(line.encode(errors="replace"))
+
+    def _write_bytes(self, line: bytes) -> None:
         try:
-            os.write(self._fd, f"{line}\n".encode(errors="replace"))
+            os.write(self._fd, line + b"\n")
         except OSError:
             pass  # nobody listens, or not soon: the next number says more
 
 
 class Clerk:
-    """Makes events of frames. `complain` is told what could not be written.
+    """Makes events of frames. `complain` is told what could not be written, `receipt_is_at` where a receipt is.
 
     As soon as `is_late` is set, what the command said is passed over: time is short.
     """
@@ -127,12 +142,14 @@ class Clerk:
         complain: Callable[[str, str], None],
         *,
         is_late: Flag = b"\0",
+        receipt_is_at: Callable[[Path], object] = str,
     ) -> None:
         self._is_late = is_late
         run = Path(folder)
         self.executor = AtOnce()
         self.done = 0
         self._complain = complain
+        self._receipt_is_at = receipt_is_at
         self._activity = Activity(f"{name}-{pid}")
         step = stream_of(self._activity)
         self._scribe = Scribe(
@@ -247,6 +264,8 @@ class Clerk:
             self._verdict = verdict
             self._end_line(at)
         self._tell(events.TimedOut, at, verdict=verdict, enforced=enforced)
+        if enforced:
+            self._receipt_is_at(self._scribe.receipt_path(self._stream.place))
 
     def on_again(self, at: float, end: dict[str, Any], delay: float, reason: str) -> None:
         self._attempt_over(at, end, "failed")

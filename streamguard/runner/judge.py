@@ -29,7 +29,7 @@ from streamguard.runner.result import Fired
 from streamguard.signals import SessionOpened, TurnEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from streamguard._base.vitals import Vitals
     from streamguard.errors import Limit
@@ -69,6 +69,7 @@ class Judge:
         resumes: bool = False,
         transcript: Transcript | None = None,
         pid: int = 0,
+        alert: Callable[[str, str, Mapping[str, object]], None] | None = None,
     ) -> None:
         self._evidence = evidence
         self._pid = pid
@@ -78,6 +79,7 @@ class Judge:
         self._name = settings.command[0].rpartition("/")[2]
         self._say = say
         self._complain = complain or say  # what everybody should know
+        self._alert = alert
         self.watch = Watch(
             Limits(
                 idle=settings.idle,
@@ -94,7 +96,7 @@ class Judge:
                 repeats=settings.repeats,
                 ceilings=settings.ceilings,
                 end_on=settings.end_on,
-                half_time=settings.verbose or evidence is not None,
+                half_time=settings.verbose or settings.on_warn is not None or evidence is not None,
             )
         )
         self.deeds = self.watch.deeds = deeds or _deeds_here()
@@ -214,9 +216,12 @@ class Judge:
                 case Half(limit, window):
                     vitals = self._vitals(now)
                     how = "" if vitals is None else f" [{vitals}]"
-                    self._say(f"half of {limit}={window:g} is gone in silence{how}")
+                    text = f"half of {limit}={window:g} is gone in silence{how}"
+                    self._say(text)
                     told = None if vitals is None else vitals.as_json()
-                    self._tell("HalfTime", now, limit=limit, window=window, vitals=told)
+                    facts = {"limit": limit, "window": window}
+                    self._tell("HalfTime", now, **facts, vitals=told)
+                    self._tell_others("HalfTime", text, {**facts, "elapsed": window / 2})
                 case Stalled(limit, lateness, extension):
                     facts = {"limit": limit, "lateness": lateness, "extended_by": extension}
                     self._tell("LoopStalled", now, **facts)
@@ -244,8 +249,15 @@ class Judge:
 
         kind, facts = found.told()
         event = getattr(events, kind)(activity=None, at=now, **facts)
-        self._complain(f"warning: {quoted(event.text())}")
+        text = event.text()
+        self._complain(f"warning: {quoted(text)}")
         self._tell(kind, now, **facts)
+        self._tell_others(kind, text, facts)
+
+    def _tell_others(self, kind: str, text: str, facts: Mapping[str, object]) -> None:
+        """Tell who is not reading the log: an event by its name, and what of it is a number."""
+        if self._alert is not None:
+            self._alert(kind, text, facts)
 
     def ended(self, now: float) -> Fired | None:
         """The command has ended by itself: what it did last, and whether that is a reason to complain (B3)."""

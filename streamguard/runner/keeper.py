@@ -61,12 +61,19 @@ class EndingPlan:
     """How a command is to be ended, for the keeper to know even when nobody can tell it."""
 
     def __init__(
-        self, mark: str | None, *, signal: int, grace: float, leads_session: bool
+        self,
+        mark: str | None,
+        *,
+        signal: int,
+        grace: float,
+        leads_session: bool,
+        holds: int | None = None,
     ) -> None:
         self.mark = mark  # None: the command and its group alone are ended, not its tree
         self.signal = signal
         self.grace = grace  # inf: never by KILL
         self.leads_session = leads_session
+        self.holds = holds  # a descriptor to be kept open until nobody is left
 
 
 class Known:
@@ -127,7 +134,7 @@ class Keeper:
     @property
     def descriptors(self) -> list[int]:
         """What it has opened for itself."""
-        return [] if self._pidfd is None else [self._pidfd]
+        return [fd for fd in (self._pidfd, self._plan.holds) if fd is not None]
 
     # -- the command -----------------------------------------------------------------------
 

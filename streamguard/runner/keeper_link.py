@@ -91,6 +91,18 @@ class KeeperLink:
         return min(self._end_by, self._told_by)
 
     @property
+    def tree(self) -> tuple[int, float, int | None, str | None]:
+        """By what the command and all that it starts are found, as `process.members.TreeFacts` has it."""
+        pid = self._outcome.pid
+        return pid, self._started, pid if self._plan.leads_session else None, self._plan.mark
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What it needs to be open."""
+        fds = (self.fd, self._orders.fd, self._pidfd)
+        return tuple(fd for fd in fds if fd >= 0)
+
+    @property
     def ends_by(self) -> float:
         """When all that was to be ended is, or has proven not to be; inf as long as nobody is."""
         return self._kill_at + _ENDING

@@ -74,6 +74,12 @@ TO_RECORD = (
     "presets",
     *_in("runner", "clerk record"),
 )
+TO_LOCK = (
+    *_in("_base", "filelock"),
+    *_in("process", "blocking holder sentinel sentinel.forest"),
+    *_in("runner", "lock"),
+)
+TO_TELL = _in("runner", "github hooks notices")
 _HEADER = 16
 _SOURCE = b"#"  # what no code begins with
 _IS_HASHED = 1

@@ -66,6 +66,11 @@ class Settings:
     fresh_if_unknown: bool = False
     wait_for_limit: float | None = None
 
+    lock: str | None = None
+    github: bool | None = None  # None: as GitHub Actions' own variable says
+    on_warn: tuple[str, ...] | None = None
+    on_end: tuple[str, ...] | None = None
+
     record: str | None = None
     status_file: str | None = None
     errors_as_json: bool = False
@@ -103,6 +108,11 @@ class Settings:
     def may_go_on(self) -> bool:
         """Whether there may be a second attempt."""
         return self.retries > 0 or self.wait_for_limit is not None
+
+    @property
+    def notifies(self) -> bool:
+        """Whether anybody beside the log is told of concerns and of the end."""
+        return bool(self.github or self.on_warn or self.on_end)
 
     @property
     def _of_output(self) -> tuple[float | None, ...]:

@@ -19,7 +19,6 @@ Looked at by a process of ours, since `/proc` may keep who asks, for a moment at
 from __future__ import annotations
 
 import os
-import stat
 
 from streamguard.runner import aside
 
@@ -27,6 +26,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from streamguard.runner.stdin import Input
 
 # A verdict waits for the answer.
 _BOUND = 0.25
@@ -37,21 +38,6 @@ _READING = {"x86_64": ("0", "19"), "aarch64": ("63", "65")}
 _SLEEPING = ("pipe_read", "n_tty_read", "unix_stream", "sk_wait_data")
 _READABLE = 1  # EPOLLIN
 _EPOLL = "anon_inode:[eventpoll]"
-
-
-class Input:
-    """What a command was given as its standard input."""
-
-    def __init__(self, fd: int) -> None:
-        there = os.fstat(fd)
-        self.file = (there.st_dev, there.st_ino)
-        mode = there.st_mode
-        is_open_ended = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-        self.what = ""  # a file ends, and so does /dev/null
-        if is_open_ended:
-            self.what = "a pipe that nobody closes"
-        elif os.isatty(fd):
-            self.what = "a terminal that nobody types at"
 
 
 def told_of(pid: int, given: Input) -> str:

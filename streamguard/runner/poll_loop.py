@@ -26,12 +26,13 @@ from streamguard.runner.conduit import Output
 from streamguard.runner.keeper import EndingPlan
 from streamguard.runner.keeper_link import KeeperLink
 from streamguard.runner.result import Fired, Result
+from streamguard.runner.stdin import Input
 from streamguard.runner.wakeups import STOPPING
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from streamguard.runner.judge import Judge
     from streamguard.runner.run import CommandRun
@@ -121,8 +122,6 @@ class PollLoop:
         keys = stdin if terminal is None or stdin is not None else run.stdin_for(terminal)
         self._input = None
         if settings.watches_output and not run.stdin.is_closed:
-            from streamguard.runner.parked import Input
-
             self._input = Input(keys or 0)
         self._complaints = run.complaints_of_resumed(terminal)
         errors = run.stderr_for(terminal)
@@ -134,6 +133,7 @@ class PollLoop:
             signal=settings.signal or signal.SIGTERM,
             grace=_NEVER if settings.kill_after is None else settings.kill_after,
             leads_session=not settings.foreground,
+            holds=None if run.lock is None else run.lock.fd,
         )
         start = Start(
             command,
@@ -160,6 +160,7 @@ class PollLoop:
             if self._complaints is not None:
                 self._complaints.begun()
         self.began = self._last_came = time.monotonic()
+        run.has_begun(self._link.tree)
         if run.evidence is not None:
             run.evidence.began(run.attempt, self.outcome.pid, self.began, resumes=run.is_resumed)
         if source is not None:
@@ -310,6 +311,7 @@ class PollLoop:
             resumes=run.is_resumed,
             transcript=self._transcript,
             pid=self.outcome.pid,
+            alert=self._alert,
         )
         run.deeds = judge.deeds
         for now, came in self._early:
@@ -338,8 +340,10 @@ class PollLoop:
             return
         if (fired := self._judge.verdict(now)) is not None:
             if self._settings.only_warn:
-                reason = f"{fired.reason}{self._of_its_input()}"
-                self._run.complain(f"would end (mode warn): {reason}")
+                text = f"would end (mode warn): {fired.reason}{self._of_its_input()}"
+                self._run.complain(text)
+                facts = {"limit": fired.limit, "window": fired.window, "elapsed": fired.elapsed}
+                self._alert("WouldEnd", text, facts)
                 self._judge.mute(fired)
             else:
                 self._fire(fired, now)
@@ -364,6 +368,11 @@ class PollLoop:
         if self._run.is_at_last:
             self._run.ends(fired.reason, self._link.ends_by + _READER - now)
         self._note_soon(now)
+
+    def _alert(self, kind: str, text: str, facts: Mapping[str, object]) -> None:
+        """Something that ends nothing, and that somebody may want to be told of now."""
+        token = None if self._judge is None else self._judge.token
+        self._run.concern(kind, text, {**facts, "pid": self.outcome.pid, "session_id": token})
 
     def _of_its_input(self) -> str:
         """Of a command that has written nothing: what it may wait for. Asked before it is ended."""
@@ -444,6 +453,7 @@ class PollLoop:
             outcome.has_lost_session = self._judge.has_lost_session
             outcome.failed = self._judge.failed
             outcome.messages = self._judge.watch.messages
+            outcome.has_progressed = self._judge.watch.progressed
             outcome.done = self._judge.deeds.so_far(self._run.attempt).as_json()
         if self._output is not None:
             outcome.is_seen = True

@@ -45,6 +45,7 @@ _HEAD = 9 * 1024
 CLOSING = 5.0
 _OF_MESSAGES = 2.0
 LENGTH = 4
+RECEIPT = b"="  # how an answer begins that says where a receipt is
 
 # What of a verdict is the same for all runs, or made by the clerk.
 _NOT_OF_RUN = {"when", "scope", "fired", "effective", "done", "labels", "guard", "vitals"}
@@ -67,6 +68,7 @@ class Evidence:
         self._dropped = 0  # since the clerk was last told of it
         self._lost = 0
         self._is_late = mmap.mmap(-1, 1)  # shared: the clerk is to pass messages over
+        self.receipt: str | None = None  # where the latest verdict's is
         self._line = 0  # so much came of a line of text that has no end yet
         try:
             self._engage(name)
@@ -285,6 +287,8 @@ class Evidence:
         for line in lines:
             if line.isdigit():
                 self._done = int(line)
+            elif line.startswith(RECEIPT):
+                self.receipt = os.fsdecode(line.removeprefix(RECEIPT))
             else:
                 self._complain(line.decode(errors="replace"))
         if not came:

@@ -6,6 +6,7 @@
 | 124 | a limit was reached |
 | 137 | a limit was reached or a signal passed on, and KILL was needed |
 | 125 | wrong usage, or a failure of ours: output that could not be passed on is one |
+| 75 | another run has the `--lock`: nothing was started |
 | 126, 127 | the command cannot be run; was not found |
 
 Imports the standard library; knows nothing of how it came about.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 from streamguard.runner._signal import name_of, signal
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 TIMED_OUT = 124
 OUR_FAILURE = 125
+LOCKED = 75  # as sysexits.h has it: a failure that is over at another time
 CANNOT_RUN = 126
 NOT_FOUND = 127
 KILLED = 137
@@ -50,6 +53,7 @@ class Fired:
         due: Due | None = None,
         verdict: Verdict | None = None,
     ) -> None:
+        self.when = time.time()
         self.limit = limit
         self.window = window
         self.elapsed = elapsed
@@ -81,6 +85,7 @@ class Result:
         self.lost = 0  # of these: not passed on
         self.failure: OSError | None = None  # why
         self.messages = 0
+        self.has_progressed = False  # it has said more than a greeting
         self.result: str | None = None  # how its last turn ended, if it said so
         self.token: str | None = None
         self.has_lost_session = False  # it said that its session cannot be resumed any more

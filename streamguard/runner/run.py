@@ -33,13 +33,15 @@ from streamguard.runner.words import PATIENCE, Words
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any, Never
 
     from streamguard._base.done import Deeds
     from streamguard.runner.again import Again, Attempts
     from streamguard.runner.complaints import Complaints
     from streamguard.runner.judge import Judge
+    from streamguard.runner.lock import RunLock
+    from streamguard.runner.notices import Notices
     from streamguard.runner.options import Settings
     from streamguard.runner.pulse import Pulse
     from streamguard.runner.record import Evidence
@@ -66,7 +68,15 @@ class CommandRun:
                 kept.TO_TRY_AGAIN if settings.may_go_on else (),
                 kept.TO_LOOK if settings.transcript is not None else (),
                 kept.TO_RECORD if settings.record is not None else (),
+                kept.TO_LOCK if settings.lock is not None else (),
+                kept.TO_TELL if settings.notifies else (),
             )
+        self.words = Words()
+        self.lock: RunLock | None = None
+        if settings.lock is not None:
+            from streamguard.runner.lock import RunLock
+
+            self.lock = RunLock(settings.lock, self.complain)
         self.began = time.monotonic()
         self.wakeups = Wakeups(job_control=not settings.foreground)
         self.sink = Outlet(1)
@@ -82,7 +92,6 @@ class CommandRun:
         )
         self.is_resumed = False
         self.evidence: Evidence | None = None
-        self.words = Words()
         self._attempts: Attempts | None = None
         self._not_again: str | None = None
         # Attempts that were no retries; and what they were for.
@@ -93,6 +102,12 @@ class CommandRun:
         self._transcript = _absolute(settings.transcript)
         self._terminal: Terminal | None = None
         self._published: Published | None = None
+        self._is_all_gone: bool | None = None  # None: that is not known yet
+        self._notices: Notices | None = None
+        if settings.notifies:
+            from streamguard.runner.notices import Notices
+
+            self._notices = Notices(self, self._status_file)
         self.pulse: Pulse | None = None
         if settings.has_pulse:
             from streamguard.runner.pulse import Pulse
@@ -260,6 +275,22 @@ class CommandRun:
         if self.settings.verbose:
             self.complain(text)
 
+    def concern(self, kind: str, text: str, facts: Mapping[str, object]) -> None:
+        """Something that ends nothing, for who wants to be told of it; the log is the caller's."""
+        if self._notices is not None:
+            self._notices.concern(kind, text, facts)
+
+    def has_begun(self, tree: tuple[Any, ...]) -> None:
+        """The command of an attempt runs; by `tree` it and all that it starts are found."""
+        if self.lock is not None:
+            self.lock.note(tree)
+
+    def let_go_of_output(self) -> None:
+        """Nothing more is written there: its reader need not wait for us."""
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.close(nothing)
+
     def publish(self, judge: Judge, outcome: Result, *, is_stopping: bool, now: float) -> None:
         """Tell others on this machine how it goes."""
         watch = judge.watch
@@ -308,7 +339,8 @@ class CommandRun:
     def ends(self, why: str, within: float) -> None:
         """The end was asked for; unless there may be another attempt, it is the end of the run."""
         if self.pulse is not None:
-            self.pulse.ends(why, within + _FINISHING)
+            longest = 0.0 if self._notices is None else self._notices.longest
+            self.pulse.ends(why, within + _FINISHING + longest)
 
     # -- attempts ------------------------------------------------------------------------
 
@@ -321,7 +353,7 @@ class CommandRun:
     def wants_all(self) -> bool:
         """Whether even of a command that ended at once it matters what it said."""
         settings = self.settings
-        needs = (settings.record, settings.resume_command, settings.status_file)
+        needs = (settings.record, settings.resume_command, settings.status_file, settings.on_end)
         is_needed = settings.overcomes or any(each is not None for each in needs)
         return settings.watches_output and is_needed
 
@@ -352,16 +384,25 @@ class CommandRun:
             return None
         if again.why is not None:
             self._unpaid += 1
-            self.complain(again.why)
+            text = again.why
+            self.complain(text)
             self._began_afresh |= again.until is None
         else:
             when = f"in {again.delay:g} s" if again.delay else "now"
             number = self.attempt - self._unpaid
             trying = f"trying again {when} ({number} of {settings.retries})"
-            self.words.say(f"{explain(outcome, settings)}; {trying}")
+            text = f"{explain(outcome, settings)}; {trying}"
+            self.words.say(text)
+        self._tell_of_retry(text, outcome)
         if self.evidence is not None:
             self.evidence.again(outcome, again.delay, time.monotonic())
         return again
+
+    def _tell_of_retry(self, text: str, outcome: Result) -> None:
+        facts: dict[str, object] = {"pid": outcome.pid, "session_id": outcome.token}
+        if (fired := outcome.fired) is not None:
+            facts |= {"limit": fired.limit, "window": fired.window, "elapsed": fired.elapsed}
+        self.concern("Retry", text, facts)
 
     def _time_left(self) -> float:
         total = self.settings.total
@@ -403,13 +444,19 @@ class CommandRun:
         if self.evidence is not None:
             self.evidence.ended(outcome, code, time.monotonic())
             told["not_recorded"] = self.evidence.close()
+            told["receipt"] = self.evidence.receipt
         self._speak(outcome, told)
+        if self._notices is not None and outcome.fired is not None:
+            self._notices.limit(outcome, told)
         told["unsaid"] = self.words.finish(PATIENCE)
         if self._status_file is not None:
             why = status.write(self._status_file, told, _STATUS)
             if why is not None:
                 self.complain(f"--status-file {settings.status_file}: {why}")
                 self.words.finish(PATIENCE)
+        if self._notices is not None:
+            self._notices.ended(outcome, told)
+        self._is_all_gone = outcome.is_ended_for_certain
         return code
 
     def _speak(self, outcome: Result, told: dict[str, Any]) -> None:
@@ -442,6 +489,8 @@ class CommandRun:
         self.words.close()
         if self._published is not None:
             self._published.remove()
+        if self.lock is not None and self._is_all_gone is not None:
+            self.lock.release(is_all_gone=self._is_all_gone)
 
 
 def supervise(settings: Settings) -> Never:
@@ -450,6 +499,10 @@ def supervise(settings: Settings) -> Never:
     words = Words()
     try:
         if settings.is_off and not settings.has_pulse:
+            if settings.lock is not None:
+                from streamguard.runner.lock import RunLock
+
+                RunLock(settings.lock, words.say).pass_on()
             become(settings.command)
         run = CommandRun(settings)
         words = run.words

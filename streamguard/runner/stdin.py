@@ -18,6 +18,21 @@ _PORTION = 1 << 16
 SPOOL = 16 * 1024 * 1024
 
 
+class Input:
+    """What a command was given as its standard input."""
+
+    def __init__(self, fd: int) -> None:
+        there = os.fstat(fd)
+        self.file = (there.st_dev, there.st_ino)
+        mode = there.st_mode
+        is_open_ended = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        self.what = ""  # a file ends, and so does /dev/null
+        if is_open_ended:
+            self.what = "a pipe that nobody closes"
+        elif os.isatty(fd):
+            self.what = "a terminal that nobody types at"
+
+
 class Stdin:
     """Our standard input, for one attempt after the other."""
 

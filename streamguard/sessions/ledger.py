@@ -142,6 +142,11 @@ class Ledger:
         """How many came."""
         return self._attempt.watch.messages if self._attempt is not None else 0
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether it has brought anything that is new, and that a consumer can act on."""
+        return self._first_new is not None
+
     def lived(self, now: float) -> float:
         """Seconds since it began."""
         return now - self._begun

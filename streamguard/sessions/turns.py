@@ -665,7 +665,7 @@ class Turn(AsyncIterator[T]):
             return False
         if ledger.failed is not None and ledger.failed.session_unknown:
             return True
-        return not ledger.messages and unknown_sessions.is_told_by(failure, token)
+        return not ledger.has_answered and unknown_sessions.is_told_by(failure, token)
 
     def _complete(self) -> None:
         ended, permit = self._ledger.ended, self._take_permit()

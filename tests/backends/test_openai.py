@@ -84,7 +84,7 @@ RESPONSES = {
     ),
     "a search is done, it says": (
         response("web_search_call.completed", item_id="it_1"),
-        [WorkFinished("it_1")],
+        PROGRESS,
     ),
     "a search goes on": (response("web_search_call.searching", item_id="it_1"), PROGRESS),
     "a call over MCP": (
@@ -93,7 +93,7 @@ RESPONSES = {
     ),
     "a call over MCP fails": (
         response("mcp_call.failed", item_id="it_1"),
-        [WorkFinished("it_1", error=True)],
+        PROGRESS,
     ),
     "a call over MCP has failed": (
         item("done", "mcp_call", error="no", status=None),

@@ -21,10 +21,16 @@ GEMINI = (
     f'Error resuming session: Invalid session identifier "{ID}".\n'
     "  Searched for sessions in /home/me/.gemini/tmp/x/chats.\n  Use --list-sessions to see available sessions"
 )
+# And by qwen, kimi 2.1.0, copilot 1.0.102 and opencode 1.18.33.
+QWEN = f"No saved session found with ID {ID}. Run `qwen --resume` without an ID to choose from existing sessions.\n"
+KIMI = f'error: failed to run prompt: Session "{ID}" not found.\nSee log: /home/me/.kimi-code/logs/kimi-code.log\n'
+COPILOT = f"Error: No session, task, or name matched '{ID}'.\n\nTo resume by session or task ID:  copilot --resume=<id>\n"
+OPENCODE = "\x1b[91m\x1b[1mError: \x1b[0mSession not found\n"
+WITH_ID = [CLAUDE, CODEX, GEMINI, QWEN, KIMI, COPILOT]
 GEMINI_HAS_NONE = "Error resuming session: No previous sessions found for this project.\n"
 
 
-@pytest.mark.parametrize("text", [CLAUDE, CODEX, GEMINI, GEMINI_HAS_NONE])
+@pytest.mark.parametrize("text", [*WITH_ID, GEMINI_HAS_NONE, OPENCODE, "Error: Session not found"])
 def test_each_in_its_own_words(text):
     assert unknown_sessions.is_said_in(text, ID)
     ended = ProcessExitedError("it exited")
@@ -33,7 +39,7 @@ def test_each_in_its_own_words(text):
     assert unknown_sessions.is_told_by(ExceptionGroup("", [RuntimeError(text)]), ID)
 
 
-@pytest.mark.parametrize("text", [CLAUDE, CODEX, GEMINI])
+@pytest.mark.parametrize("text", WITH_ID)
 @pytest.mark.parametrize("other", [ID[:-1], ID.replace("1", "2"), ID + "0", ".*", ""])
 def test_of_no_other_session(text, other):
     """A longer id, a shorter one, a pattern: none of them is that session."""
@@ -45,6 +51,8 @@ def test_of_no_other_session(text, other):
     [
         RuntimeError("connection reset"),
         RuntimeError("session not found"),
+        RuntimeError("Error: Session not found in the cache"),
+        RuntimeError("It says Error: Session not found"),
         ProcessExitedError(f"no rollout found for thread id {ID}"),  # our own words
         ProcessExitedError("it exited"),
     ],

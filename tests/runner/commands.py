@@ -52,6 +52,7 @@ class Commands:
             **(os.environ if env is None else env),
             "PYTHONPATH": str(ROOT),
             "LC_ALL": "C",
+            "GITHUB_ACTIONS": "",  # as at home, also in CI
             "XDG_RUNTIME_DIR": str(self.folder),
         }
         return self.backends.popen(list(words), env=env, **options)

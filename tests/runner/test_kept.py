@@ -50,9 +50,21 @@ SILENT = ["--first", "600", "--idle", "0.3", "--tools", "0.3"]
         ["--total", "0.3", "--pty", "--verbose", *sh("echo out; trap '' TERM; sleep 600")],
         ["--first-json", "0.4", "--transcript", "words", *sh("echo text >words; exec sleep 600")],
         ["--exit-grace", "0.2", *sh(f"{says(INIT, TEXT, RESULT)}; exec sleep 600")],
+        [*SILENT, "--lock", "lock", *HANGS],
+        [*SILENT, "--on-warn", "true", "--on-end", "true", "--github", *HANGS],
         ["--idle", "600", "--reap", *sh("sleep 600 >/dev/null & echo out")],
     ],
-    ids=["silence", "evidence", "again", "a terminal", "a transcript", "after the result", "reap"],
+    ids=[
+        "silence",
+        "evidence",
+        "again",
+        "a terminal",
+        "a transcript",
+        "after the result",
+        "lock",
+        "notices",
+        "reap",
+    ],
 )
 def test_every_module_that_is_wanted_later_is_kept(commands, words):
     told = commands.folder / "told"
@@ -66,7 +78,15 @@ def test_every_module_that_is_wanted_later_is_kept(commands, words):
 
 
 @pytest.mark.parametrize(
-    "name", [*kept.TO_JUDGE, *kept.TO_END, *kept.TO_TRY_AGAIN, *kept.TO_LOOK, *kept.TO_RECORD]
+    "name",
+    [
+        *kept.TO_JUDGE,
+        *kept.TO_END,
+        *kept.TO_TRY_AGAIN,
+        *kept.TO_LOOK,
+        *kept.TO_RECORD,
+        *kept.TO_LOCK,
+    ],
 )
 def test_every_module_that_is_kept_exists(name):
     place = Path(ROOT, "streamguard", *name.split("."))

@@ -19,6 +19,7 @@ LONG = "600"
 SILENCE = ["--first", LONG, "--idle", "0.3", "--backoff", "0", "--errors", "text"]
 HANG = "exec sleep 600"
 LIKE_CODEX = f"Error: thread/resume: thread/resume failed: no rollout found for thread id {SESSION} (code -32600)"
+LIKE_KIMI = f'error: failed to run prompt: Session "{SESSION}" not found.'
 LIKE_GEMINI = "Error resuming session: No previous sessions found for this project."
 UNKNOWN = {
     **RESULT,
@@ -30,6 +31,9 @@ UNKNOWN = {
 SAYS_UNKNOWN = {
     "claude": f"{says(UNKNOWN)}; exit 1",
     "codex": f"echo {shlex.quote(LIKE_CODEX)} >&2; exit 1",
+    # Its first line is a greeting.
+    "kimi": f"{says({'role': 'meta', 'type': 'system.version', 'version': '2'})}; "
+    f"echo {shlex.quote(LIKE_KIMI)} >&2; exit 1",
     "gemini": f"echo {shlex.quote(LIKE_GEMINI)} >&2; exit 42",
 }
 WELL = says(INIT, TEXT, RESULT)
@@ -88,7 +92,7 @@ def test_an_unknown_session_is_begun_afresh(commands, agent, said, which):
     assert said() == ["first", f"--resume {SESSION}", "first"]
     assert "does not know session 0b7e4e7e: beginning afresh" in done.err
     if which != "claude":  # what it says on standard error is passed on
-        assert LIKE_CODEX in done.err or LIKE_GEMINI in done.err
+        assert any(each in done.err for each in (LIKE_CODEX, LIKE_GEMINI, LIKE_KIMI))
 
 
 @pytest.mark.parametrize("which", SAYS_UNKNOWN)
@@ -97,7 +101,7 @@ def test_without_the_word_its_own_end_is_the_end(commands, agent, said, which):
     command = agent(f"{says(INIT, TEXT)}; {HANG}", SAYS_UNKNOWN[which])
     words = [*SILENCE, "--retries", "2", "--resume-cmd", resuming(command)]
     done, told = commands.status(*words, "--", *command, "first")
-    assert done.code == {"claude": 1, "codex": 1, "gemini": 42}[which]
+    assert done.code == (42 if which == "gemini" else 1)
     assert (told["attempts"], told["began_afresh"]) == (2, False)
 
 
@@ -127,7 +131,7 @@ def test_once_in_a_run(commands, agent, said):
     "other",
     [
         f"echo {shlex.quote(LIKE_CODEX.replace(SESSION, SESSION[:-1]))} >&2; exit 1",
-        f"{says(INIT)}; echo {shlex.quote(LIKE_CODEX)} >&2; exit 1",  # it did know it
+        f"{says(INIT, TEXT)}; echo {shlex.quote(LIKE_CODEX)} >&2; exit 1",  # it did know it
         "echo session not found >&2; exit 1",
         "exit 1",
     ],

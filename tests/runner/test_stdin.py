@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamguard.runner import parked
+from streamguard.runner.stdin import Input
 from tests.process.backends import comes_true
 from tests.runner.commands import ENDLESS, OURS, sh
 
@@ -121,7 +122,7 @@ def test_what_is_hidden_is_told_by_what_a_thread_sleeps_in(tmp_path, monkeypatch
     """Yama shows nobody but root another process's call; then nothing is certain."""
     process = subprocess.Popen(["cat"], stdin=pipe)
     try:
-        assert comes_true(lambda: parked._look(process.pid, parked.Input(pipe).file) == b"reads")
+        assert comes_true(lambda: parked._look(process.pid, Input(pipe).file) == b"reads")
         content = parked._content
 
         def hidden(path):
@@ -130,7 +131,7 @@ def test_what_is_hidden_is_told_by_what_a_thread_sleeps_in(tmp_path, monkeypatch
             return content(path)
 
         monkeypatch.setattr(parked, "_content", hidden)
-        assert parked._look(process.pid, parked.Input(pipe).file) == b"may"
+        assert parked._look(process.pid, Input(pipe).file) == b"may"
     finally:
         process.kill()
         process.wait()

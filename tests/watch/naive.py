@@ -160,7 +160,12 @@ class Naive:
 
     def mute(self, due: Any) -> None:
         """T5: work pauses `idle` until its allowance ends, or until what was told last if later."""
-        told = [at for at, what, _ in self.facts if what not in {"half", "stall", "in_time"}]
+        answers = {"half", "stall", "in_time", "quiet_told"}
+        told = [
+            at
+            for at, what, value in self.facts
+            if what not in answers and (what != "mute" or value.limit == "tools")
+        ]
         self.tell(max(told[-1], due.deadline), "mute", due)
         self.facts.sort(key=lambda fact: fact[0])
 
@@ -316,7 +321,10 @@ class Naive:
                 allowance = self.limits.tools_by_name.get(signal.name, self.limits.tools)
                 allowance = NEVER if allowance is None else allowance
                 name = signal.name or ("" if signal.id else "a tool")
-                entry = Entry(name, world.now, allowance, signal.background, parent=signal.parent)
+                parent = signal.parent
+                if parent is not None:
+                    parent = self.goes_on_as(world, parent)
+                entry = Entry(name, world.now, allowance, signal.background, parent=parent)
                 named = self.limits.quiet_by_name
                 entry.quiet = named.get(signal.name, self.limits.quiet)
                 if signal.name in named and entry.quiet is not None:
@@ -358,8 +366,16 @@ class Naive:
 
     # -- beyond silence ----------------------------------------------------------------------
 
+    def goes_on_as(self, world, id_):
+        """B1: a call that is over, and whose sub-agent goes on in the background."""
+        begun = [
+            key for key, entry in world.work.items() if entry.background and entry.parent == id_
+        ]
+        return id_ if id_ in world.work or not begun else begun[0]
+
     def hear(self, world, id_):
         """B1: a sign of its own."""
+        id_ = self.goes_on_as(world, id_)
         entry = world.work.get(id_)
         if entry is not None and entry.quiet is not None:
             entry.heard, entry.quiet_told = world.attended, False

@@ -110,7 +110,7 @@ class Chance:
                 Liveness,
                 Liveness,
                 TurnEnded,
-                lambda: Usage({"tokens": 1.0}),
+                *[lambda: Usage({"tokens": 1.0})] * 3,
                 lambda: SessionOpened(id_),
                 lambda: self.work(id_),
                 lambda: self.work(id_, background=True),
