@@ -6,6 +6,7 @@ Real time: WINDOW is as long as a busy machine needs, and `--first` longer, sinc
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 
@@ -106,6 +107,32 @@ def test_a_tool_that_left_for_its_own_session_is_ended_too(run, cli, server, bac
     assert orphan.exists()
     assert told["survivors"] == []
     assert backends.living() == set()
+
+
+@pytest.fixture
+def pipe():
+    """A standard input that nobody writes to, and nobody closes."""
+    reading, writing = os.pipe()
+    yield reading
+    os.close(reading)
+    os.close(writing)
+
+
+def test_who_waits_for_input_that_never_comes_is_told_so(run, cli, server, pipe):
+    """codex reads it also with a prompt in its arguments, for ever; claude gives it up after 3 s."""
+    server.script(text("Done."))
+    code, _, told = run("--first", PATIENCE, stdin=pipe)
+    if cli.name == "codex":
+        assert (code, told["limit"]) == (124, "first")
+        assert "; it waits for standard input, a pipe that nobody closes" in told["reason"]
+    else:
+        assert (code, told["result"]) == (0, "success")
+
+
+def test_without_input_nobody_waits_for_it(run, cli, server, pipe):
+    server.script(text("Done."))
+    code, _, told = run("--idle", PATIENCE, "--stdin", "null", stdin=pipe)
+    assert (code, told["result"]) == (0, "success")
 
 
 # opencode reads all of its standard input before it begins, although it was given a prompt.
