@@ -359,6 +359,29 @@ _CUT_ENDS_NORMALLY = (
 _NO_PINGS = "Pings are dropped by the SDK, so its stream shows no Liveness."
 _NO_READ_LIMIT = "It has no time limit of its own on a silent stream."
 
+_WHEN: Final[Mapping[Told, str]] = {
+    "call": "with each call",
+    "turn": "at a turn's end",
+    "end": "at the end of the process",
+}
+
+
+def who_tells(what: Literal["usage", "cost"]) -> str:
+    """Which backends tell that, and when: a ceiling on it can strike no sooner."""
+    by_time: dict[Told | None, list[str]] = {}
+    for name, facts in sorted(FACTS.items()):
+        by_time.setdefault(facts.usage_told if what == "usage" else facts.cost_told, []).append(
+            name
+        )
+    said = [
+        f"told {when} by {', '.join(by_time[told])}"
+        for told, when in _WHEN.items()
+        if told in by_time
+    ]
+    never = f"; never by {', '.join(by_time[None])}" if None in by_time else ""
+    return "; ".join(said) + never
+
+
 FACTS: Final[Mapping[str, Facts]] = {
     facts.name: facts
     for facts in (
