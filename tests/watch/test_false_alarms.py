@@ -72,16 +72,18 @@ class Fed:
 # --- what gets somewhere ------------------------------------------------------------------------
 
 
-def test_no_healthy_session_is_told_of():
+@pytest.mark.parametrize("block", range(10))
+def test_no_healthy_session_is_told_of(block):
     """B1, B2, B3: 10,000 of them in CI."""
+    seeds = range(1_000 * block, 1_000 * block + size(dev=50, ci=1_000))
     messages = 0
-    for seed in range(size(dev=700, ci=10_000)):
+    for seed in seeds:
         session = healthy.session(seed)
         fed = Fed(**TOLD).feed(session)
         assert fed.found == [], f"healthy session {seed}"
         assert fed.watch.abandoned == (), f"healthy session {seed}"
         messages += len(session)
-    assert messages > 100 * size(dev=700, ci=10_000)
+    assert messages > 100 * len(seeds)
 
 
 def test_each_doing_of_a_healthy_agent_is_in_those_sessions(monkeypatch):
@@ -105,12 +107,14 @@ def test_each_doing_of_a_healthy_agent_is_in_those_sessions(monkeypatch):
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_no_line_of_a_real_command_line_is_told_of(path):
-    """B1, B2, B3: whatever time lies between them, as long as it is less than a sub-agent may be silent."""
+    """B1, B2, B3: whether they come at once, or a minute after one another."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     backend = find(lines[0])
-    for after in (0.1, 60.0, defaults.QUIET - 1.0):
+    # What was recorded for that is told, as far as it can be seen.
+    may_be = {"empty"} if path.stem.endswith("-empty") else set()
+    for after in (0.1, 60.0):
         session = [(after, tuple(said_by(backend, line))) for line in lines]
-        assert Fed(**TOLD).feed(session).found == []
+        assert set(Fed(**TOLD).feed(session).limits) <= may_be
 
 
 # Where the tests of each reader have what they read; of LangGraph with its mode before it.
@@ -142,7 +146,8 @@ def lines_in(name):
 
 
 def test_no_backend_is_left_out():
-    assert set(TABLES) | WITHOUT >= NAMES
+    recorded = {path.stem.partition("-")[0] for path in RECORDED.glob("*.jsonl")}
+    assert set(TABLES) | recorded >= NAMES - {"litellm"}  # whose lines are OpenAI's
 
 
 @pytest.mark.parametrize("name", TABLES)
