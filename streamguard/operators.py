@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from streamguard._base.numbers import Default, Seconds, seconds
 from streamguard._guard.knobs import (
     CONFIGURED,
+    DEFAULT_AFTER_SLEEP,
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
     DEFAULT_QUIET,
@@ -50,6 +51,7 @@ def idle_guard(
     turn: Seconds | None = None,
     exit_grace: Seconds | None = None,
     total: Seconds | None = None,
+    after_sleep: Seconds | None = DEFAULT_AFTER_SLEEP,
     quiet: Seconds | Mapping[str, Seconds | None] | None = DEFAULT_QUIET,
     repeats: float | None = DEFAULT_REPEATS,
     tokens: float | None = None,
@@ -92,6 +94,10 @@ def idle_guard(
         exit_grace: Seconds a stream may stay open after its turn's end; then it ends normally.
 
         total: Seconds for everything, never reset.
+
+        after_sleep: Seconds that a silence may last on when this machine has slept, since the connection
+            is mostly lost by then; None for all of its own window. What waits for work in flight, or is held,
+            is left alone; so is, unless it is written here, the process of a backend that nobody knows.
 
         quiet: Seconds a sub-agent, or other work that speaks for itself, may say nothing, though others
             talk; by name with a mapping (wildcards allowed, "*" for the others). What is named there is
@@ -163,6 +169,8 @@ def idle_guard(
         "mode": mode,
     }
     written: dict[str, Any] = {} if isinstance(idle, Configured) else {"idle": idle}
+    if not isinstance(after_sleep, Default):
+        written["after_sleep"] = after_sleep
     written |= {"tools": tools, "quiet": quiet, "repeats": repeats}
     written |= {k: v for k, v in given.items() if v is not None and not isinstance(v, Default)}
     if read != "auto":

@@ -5,6 +5,7 @@ failures than hangs in `retry.policy`. Imports nothing: the command's start pays
 """
 
 TOOLS = 7200.0  # how long a piece of work may pause `idle`
+AFTER_SLEEP = 30.0  # how long a silence may last on when this machine has slept
 HOLD = 3600.0  # … and a hold, or a wait that the backend has announced
 DISCONNECT_TIMEOUT = 30.0  # how long all disconnects together may take
 KILL_GRACE = 5.0  # between asking a process tree to end, and killing it

@@ -89,8 +89,6 @@ class Deeds:
     def begin_attempt(self) -> None:
         """Another attempt begins: its backend may count its calls from the first one again."""
         self._carried, self._tools = self.tools_run, None
-        if self.spending is not None:
-            self.spending.begin_process(is_resumed=True)
 
     def go_on_from(self, earlier: Deeds) -> None:
         """What is known of the backend holds for the next prompt, too; what was run was for the last."""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from streamguard import _loops as loops
 from streamguard import events
 from streamguard._base.machine import impossible
+from streamguard._base.numbers import Default
 from streamguard._guard.knobs import is_guess
 from streamguard._guard.supervision import Supervision
 from streamguard._guard.teardown import INTERRUPTING, UNWINDING, InterruptRun, Spawn, TearingDown
@@ -299,6 +300,8 @@ class Attempt:
         self.loop = loops.current()
         now = self.loop.clock()
         self.watch.begin(now)
+        if self.watch.limits.heeds_sleep:
+            self.loop.timekeeper.heed_sleep()
         self.activity.bind(self, now)
         scopes.begins(self.activity)
         self._is_shown = True
@@ -588,6 +591,24 @@ class Attempt:
             case _:
                 pass
         return False
+
+    def on_wake(self, now: float, slept: float) -> None:
+        """The timekeeper's call: this machine had slept."""
+        if not self.is_open or self.watch.waiting_since is None:
+            return
+        window = self.watch.limits.after_sleep
+        is_lost = not self._may_work_here() and self.watch.woke(now)
+        told = {"slept": slept, "window": window if is_lost else None}
+        self._in_context(partial(self.teller.tell, events.MachineWoke, at=now, **told))
+        self.reconsider()
+
+    def _may_work_here(self) -> bool:
+        """Whether its silence may be a process of this machine at work, as far as one can tell (B5)."""
+        if self.supervision is None or self.supervision.tree is None:
+            return False
+        # Of a backend that is known, work in flight is; else only who wrote the limit can know.
+        is_written = not isinstance(self.watch.limits.after_sleep, Default)
+        return self.reading.backend is None and not is_written
 
     def _in_context(self, function: Callable[..., object], *args: object) -> None:
         """Call what may reach observers, as if the stream's user did.

@@ -72,6 +72,7 @@ class Configured:
 IdleLimit: TypeAlias = Seconds | PresetName | Configured | None
 CONFIGURED: Final = Configured()
 DEFAULT_TOOLS: Final = Default(defaults.TOOLS)
+DEFAULT_AFTER_SLEEP: Final = Default(defaults.AFTER_SLEEP)
 DEFAULT_QUIET: Final = Default(defaults.QUIET)
 DEFAULT_REPEATS: Final = Default(defaults.REPEATS)
 DEFAULT_DISCONNECT_TIMEOUT: Final = Default(defaults.DISCONNECT_TIMEOUT)
@@ -79,7 +80,7 @@ DEFAULT_KILL_GRACE: Final = Default(defaults.KILL_GRACE)
 
 # Where the name of a preset stands that has an `idle` beside it. No knob that anybody writes.
 PRESET: Final = "/preset"
-LIMITS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total")
+LIMITS: Final = ("idle", "first", "liveness", "turn", "exit_grace", "total", "after_sleep")
 CEILINGS: Final[tuple[Ceiling, ...]] = get_args(Ceiling)
 COUNTS: Final = ("repeats", *CEILINGS)
 # What is told, unless `end_on` says that it ends the stream.

@@ -17,6 +17,7 @@ from streamguard._base.numbers import Default
 from streamguard._base.warning import warn
 from streamguard._guard.knobs import (
     CEILINGS,
+    DEFAULT_AFTER_SLEEP,
     DEFAULT_DISCONNECT_TIMEOUT,
     DEFAULT_KILL_GRACE,
     DEFAULT_TOOLS,
@@ -165,6 +166,7 @@ class Plan:
         quiet_by_name = dict(self.quiet)
         quiet = quiet_by_name.pop("*")
         windows: dict[str, Any] = {name: self.limits.get(name) for name in LIMITS}
+        windows["after_sleep"] = self.limits.get("after_sleep", DEFAULT_AFTER_SLEEP)
         repeats = self.counts.get("repeats")
         ceilings: dict[Ceiling, float] = {}
         for name in CEILINGS:

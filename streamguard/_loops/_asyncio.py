@@ -8,10 +8,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import anyio
 
+from streamguard._base.waking import WakeTimer, wake_timer
 from streamguard._loops import Bell, Cut, Detached, Host, Parking, Steps
 from streamguard._loops.timekeeper import PASSES, Timekeeper
 
@@ -76,8 +78,39 @@ class AsyncioTimekeeper(Timekeeper):
         self._alarm: asyncio.TimerHandle | None = None
         # A handle keeps the context it was made in: not that of whoever came first.
         self._context = contextvars.Context()
+        self._wake_timer: WakeTimer | None = None
+        # The time of a virtual loop knows no sleep.
+        self._may_sleep = self._clock is time.monotonic
+
+    def _attend(self, is_waited: bool) -> None:
+        """Hear of the machine's sleep as long as somebody waits, and no longer: it is a descriptor."""
+        timer = self._wake_timer
+        if is_waited and timer is None:
+            timer = wake_timer()
+            self._may_sleep = timer is not None
+            if timer is None:
+                return
+            try:  # the handle keeps the context it is made in
+                contextvars.Context().run(self._loop.add_reader, timer, self._woke)
+            except (NotImplementedError, OSError, RuntimeError):
+                self._may_sleep = False
+                timer.close()
+            else:
+                self._wake_timer = timer
+        elif timer is not None and not is_waited:
+            self._wake_timer = None
+            with suppress(Exception):  # the loop may be closed
+                self._loop.remove_reader(timer)
+            timer.close()
+
+    def _woke(self) -> None:
+        if self._wake_timer is not None:
+            self._wake_timer.read()
+        self.look_for_sleep()
 
     def set_alarm(self, when: float | None) -> None:
+        if self._may_sleep and self._sleeps is not None:
+            self._attend(when is not None)
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

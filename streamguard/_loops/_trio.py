@@ -9,9 +9,11 @@ from typing import Any
 
 import trio
 
+from streamguard._base.waking import WakeTimer, wake_timer
 from streamguard._loops import Bell, Cut, Detached, Host, Parking, Steps
 from streamguard._loops.timekeeper import PASSES, Timekeeper
 
+_RealClock = trio._core._run.SystemClock  # trio gives it no public name
 _ours: trio.lowlevel.RunVar[TrioLoop] = trio.lowlevel.RunVar("streamguard")
 
 
@@ -37,6 +39,15 @@ class TrioTimekeeper(Timekeeper):
         self._nap: trio.CancelScope | None = None
         self._runs = False
         self._confirmations: list[Callable[[], None]] = []
+        self._wake_timer: WakeTimer | None = None
+        # The time of a virtual clock knows no sleep.
+        self._may_sleep = isinstance(trio.lowlevel.current_clock(), _RealClock)
+
+    def heed_sleep(self) -> None:
+        is_news = self._sleeps is None
+        super().heed_sleep()
+        if is_news and self._nap is not None:
+            self._nap.cancel()  # the next one hears of it
 
     def set_alarm(self, when: float | None) -> None:
         self._alarm = when
@@ -49,13 +60,28 @@ class TrioTimekeeper(Timekeeper):
     async def _run(self) -> None:
         try:
             while self._alarm is not None:
+                if self._sleeps is not None and self._may_sleep and self._wake_timer is None:
+                    self._wake_timer = wake_timer()
+                    self._may_sleep = self._wake_timer is not None
                 with trio.CancelScope(deadline=self._alarm) as self._nap:
-                    await trio.sleep_forever()
+                    await self._sleep()
                 self._nap = None
                 await self._ring_if_due()
         finally:
             self._nap = None
             self._runs = False
+            if self._wake_timer is not None:
+                self._wake_timer.close()
+                self._wake_timer = None
+
+    async def _sleep(self) -> None:
+        """Until the alarm, which cancels it, or until the machine has slept."""
+        if self._wake_timer is not None:
+            await trio.lowlevel.wait_readable(self._wake_timer)
+            self._wake_timer.read()
+            self.look_for_sleep()
+        else:
+            await trio.sleep_forever()
 
     async def _ring_if_due(self) -> None:
         # The alarm may have been put off, or off altogether, during the nap.

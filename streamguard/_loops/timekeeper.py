@@ -20,6 +20,8 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol, TypeAlias
 
+from streamguard._base.waking import Sleeps
+
 # One pass for each relay between the pull and what it waits for: task, its callback, its waiter.
 PASSES: Final = 3
 # A failing sleeper is woken again after so long: a guard that gave up would guard nothing.
@@ -59,6 +61,28 @@ class Timekeeper(ABC):
         self._heap: list[Entry] = []
         self._numbers = itertools.count()
         self._forgotten = 0
+        self._sleeps: Sleeps | None = None
+
+    def heed_sleep(self) -> None:
+        """From here on sleepers that have `on_wake` are told when this machine has slept (B5).
+
+        At once, where a descriptor tells of it, and at the next wakeup else: none is made for it.
+        """
+        if self._sleeps is None:
+            self._sleeps = Sleeps()
+
+    def look_for_sleep(self) -> None:
+        """Tell of it, if this machine has slept since the last look."""
+        if self._sleeps is None or not (slept := self._sleeps.news()):
+            return
+        now = self._clock()
+        for sleeper in [who for entry in self._heap if (who := _sleeper_of(entry)) is not None]:
+            if (on_wake := getattr(sleeper, "on_wake", None)) is None:
+                continue
+            try:
+                on_wake(now, slept)
+            except Exception as error:  # noqa: BLE001 - the others are waiting
+                self._failed(sleeper, error, now)
 
     def put(self, sleeper: Sleeper, when: float) -> None:
         """Wake `sleeper` at `when`, instead of whatever was set before."""
@@ -91,6 +115,7 @@ class Timekeeper(ABC):
 
     def ring(self) -> None:
         """The alarm went off: wake all whose time has come."""
+        self.look_for_sleep()
         now = self._clock()
         due = iter(self._due(now))
         curious: list[tuple[Sleeper, Entry]] = []

@@ -11,6 +11,7 @@ Callers report facts, each with the instant `now` at which it held:
     hear       what the backend says beside its stream, as signals
     hold, release, touch, mark_prompt      what the stream itself cannot show
     exited     the backend's process is dead; its stream may still be open
+    woke       this machine had slept: what we wait for may be lost for ever
 
 and ask two questions: `deadline()`, the next instant at which something must be decided (the
 caller sleeps until then; nothing ticks), and `judge(now)`, what is to be decided now.
@@ -89,11 +90,13 @@ _PRECEDENCE: Final[tuple[Limit, ...]] = (
     "first",
     "idle",
     "liveness",
+    "after_sleep",
     "exit_grace",
     "quiet",
 )
 _SILENCES: Final[frozenset[Limit]] = frozenset({"idle", "first"})
 _LIVENESS: Final[frozenset[Limit]] = frozenset({"liveness"})
+_AFTER_SLEEP: Final[frozenset[Limit]] = frozenset({"after_sleep"})
 _EXITED: Final[frozenset[Limit]] = frozenset({"exited"})
 _OF_A_TURN: Final[frozenset[Limit]] = frozenset({"turn", "exit_grace"})
 # Their clocks run on through the consumer's time, in which nobody judges them (T1).
@@ -164,6 +167,7 @@ class Watch:
     mark: float = 0.0
     _silent: float = 0.0
     _lifeless: float = 0.0
+    _awake: float | None = None  # … since this machine woke, if nothing has come since (B5)
     _last_message: float | None = None
     _last_progress: float | None = None
     _holds: Mapping[object, float] = field(default_factory=lambda: _NO_HOLDS)
@@ -241,8 +245,7 @@ class Watch:
         self._last_message = now
         if self._turn_started is None:
             self._turn_started = now
-        self._lifeless = 0.0
-        self._restart(_LIVENESS)
+        self._hear_again()
         progress_last = False  # a message may also say nothing at all
         for signal in signals:
             self._take(signal, now, wall, is_new=not is_replayed)
@@ -258,8 +261,7 @@ class Watch:
     def hear(self, signals: Iterable[Signal], now: float, wall: float = 0.0) -> None:
         """Something was said beside the stream: as in a message, but none was delivered."""
         self._settle(now)
-        self._lifeless = 0.0
-        self._restart(_LIVENESS)
+        self._hear_again()
         for signal in signals:
             self._take(signal, now, wall)
 
@@ -283,6 +285,21 @@ class Watch:
         self._settle(now)
         self._exited_at = now
         self._restart(_EXITED)
+
+    def woke(self, now: float) -> bool:
+        """This machine had slept. True: what is waited for has `after_sleep` to show itself (B5).
+
+        Only where nothing but the other side is waited for: work of this machine's own has slept as
+        well and goes on, and a hold is somebody's to end.
+        """
+        self._settle(now)
+        if self.limits.after_sleep is None or self.waiting_since is None or not self.turn_open:
+            return False
+        if self._holds or (self.work and self._gated()):
+            return False
+        self._awake = 0.0
+        self._restart(_AFTER_SLEEP)
+        return self._after_sleep() is not None
 
     def mute(self, due: Due) -> None:
         """Stop judging what was told (mode `warn`): once per silence, entry or turn."""
@@ -696,6 +713,19 @@ class Watch:
         self._silent = 0.0
         self._half_told = False
         self._restart(_SILENCES)
+        self._sleep_is_over()
+
+    def _hear_again(self) -> None:
+        """A message has come: the line is alive."""
+        self._lifeless = 0.0
+        self._restart(_LIVENESS)
+        self._sleep_is_over()
+
+    def _sleep_is_over(self) -> None:
+        """Whether this machine has slept says nothing of what is waited for from here on."""
+        if self._awake is not None:
+            self._awake = None
+            self._restart(_AFTER_SLEEP)
 
     def _restart(self, limits: frozenset[Limit]) -> None:
         """The clocks of `limits` start anew: what was told of them and their stalls are past."""
@@ -724,6 +754,8 @@ class Watch:
         if not self.turn_open:
             return
         self._lifeless += now - since
+        if self._awake is not None:
+            self._awake += now - since
         if not self._holds and not (self.work and self._gated()):
             self._silent += now - quiet_from
 
@@ -740,6 +772,16 @@ class Watch:
             return None
         since = max(self._holds.values()) if self._holds else self.mark - self._silent
         return Due(limit, end_of(window, since), window, since)
+
+    def _after_sleep(self) -> Due | None:
+        """The end of what is waited for since this machine woke, if any silence is limited (B5)."""
+        if (window := self.limits.after_sleep) is None or self._awake is None:
+            return None
+        is_listening = self._armed and self.limits.liveness is not None
+        if not is_listening and self._silence() is None:
+            return None
+        since = self.mark - self._awake
+        return Due("after_sleep", end_of(window, since), window, since)
 
     def _half_time(self, due: Due) -> float:
         """When half of a silence's window is gone, if that is to be told and was not."""
@@ -775,6 +817,8 @@ class Watch:
         if self._armed and (window := self.limits.liveness) is not None:
             since = self.mark - self._lifeless
             dues.append(Due("liveness", end_of(window, since), window, since))
+        if self._awake is not None and (woken := self._after_sleep()) is not None:
+            dues.append(woken)
         if (window := self.limits.turn) is not None and (began := self._turn_started) is not None:
             dues.append(Due("turn", end_of(window, began), window, began))
         if self.work and self.limits.gate:

@@ -38,6 +38,8 @@ class Limits:
     turn: float | None = None
     exit_grace: float | None = None
     total: float | None = None
+    # In the place of a silence's own window, if that is longer, once this machine has slept.
+    after_sleep: float | None = None
     # Beyond silence: what is told, and only with `end_on` ends anything.
     quiet: float | None = None
     quiet_by_name: Mapping[str, float | None] = field(default_factory=lambda: _NO_NAMES)
@@ -48,6 +50,12 @@ class Limits:
     lease: Callable[[], tuple[float, float]] | None = None
     # Half of a silence's window is an instant to wake at only if somebody wants to be told.
     half_time: bool = True
+
+    @property
+    def heeds_sleep(self) -> bool:
+        """Whether it matters that this machine has slept."""
+        silences = (self.idle, self.first, self.liveness)
+        return self.after_sleep is not None and any(each is not None for each in silences)
 
     @cached_property
     def horizon(self) -> float:

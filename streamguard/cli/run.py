@@ -42,6 +42,8 @@ Limits (none is on unless you ask for it, or the configuration does):
   --turn DURATION        an agent's turn may take so long
   --exit-grace DURATION  COMMAND may stay for so long after an agent's result (30)
   --total DURATION       the whole run, retries and all
+  --after-sleep DURATION a silence goes on for so long (30) when this machine has slept, with no tool in
+                         flight, of an agent whose lines are understood; if you say it, of any COMMAND
   --preset NAME          limits by name, for instance claude-print or multica; what you say beside
                          it goes over it (docs/presets.md)
   --transcript FILE      what COMMAND writes there counts as output, too, for --idle and --first;
@@ -280,6 +282,7 @@ _LIMITS = (
     "turn",
     "exit-grace",
     "total",
+    "after-sleep",
     "kill-after",
 )
 OPTIONS = (
@@ -406,6 +409,7 @@ def _see_what_was_asked_for(
     settings.watches_progress = any(name in values for name in on_progress)
     settings.watches_tools = bool(values.get("tools") is not None or settings.tools_by_name)
     settings.wants_exit_grace = settings.exit_grace is not None
+    settings.wants_after_sleep = "after_sleep" in values
 
 
 def _with_preset(said: dict[str, Any]) -> dict[str, Any]:

@@ -218,6 +218,7 @@ GUARD: Final[Section] = MappingProxyType(
         "tools": tools,
         "turn": limit,
         "exit_grace": limit,
+        "after_sleep": limit,
         "total": limit,
         "quiet": tools,
         "repeats": repeats,
@@ -274,7 +275,10 @@ BREAKER: Final[Section] = MappingProxyType(
 # The command's own; what it shares with a guard is taken from there if it is not written here.
 RUN: Final[Section] = MappingProxyType(
     {
-        **{name: GUARD[name] for name in ("first", "liveness", "turn", "exit_grace", "total")},
+        **{
+            name: GUARD[name]
+            for name in ("first", "liveness", "turn", "exit_grace", "total", "after_sleep")
+        },
         **{name: GUARD[name] for name in ("repeats", "tokens", "cost", "calls", "end_on")},
         "quiet": limit,
         "preset": preset,

@@ -201,6 +201,24 @@ class LoopStalled(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MachineWoke(Event):
+    """This machine had slept for so many seconds. `window`: how long what is waited for has to show itself.
+
+    None: it has as long as ever, since work of this machine's own is in flight, or it is held (B5).
+    """
+
+    level = logging.INFO
+    slept: float
+    window: float | None
+
+    def text(self) -> str:
+        what = f"this machine had slept for {in_words(self.slept)}"
+        if self.window is None:
+            return f"{what}: what is at work goes on"
+        return f"{what}: unless something comes within {in_words(self.window)}, it is lost"
+
+
+@dataclass(frozen=True, kw_only=True)
 class UnknownMessage(Event):
     """A message type that no reader knows; it counts as Progress. Once per type."""
 

@@ -21,7 +21,7 @@ STREAMS: Final = 2000
 COUNTS_PER_LINE: Final = 100  # so that a line is a few KB
 # What a backend says without doing anything: a silence goes on (S0).
 _SILENT: Final = frozenset({"Liveness", "Usage"})
-_SILENCES: Final = frozenset({"idle", "first", "liveness"})
+_SILENCES: Final = frozenset({"idle", "first", "liveness", "after_sleep"})
 # What is drawn, and said in the table, by spans alone.
 _UNMARKED: Final = (
     events.StreamStarted,

@@ -69,6 +69,7 @@ class _Spans:
     began: float = 0.0
     tool_calls: int = 0
     provider: str = ""
+    hollow: str = ""  # what its last stream was that ended well in name only
     bill: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -162,13 +163,15 @@ class OpenTelemetryObserver:
 
     @_on.register
     def _(self, event: events.AttemptEnded) -> None:
-        spans = self._of(event.activity)
+        spans, outcome = self._of(event.activity), str(event.outcome)
+        if event.outcome == "completed":
+            outcome = spans.hollow or outcome
         if spans.attempt is not None:
-            self._conclude(spans.attempt, event, event.error, event.outcome)
+            self._conclude(spans.attempt, event, event.error, outcome)
             spans.attempt.set_attribute("streamguard.confirmed", event.confirmed)
         spans.end_attempt()
-        if event.outcome != "failed":  # else it is retried, or given up
-            self._over(spans, event, None, event.outcome)
+        if outcome != "failed":  # else it is retried, or given up
+            self._over(spans, event, None, outcome)
 
     @_on.register
     def _(self, event: events.GaveUp) -> None:
@@ -193,6 +196,7 @@ class OpenTelemetryObserver:
     def _(self, event: events.StreamEnded) -> None:
         spans = self._of(event.activity)
         spans.charge(self._bills.since(event.activity))
+        spans.hollow = event.outcome if event.outcome in _HOLLOW else ""
         spans.provider = spans.provider or genai.PROVIDERS.get(event.activity.backend or "", "")
         if spans.attempt is None:
             self._over(spans, event, event.error, event.outcome)
@@ -326,6 +330,7 @@ _USED: Final = {
     "cost": "streamguard.cost",
     "calls": "streamguard.calls",
 }
+_HOLLOW: Final = frozenset({"empty", "abandoned"})
 _WORK_ERRORS: Final = {"failed": genai.TOOL_ERROR, "dropped": "dropped"}
 
 

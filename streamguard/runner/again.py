@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamguard.runner.result import Result
 
 # After these another attempt can come to something; `total` and `exit_grace` are the end.
-_RETRIED = ("idle", "first", "first_json", "tools", "turn", "liveness")
+_RETRIED = ("idle", "first", "first_json", "tools", "turn", "liveness", "after_sleep")
 # What can be part of a command line and of no trick: what agents call their sessions.
 _OF_A_TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-")
 _LONGEST_TOKEN = 256
@@ -134,10 +134,10 @@ class Attempts:
                 "fresh_if_unknown": True,
                 "tools_in_session": done.get("tools_run", 0),
             }
-        over_at = None if failed is None else self._policy.limit_over_at(None, failed=failed)
+        now = time.time()
+        over_at = None if failed is None else self._policy.limit_over_at(None, now, failed=failed)
         if failed is None or over_at is None or outcome.result == "success":
             return {}
-        now = time.time()
         return {
             "error_class": class_named(failed.error_class),
             "limit_over_in": over_at - now,

@@ -210,6 +210,7 @@ class Clerk:
         self._is_passing_over = self._reads_text = False
         self._activity.count_attempt(attempt)
         self._deeds.begin_attempt()
+        self._deeds.begin_process(is_resumed=resumes)
         self._life = life = Life(self._activity, self._deeds, self._event_of_ours)
         life.now = at
         life.watch.begin(at)
@@ -433,15 +434,12 @@ def _with_vitals(told: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-_HOLLOW: Final[dict[object, StreamOutcome]] = {"empty": "empty", "abandoned": "abandoned"}
-
-
 def _outcome_of(end: dict[str, Any], code: int) -> StreamOutcome:
     if end["limit"] is not None and end["limit"] != "exit_grace":
         return "failed"
     if end["is_passed_on"]:
         return "cancelled"
-    return "failed" if code else _HOLLOW.get(end.get("result"), "completed")
+    return "completed" if code == 0 else "failed"
 
 
 def _hollow(watch: Watch) -> StreamOutcome | None:

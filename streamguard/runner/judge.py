@@ -91,6 +91,7 @@ class Judge:
                 turn=settings.turn,
                 exit_grace=settings.exit_grace,
                 total=None if settings.total == math.inf else settings.total,
+                after_sleep=settings.after_sleep,
                 quiet=settings.quiet,
                 quiet_by_name=settings.quiet_by_name or {},
                 repeats=settings.repeats,
@@ -113,6 +114,7 @@ class Judge:
             self._measure("tools", Limits(idle=settings.tools, half_time=False), began)
         self._exit_grace = settings.exit_grace if settings.wants_exit_grace else None
         self._reading = Reading(None)
+        self._wants_after_sleep = settings.wants_after_sleep
         self._lines = Splitter(LONGEST_LINE)
         self._is_certain = settings.speaks_json
         self._depends_on_lines = settings.depends_on_lines
@@ -192,6 +194,20 @@ class Judge:
             self._measured["first_json"].mark_prompt(now)
         if "tools" in self._measured:
             self._measured["tools"].touch(now)
+
+    @property
+    def heeds_sleep(self) -> bool:
+        """Whether it matters that this machine has slept."""
+        return self.watch.limits.heeds_sleep
+
+    def woke(self, now: float, slept: float) -> None:
+        """This machine had slept (B5). Of a command that nobody understands it may be at work itself."""
+        is_understood = self._reading.backend is not None or self._wants_after_sleep
+        is_lost = is_understood and self.watch.woke(now)
+        window = self.watch.limits.after_sleep if is_lost else None
+        left = "what is at work goes on" if window is None else f"it has {window:g} s to go on"
+        self._say(f"this machine had slept for {slept:.3g} s: {left}")
+        self._tell("MachineWoke", now, slept=slept, window=window)
 
     def deadline(self) -> float:
         """When `verdict` has something to say; inf if never."""

@@ -29,7 +29,7 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "done durations own_folder quoting spending vitals"),
+    *_in("_base", "boottime done durations own_folder quoting spending vitals waking"),
     *_in("_lines", "splitter"),
     *_in("_watch", "repetition watch windows"),
     *_in(

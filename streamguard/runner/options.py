@@ -35,6 +35,8 @@ class Settings:
     exit_grace: float | None = None
     wants_exit_grace: bool = False  # it was asked for, and is no default
     total: float | None = None
+    after_sleep: float | None = defaults.AFTER_SLEEP
+    wants_after_sleep: bool = False  # it was asked for, and is no default
     # Beyond silence: what is told, and only with `end_on` ends anything.
     quiet: float | None = defaults.QUIET
     quiet_by_name: Mapping[str, float | None] | None = None

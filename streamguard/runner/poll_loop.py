@@ -34,6 +34,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from streamguard._base.waking import Sleeps, WakeTimer
     from streamguard.runner.judge import Judge
     from streamguard.runner.run import CommandRun
 
@@ -93,6 +94,8 @@ class PollLoop:
         self._judged_from: int | None = None
         self._cut_at = _NEVER  # when a limit or a signal first asked for its end
         self._limit_at = _NEVER
+        self._sleeps: Sleeps | None = None
+        self._wake_timer: WakeTimer | None = None
         self._start(command)
 
     # -- the loop ------------------------------------------------------------------------
@@ -201,6 +204,9 @@ class PollLoop:
                 self._run.output_has_ended()
         elif self._link.handle(fd):
             self._reap()
+        elif self._wake_timer is not None and fd == self._wake_timer.fileno():
+            self._wake_timer.read()
+            self._look_for_sleep(now)
         elif fd == self._run.wakeups.stop_fd:
             self._suspend()
         elif fd == self._run.wakeups.fd:
@@ -290,10 +296,25 @@ class PollLoop:
     def _load(self) -> None:
         """What decides is loaded while the command works."""
         self._judge = self._judged()
+        if self._judge.heeds_sleep:
+            self._heed_sleep()
         if self._output is not None and not self._judge.wants_lines:
             self._output.read_along = False
         kernel.give_back_memory()
         self._note(time.monotonic())
+
+    def _heed_sleep(self) -> None:
+        """From here on it is heard of when this machine has slept: it costs a descriptor, no wakeup."""
+        from streamguard._base.waking import Sleeps, wake_timer
+
+        self._sleeps = Sleeps()
+        self._wake_timer = wake_timer()
+        if self._wake_timer is not None:
+            self._poll.register(self._wake_timer, select.POLLIN)
+
+    def _look_for_sleep(self, now: float) -> None:
+        if self._sleeps is not None and self._judge is not None and (slept := self._sleeps.news()):
+            self._judge.woke(now, slept)
 
     def _judged(self) -> Judge:
         """A judge of all that came until now."""
@@ -336,6 +357,7 @@ class PollLoop:
         if now < self._limit_at:
             self._judged_from = None
             return
+        self._look_for_sleep(now)
         if self._output is not None and self._is_arriving(self._output):
             return
         if (fired := self._judge.verdict(now)) is not None:
@@ -465,6 +487,8 @@ class PollLoop:
             outcome.complaints = self._complaints.text()
         self._run.stdin.detach()
         self._link.close()
+        if self._wake_timer is not None:
+            self._wake_timer.close()
         return outcome
 
     # -- signals -------------------------------------------------------------------------

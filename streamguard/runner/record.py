@@ -337,7 +337,6 @@ def _end_of(outcome: Result) -> dict[str, Any]:
     fired, status = outcome.fired, outcome.status
     return {
         "limit": None if fired is None else fired.limit,
-        "result": outcome.result,
         "is_passed_on": outcome.passed_on is not None,
         "signals": tuple(outcome.signals),
         "elapsed": outcome.ending_took,

@@ -31,6 +31,7 @@ from streamguard.events import (
     Interrupting,
     KeysRepeated,
     LoopStalled,
+    MachineWoke,
     OwnerAbandoned,
     ProcessAdopted,
     ProcessExited,
@@ -343,6 +344,18 @@ def raised(error):
                 "a: the event loop did not run for 29 s, so silence is not proven: "
                 "limit idle extended by 1 s"
             ),
+        ),
+        (
+            MachineWoke,
+            {"slept": 28_800.0, "window": 30.0},
+            "INFO",
+            "a: this machine had slept for 28,800 s: unless something comes within 30 s, it is lost",
+        ),
+        (
+            MachineWoke,
+            {"slept": 28_800.0, "window": None},
+            "INFO",
+            "a: this machine had slept for 28,800 s: what is at work goes on",
         ),
         (
             UnknownMessage,

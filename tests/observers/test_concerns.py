@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 import pytest
 import structlog
 from opentelemetry.sdk.metrics import MeterProvider
@@ -11,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from streamguard import Activity, Recorder, idle_guard
+from streamguard import Activity, Recorder, idle_guard, session
 from streamguard.evidence.report import page, read_run
 from streamguard.evidence.report.story import stories
 from streamguard.observers import OpenTelemetryObserver, PrometheusObserver, StructlogObserver
@@ -66,8 +68,9 @@ CONCERNS = {
 }
 
 
+@pytest.mark.parametrize("hosted", [False, True], ids=["stream", "session"])
 @pytest.mark.parametrize("limit", CONCERNS)
-def test_a_concern_is_seen_wherever_somebody_looks(loop, tmp_path, limit):
+def test_a_concern_is_seen_wherever_somebody_looks(loop, tmp_path, limit, hosted):
     """E6, B1, B2, B3, B4: once, by its limit, and with nothing of what was asked or answered."""
     steps, knobs, name, (outcome, state) = CONCERNS[limit]
     registry, reader, exporter = (
@@ -83,6 +86,10 @@ def test_a_concern_is_seen_wherever_somebody_looks(loop, tmp_path, limit):
         StructlogObserver(),
     ]
 
+    @asynccontextmanager
+    async def source(point):
+        yield Script(*steps)
+
     def tell(event):
         for observer in observers:
             observer(event)
@@ -90,10 +97,13 @@ def test_a_concern_is_seen_wherever_somebody_looks(loop, tmp_path, limit):
     async def main():
         activity = Activity("coder")
         async with Recorder(tmp_path / "run", flow="f", step="s", work_dir=tmp_path):
-            taken = await take(
-                Script(*steps) | idle_guard(3600, activity=activity, observer=tell, **knobs)
-            )
-        assert taken.error is None
+            guard = idle_guard(3600, activity=activity, observer=tell, **knobs)
+            if hosted:
+                async with session(source, prompt="go") | guard as chat:
+                    async for _ in chat:
+                        pass
+            else:
+                assert (await take(Script(*steps) | guard)).error is None
 
     with structlog.testing.capture_logs() as entries:
         loop.run(main)

@@ -163,18 +163,25 @@ async def test_what_was_used_up(loop, registry, sample):
     assert sample("cost_usd_total", stream="coder") is None
 
 
-async def test_several_prompts_of_a_session_are_counted_once(loop, registry, sample):
-    """E6, B4: and so are its attempts."""
+@pytest.mark.parametrize("span", ["process", "session", "turn"])
+async def test_several_prompts_of_a_session_are_counted_once(loop, registry, sample, span):
+    """E6, B4: over its attempts, and on a connection that counts on from prompt to prompt."""
+
+    def turn(*tokens):
+        return Script(opened("s"), *(usage(span=span, input_tokens=n) for n in tokens), done())
+
     lost = Script(opened("s"), usage(call="1", input_tokens=10), fail(ConnectionError()))
-    turn = (usage(span="session", input_tokens=30), done())
     observer = PrometheusObserver(registry, streams=["coder"])
     guard = idle_guard(60, activity=Activity("coder"), observer=observer)
-    backend = Backend([lost, Script(opened("s"), *turn)])
-    async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+    backend = Backend([lost, (turn(20, 30), turn(50))])
+    async with session(backend.open, prompt="one") | guard | reconnecting_resume() as chat:
         async for _ in chat:
             pass
+        async for _ in chat.ask("two"):
+            pass
         whole = chat.activity.done.spent["tokens"]
-    assert sample("tokens_total", stream="coder", type="input") == whole
+    told = {"process": 10 + 50, "session": 50, "turn": 10 + 30 + 50}[span]
+    assert sample("tokens_total", stream="coder", type="input") == whole == told
 
 
 def test_concerns_and_hollow_ends(registry, sample):

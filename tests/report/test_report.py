@@ -249,7 +249,7 @@ def test_a_success_in_name_only(tape, outcome, work, said, hosted):
     stream.tell(events.HollowEnd, 101, limit=outcome, work=work)
     stream.tell(events.StreamEnded, 101, error=None, outcome=outcome)
     if hosted:
-        ended = {"outcome": outcome, "error": None, "confirmed": True}
+        ended = {"outcome": "completed", "error": None, "confirmed": True}
         stream.tell(events.AttemptEnded, 101, attempt=1, **ended)
     run = tape.run()
     story = the_story(run)
@@ -257,6 +257,7 @@ def test_a_success_in_name_only(tape, outcome, work, said, hosted):
     assert headline([story]) == "issue-7 finished in name only"
     assert [line for line in story.tried if not work or "background: Task" in line]
     assert '<article class="story hollow">' in page(run)
+    assert "<dt>Warnings</dt>" in page(run)
     assert '<line class="concern"' in drawing(run).split('class="base')[1]
 
 

@@ -98,6 +98,10 @@ class Trio:
         """The process behind the stream is dead."""
         self._tell("exited")
 
+    def woke(self) -> None:
+        """The machine has slept."""
+        self._tell("woke")
+
     def mark_prompt(self) -> None:
         self._tell("mark_prompt")
 

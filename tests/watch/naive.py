@@ -33,6 +33,7 @@ WIDEST_FIRST = [
     "first",
     "idle",
     "liveness",
+    "after_sleep",
     "exit_grace",
     "quiet",
 ]
@@ -93,6 +94,7 @@ class World:
     pings: bool = False
     silent: float = 0.0  # how long the backend has kept us waiting, work and holds aside
     lifeless: float = 0.0  # how long not even a ping came, while we waited
+    awake: float | None = None  # B5: … since the machine woke, if nothing has come since
     half_told: bool = False
     told: set[str] = field(default_factory=set)
     noticed: dict[Any, tuple[int, float]] = field(default_factory=dict)  # stalls, not before
@@ -201,6 +203,8 @@ class Naive:
         if world.asked is None or not world.in_turn:
             return  # T1: nobody waits. T14: between turns neither clock runs
         world.lifeless += length
+        if world.awake is not None:
+            world.awake += length
         if not world.holds and not self.gated(world):
             world.silent += length
 
@@ -236,7 +240,15 @@ class Naive:
         if world.turn_from is None:
             world.turn_from = world.now
         world.lifeless = 0.0
-        self.restart(world, "liveness")
+        world.awake = None
+        self.restart(world, "liveness", "after_sleep")
+
+    def fact_woke(self, world, _):
+        """B5: work of the machine's own, and what somebody holds, is left alone."""
+        is_measured = world.asked is not None and world.in_turn
+        if is_measured and not world.holds and not self.gated(world):
+            world.awake = 0.0
+            self.restart(world, "after_sleep")
 
     def fact_exited(self, world, _):
         world.died = world.now
@@ -247,6 +259,8 @@ class Naive:
 
     def fact_hold(self, world, value):
         key, until = value
+        world.awake = None
+        self.restart(world, "after_sleep")
         world.holds[key] = max(until, world.now)
         if until <= world.now:
             self.end_hold(world, key)
@@ -329,6 +343,7 @@ class Naive:
                 entry.quiet = named.get(signal.name, self.limits.quiet)
                 if signal.name in named and entry.quiet is not None:
                     entry.heard = world.attended
+                world.work.pop(signal.id, None)  # the latest of the nameless has just begun
                 world.work[signal.id] = entry
             case WorkStarted():
                 self.begin_work(world, signal)
@@ -474,7 +489,8 @@ class Naive:
     def fresh_window(self, world):
         world.silent = 0.0
         world.half_told = False
-        self.restart(world, "idle", "first")
+        world.awake = None
+        self.restart(world, "idle", "first", "after_sleep")
 
     def restart(self, world, *limits):
         """T4, T11: `in a row` and `once per silence` last as long as a limit's clock runs."""
@@ -517,8 +533,13 @@ class Naive:
         if limits.liveness is not None and world.pings:
             since = world.now - world.lifeless
             yield Limit("liveness", since + limits.liveness, limits.liveness, since)
-        if (silence := self.silence_ahead(world)) is not None:
+        silence = self.silence_ahead(world)
+        if silence is not None:
             yield silence
+        listens = limits.liveness is not None and world.pings
+        if world.awake is not None and limits.after_sleep is not None and (silence or listens):
+            since = world.now - world.awake
+            yield Limit("after_sleep", since + limits.after_sleep, limits.after_sleep, since)
 
     def quiet_ahead(self, world: World) -> Iterator[Limit]:
         """B1: each that has spoken, unless work of its own is in flight."""

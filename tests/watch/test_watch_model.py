@@ -10,12 +10,14 @@ import os
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from streamguard._watch.watch import Limits
+from streamguard._watch.watch import Limits, Watch
 from streamguard.signals import (
     Failed,
     Liveness,
@@ -31,11 +33,12 @@ from streamguard.signals import (
 from tests.sizes import size
 from tests.watch.driver import TICK, Trio, waiting_until
 
-STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=6_000, ci=20_000))
+STEPS = int(os.environ.get("STREAMGUARD_MODEL_STEPS") or size(dev=12_000, ci=40_000))
 SEED = int(os.environ.get("STREAMGUARD_MODEL_SEED") or 1)
 STEPS_PER_ATTEMPT = 60
 
 LIMITS = {"idle", "first", "liveness", "tools", "turn", "exit_grace", "total", "exited", "quiet"}
+LIMITS |= {"after_sleep"}
 IDS = ["a", "b", "c", ""]
 NAMES = ["", "Bash", "Read", "Task"]
 
@@ -61,10 +64,11 @@ class Chance:
             turn=self.window(None, 6.0, 30.0, 300.0),
             exit_grace=self.window(0.5, 5.0),
             total=self.window(None, 20.0, 60.0, 600.0),
+            after_sleep=self.window(0.25, 2.0, 2.0, 30.0),
             quiet=self.window(None, 1.0, 4.0),
             quiet_by_name=choice([{}, {}, {"Task": 2.0}, {"Bash": None, "Read": 3.0}]),
             repeats=choice([None, 2, 3]),
-            ceilings=choice([{}, {"calls": 1}]),
+            ceilings=choice([{}, {"calls": 1}, {"calls": 1}]),
             end_on=choice(
                 [frozenset(), frozenset({"quiet", "repeats"}), frozenset({"calls", "empty"})]
             ),
@@ -83,7 +87,8 @@ class Chance:
         """A turn that begins, and is waited for."""
         trio.mark_prompt()
         trio.ask()
-        self.judge_at_deadline(trio)
+        for _ in range(2):  # at half-time, and at the end
+            self.judge_at_deadline(trio)
 
     def sub_agent(self, trio: Trio) -> None:
         """One that speaks, and then may not."""
@@ -155,6 +160,8 @@ class Chance:
             "release": (3, lambda: trio.release(source.choice([1, 2]))),
             "touch": (1, trio.touch),
             "exited": (0.5, trio.exited),
+            "woke": (1, trio.woke),
+            "sleep": (2, lambda: self.sleep(trio)),
             "mark_prompt": (1, trio.mark_prompt),
             "judge": (6, trio.judge),
             "judge and mute": (3, lambda: (trio.judge(), trio.mute())),
@@ -171,6 +178,13 @@ class Chance:
         """A plain message, as most are, and a wait for the next, which may get long."""
         trio.message([Progress()])
         trio.ask()
+        if self.source.random() < 0.5:
+            self.judge_at_deadline(trio)
+
+    def sleep(self, trio: Trio) -> None:
+        """The machine sleeps while a message is waited for."""
+        trio.ask()
+        trio.woke()
         if self.source.random() < 0.5:
             self.judge_at_deadline(trio)
 
@@ -228,24 +242,8 @@ TestAttempt.settings = settings(
 
 
 def test_random_attempts_agree_with_the_model():
-    """T1, T2, T4, T5, T6, T14, S0, S3: whatever happens, in whatever order."""
-    happened: Counter[str] = Counter()
-    for number in range(STEPS // STEPS_PER_ATTEMPT + 1):
-        chance = Chance(random.Random(SEED * 1_000_003 + number))
-        trio = Trio(chance.limits())
-        history = [repr(trio.slow.limits)]
-        try:
-            for _ in range(STEPS_PER_ATTEMPT):
-                history.append(f"{trio.now:g} {chance.step(trio)}")
-                trio.compare()
-        except AssertionError as error:
-            error.add_note(f"attempt {number} of seed {SEED}:\n" + "\n".join(history))
-            error.add_note("\n".join(map(repr, trio.naive.facts)))
-            raise
-        happened += trio.happened
-        happened += Counter(f"told {found.limit}" for found in trio.slow.found)
-        if trio.slow.struck is not None:
-            happened[f"struck {trio.slow.struck.limit}"] += 1
+    """T1, T2, T4, T5, T6, T14, S0, S3, B5: whatever happens, in whatever order."""
+    happened = random_attempts()
     # A driver that no longer gets somewhere would compare nothing there.
     assert {"shortcut ask", "shortcut message"} < happened.keys()
     assert {kind.removeprefix("due ") for kind in happened if kind[:4] == "due "} == LIMITS
@@ -255,3 +253,57 @@ def test_random_attempts_agree_with_the_model():
     shown = {"repeats", "calls", "empty"}
     assert {kind[5:] for kind in happened if kind[:5] == "told "} == shown
     assert {kind[7:] for kind in happened if kind[:7] == "struck "} == shown
+
+
+def random_attempts() -> Counter[str]:
+    """What happened in them; the watch agreed with the model all along."""
+    happened: Counter[str] = Counter()
+    for number in range(STEPS // STEPS_PER_ATTEMPT + 1):
+        chance = Chance(random.Random(SEED * 1_000_003 + number))
+        trio = Trio(chance.limits())
+        history = [repr(trio.slow.limits)]
+        try:
+            for _ in range(STEPS_PER_ATTEMPT):
+                history.append(f"{trio.now:g} {chance.step(trio)}")
+                trio.compare()
+                if trio.slow.struck is not None:
+                    happened[f"struck {trio.slow.struck.limit}"] += 1
+        except AssertionError as error:
+            error.add_note(f"attempt {number} of seed {SEED}:\n" + "\n".join(history))
+            error.add_note("\n".join(map(repr, trio.naive.facts)))
+            raise
+        happened += trio.happened
+        happened += Counter(f"told {found.limit}" for found in trio.slow.found)
+    return happened
+
+
+def _outlives_a_message(watch: Watch, *args: Any, **kwargs: Any) -> None:
+    woken = watch._awake
+    SEE(watch, *args, **kwargs)
+    if watch.turn_open:
+        watch._awake = woken
+
+
+def _spares_no_work(watch: Watch, now: float) -> bool:
+    is_woken = WOKE(watch, now)
+    if not is_woken and watch.waiting_since is not None and watch.turn_open:
+        watch._awake = 0.0
+    return is_woken
+
+
+SEE, WOKE = Watch.see, Watch.woke
+
+
+@pytest.mark.parametrize(
+    ("fact", "fault"),
+    [
+        ("woke", lambda _watch, _now: False),
+        ("woke", _spares_no_work),
+        ("see", _outlives_a_message),
+    ],
+)
+def test_the_model_finds_what_forgets_that_the_machine_slept(monkeypatch, fact, fault):
+    """B5, the control: a watch that hears of no wake, spares no work, or takes no message as a sign."""
+    monkeypatch.setattr(Watch, fact, fault)
+    with pytest.raises(AssertionError):
+        random_attempts()

@@ -112,7 +112,8 @@ def answers(story: Story) -> dict[str, list[str]]:
         "Since": since,
         "In flight": flight,
         "Process": vitals,
-        "Tried": story.tried,
+        # Without a verdict nothing was: then it is what was said meanwhile.
+        "Warnings" if story.decided is None else "Tried": story.tried,
         "Left": story.left,
     }
     return {term: lines for term, lines in asked.items() if lines}
@@ -220,10 +221,9 @@ def _last_verdict(session: RecordedSession) -> Mark | None:
 def _state(session: RecordedSession, verdict: Mark | None) -> State:
     ends = session.of("attempt") or session.of("stream")
     last = ends[-1] if ends else None
-    how = "ended" if last is None else last.facts.get("how")
+    is_well = last is None or last.facts.get("how") in _WELL
     is_open = last is not None and last.end is None
-    is_well = how in _WELL
-    finished: State = "hollow" if how in _HOLLOW else "finished"
+    finished: State = "hollow" if _hollow(session) else "finished"
     if verdict is not None:
         is_later = last is not None and (last.end is None or last.end > verdict.at)
         came_after = any(
@@ -235,6 +235,12 @@ def _state(session: RecordedSession, verdict: Mark | None) -> State:
     if is_open:
         return "open"
     return finished if is_well else "failed"
+
+
+def _hollow(session: RecordedSession) -> str:
+    """What its last stream did not do, though it ended well; a session's attempt does not say that."""
+    streams = session.of("stream")
+    return _HOLLOW.get(str(streams[-1].facts.get("how")), "") if streams else ""
 
 
 def ended_by(limit: object) -> State:
@@ -268,8 +274,8 @@ def _without_verdict(session: RecordedSession, state: State) -> Story:
         )
     last = session.of("attempt") or session.of("stream")
     troubles = [f"{clock(mark.at)} {mark.text}" for mark in session.marks if mark.level >= WARNING]
-    how = str(last[-1].facts.get("how")) if last else ""
-    said = {"failed": f", {how}", "hollow": f"; {_HOLLOW.get(how)}"}.get(state, "")
+    how = last[-1].facts.get("how") if last else ""
+    said = {"failed": f", {how}", "hollow": f"; {_hollow(session)}"}.get(state, "")
     return Story(session, state, what=f"{seen} in {lasted}{said}", tried=troubles[-_MOST:])
 
 
