@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DESCRIPTORS = ("/dev/fd/", "/dev/std", "/proc/")
 _NOBODY = "nobody reads it"
+_OVER = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _THERE = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -52,9 +53,20 @@ def _write(path: str, text: bytes) -> None:
         except FileNotFoundError:
             is_file = True
         if is_file:
-            replace(path, text)
+            _replace_or_overwrite(path, text)
             return
     write_all(_opened(path), text)
+
+
+def _replace_or_overwrite(path: str, text: bytes) -> None:
+    """A file that is mounted by itself, as Kubernetes' termination log is, cannot be replaced."""
+    try:
+        replace(path, text)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        fd = os.open(path, _OVER)
+        write_all(fd, text)
 
 
 def meant(path: str) -> str:

@@ -20,7 +20,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 def test_the_first_block_is_a_guard():
     scope: dict = {}
-    exec(BLOCKS[0], scope)  # noqa: S102 - it is what users are told to write
+    exec(BLOCKS[0], scope)
     limits = scope["guard"].limits
     assert (limits.quiet, limits.repeats, limits.ceilings) == (300, 20, {"cost": 5.0})
     assert limits.end_on == {"repeats", "cost"}
@@ -29,7 +29,7 @@ def test_the_first_block_is_a_guard():
 async def test_the_second_block_guards_a_call(loop):
     """Progress notifications keep it alive; without them it is ended after 60 s."""
     scope: dict = {}
-    exec(BLOCKS[1], scope)  # noqa: S102
+    exec(BLOCKS[1], scope)
 
     class Server:
         def __init__(self, notes):

@@ -856,6 +856,21 @@ def test_a_descriptor_of_a_status_file_keeps_what_was_written_before(commands, t
         assert json.loads(log.readline())["command_exit"] == 0
 
 
+def test_a_status_file_may_be_mounted_by_itself(commands, tmp_path):
+    """As Kubernetes' /dev/termination-log is: nobody can replace it."""
+    (tmp_path / "outside").write_text("x" * 9999)
+    (tmp_path / "log").touch()
+    line = shlex.join([*OURS, "run", "--idle", LONG, "--status-file", "log", "--", "false"])
+    done = commands.run(
+        *["unshare", "--mount", *sh(f"mount --bind outside log || exit 99; exec {line}")],
+        cwd=tmp_path,
+    )
+    if done.code == 99 or "unshare" in done.err:
+        pytest.skip("nothing may be mounted here")
+    assert done == (1, b"", "")
+    assert json.loads((tmp_path / "outside").read_text())["exit_code"] == 1
+
+
 def test_a_link_to_a_status_file_stays_one(commands, tmp_path):
     """As root, /dev/stderr would be replaced."""
     (tmp_path / "link").symlink_to("status.json")
