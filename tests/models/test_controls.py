@@ -252,6 +252,11 @@ def struck_blocks_forget_why(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Attempt, "is_struck", False)
 
 
+def nobody_hears_of_sleep(patch: pytest.MonkeyPatch) -> None:
+    """What was waited for when the machine woke had all of its window (B5)."""
+    patch.setattr(watch.Watch, "woke", lambda _self, _now: False)
+
+
 def what_was_put_off_stays(patch: pytest.MonkeyPatch) -> None:
     """An entry that was put forward kept its alarm."""
     patch.setattr(timekeeper.Timekeeper, "_skip_forgotten", lambda _: None)
@@ -340,7 +345,7 @@ CONTROLS = [
     Control("7", deaf_pulls_are_cut_once, "block", "trio", frozenset({"late"}), 555),
     Control("7 (close)", deaf_closes_are_cut_once, "bare", "uvloop", frozenset({"late"}), 234),
     Control("12", turns_start_late, "block", "asyncio", frozenset({"when", "outcome"}), 640),
-    Control("13", stalls_move_all_limits, "bare", "asyncio", frozenset({"outcome", "when"}), 6),
+    Control("13", stalls_move_all_limits, "bare", "asyncio", frozenset({"outcome", "when"}), 184),
     Control("15", waits_begin_again, "block", "asyncio", frozenset({"outcome", "late"}), 478),
     Control("18", nobody_lets_go, "bare", "trio", frozenset({"status"}), 0),
     Control("6", ends_are_one, "session", "asyncio", frozenset({"frames"}), 5),
@@ -370,6 +375,7 @@ CONTROLS = [
     Control("begun again", work_is_begun_again, "word", "asyncio", frozenset({"opens"}), 420),
     Control("not waited", limits_are_not_waited_out, "word", "trio", frozenset({"waits"}), 38),
     Control("ended", ended_turns_are_asked_again, "word", "asyncio", frozenset({"finished"}), 912),
+    Control("asleep", nobody_hears_of_sleep, "bare", "trio", frozenset({"outcome", "when"}), 6),
     Control("put off", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 34),
 ]
 
