@@ -118,6 +118,7 @@ def pipe():
     os.close(writing)
 
 
+@pytest.mark.parametrize("cli", ["claude", "codex"], indirect=True)
 def test_who_waits_for_input_that_never_comes_is_told_so(run, cli, server, pipe):
     """codex reads it also with a prompt in its arguments, for ever; claude gives it up after 3 s."""
     server.script(text("Done."))
@@ -129,6 +130,7 @@ def test_who_waits_for_input_that_never_comes_is_told_so(run, cli, server, pipe)
         assert (code, told["result"]) == (0, "success")
 
 
+@pytest.mark.parametrize("cli", ["claude", "codex"], indirect=True)
 def test_without_input_nobody_waits_for_it(run, cli, server, pipe):
     server.script(text("Done."))
     code, _, told = run("--idle", PATIENCE, "--stdin", "null", stdin=pipe)
