@@ -23,6 +23,7 @@ from benchmarks import (
     per_message,
     plot,
     processes,
+    progress,
     readers,
     recording,
     report,
@@ -59,6 +60,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
     return {
         "start": lambda: start.measure(s["rounds"]),
         "message": lambda: per_message.measure(s["rounds"], s["messages"]),
+        "progress": lambda: progress.measure(s["rounds"], s["messages"]),
         "readers": lambda: readers.measure(s["rounds"], s["messages"]),
         "hand-over": lambda: hand_over.measure(s["rounds"], s["messages"]),
         "recording": lambda: recording.measure(s["rounds"] // 5, s["messages"] // 5),

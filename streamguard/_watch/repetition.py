@@ -24,8 +24,7 @@ LONGEST_CYCLE: Final = 4
 # Work whose end is lost must not hold up its row for ever, nor what never stops beginning grow without bound.
 _MOST_IN_FLIGHT: Final = 32
 _MOST_ROWS: Final = 256
-
-_UNKNOWN: Final = None
+_UNTOLD: Final = "untold"
 
 
 def digest(value: object) -> int | None:
@@ -45,68 +44,67 @@ def digest(value: object) -> int | None:
 
 
 class _Deed:
-    """A piece of work that began: what it was asked, then what came of it."""
+    """A piece of work that began. Once it is over, `step` is one number for all of it, or _UNTOLD."""
 
-    __slots__ = ("asked", "failed", "id", "is_over", "name", "outcome")
+    __slots__ = ("asked", "id", "is_error", "name", "row", "step")
 
-    def __init__(self, id_: str, name: str, asked: int | None) -> None:
+    is_error: bool  # from its end on
+
+    def __init__(self, id_: str, name: str, asked: int | None, row: _Row) -> None:
         self.id = id_
         self.name = name
         self.asked = asked
-        self.outcome: int | None = _UNKNOWN
-        self.failed = self.is_over = False
+        self.row = row
+        self.step: int | str | None = None
 
 
 class _Row:
-    """The steps of one agent: those in flight, and the latest few that are over."""
+    """The latest steps of one agent, the last one first; and from the first deed that is in flight on, all."""
 
     __slots__ = ("names", "queue", "runs", "steps", "told")
 
     def __init__(self) -> None:
-        self.queue: deque[_Deed] = deque()  # from the first that is in flight on, as they began
+        self.queue: deque[_Deed] = deque()  # as they began
         self.steps: tuple[int, ...] = ()
-        self.names: tuple[str, ...] = ()
-        self.runs = [0] * LONGEST_CYCLE  # how many steps in a row are those of a period before
+        # Of each period: how many steps in a row are those of a period before. Most rows have none.
+        self.runs: list[int] | None = None
+        self.names: tuple[str, ...] = ()  # of the steps, as long as anything is repeated
         self.told = 0  # the period of what was found, as long as it goes on
 
     def forget(self) -> None:
-        if self.steps:
-            self.steps = self.names = ()
-            self.runs = [0] * LONGEST_CYCLE
-            self.told = 0
+        self.steps, self.runs, self.told = (), None, 0
 
-    def add(self, step: _Deed, times: int) -> Found | None:
-        """The next step is over: what it shows, if it shows anything."""
-        if step.asked is None or step.outcome is None:
+    def add(self, deed: _Deed, times: int) -> Found | None:
+        """The next step: what it shows, if it shows anything."""
+        step, steps = deed.step, self.steps
+        if not isinstance(step, int):
             self.forget()
             return None
-        known = hash((step.name, step.asked, step.outcome, step.failed))
-        if known not in self.steps:
-            if self.told or any(self.runs):
-                self.runs = [0] * LONGEST_CYCLE
-                self.told = 0
-            found = None
-        else:
-            found = self._count(known, times)
-        self.steps = (*self.steps[1 - LONGEST_CYCLE :], known)
-        self.names = (*self.names[1 - LONGEST_CYCLE :], step.name)
-        if not found:
+        if step not in steps:
+            if self.runs is not None:
+                self.runs, self.told = None, 0
+            self.steps = (step, *steps[: LONGEST_CYCLE - 1])
             return None
-        return Found(
-            "repeats",
-            window=times,
-            amount=times,
-            names=self.names[-found:],
-            is_error=step.failed,
-        )
+        if self.runs is None:
+            self.runs, self.names = [0] * LONGEST_CYCLE, ()
+        period = self._count(step, self.runs, times)
+        self.steps = (step, *steps[: LONGEST_CYCLE - 1])
+        self.names = (*self.names[1 - LONGEST_CYCLE :], deed.name)
+        if not period:
+            return None
+        names = self.names[-period:]
+        return Found("repeats", window=times, amount=times, names=names, is_error=deed.is_error)
 
-    def _count(self, known: int, times: int) -> int:
+    def _count(self, step: int, runs: list[int], times: int) -> int:
         """The shortest period that has now been gone through `times` times, if that is new; else 0."""
-        steps, runs, found = self.steps, self.runs, 0
-        for period in range(1, LONGEST_CYCLE + 1):
-            is_same = period <= len(steps) and steps[-period] == known
-            runs[period - 1] = runs[period - 1] + 1 if is_same else 0
-            if not found and is_same and runs[period - 1] >= period * (times - 1):
+        found = 0
+        for before, earlier in enumerate(self.steps):
+            if earlier != step:
+                runs[before] = 0
+                continue
+            runs[before] += 1
+            period = before + 1
+            if not found and runs[before] >= period * (times - 1):
                 found = period
         if self.told and runs[self.told - 1]:
             return 0
@@ -122,41 +120,45 @@ class Repetition:
     def __init__(self, times: int) -> None:
         self._times = times
         self._rows: dict[str | None, _Row] = {}
-        self._in_flight: dict[str, tuple[_Row, _Deed]] = {}
+        self._in_flight: dict[str, _Deed] = {}
 
     def started(self, signal: WorkStarted) -> None:
         """Work began, or its beginning is told once more, maybe with what it was asked."""
-        if signal.background or signal.scope == "hook" or not signal.id:
+        id_, asked = signal.id, signal.input
+        if signal.background or signal.scope == "hook" or not id_:
             return  # nobody waits for it, or nobody can tell which it is
-        asked = None if signal.input is None else digest(signal.input)
-        if (known := self._in_flight.get(signal.id)) is not None:
-            if known[1].asked is None:
-                known[1].asked = asked
+        number = None if asked is None else digest(asked)
+        if (known := self._in_flight.get(id_)) is not None:
+            if known.asked is None:
+                known.asked = number
             return
-        row = self._rows.get(signal.parent)
-        if row is None:
-            if len(self._rows) >= _MOST_ROWS:
-                self._lose(*self._rows.pop(next(iter(self._rows))).queue)
-            row = self._rows[signal.parent] = _Row()
-        deed = _Deed(signal.id, signal.name, asked)
+        row = self._rows.get(signal.parent) or self._row_of(signal.parent)
+        self._in_flight[id_] = deed = _Deed(id_, signal.name, number, row)
         row.queue.append(deed)
         if len(row.queue) > _MOST_IN_FLIGHT:
             self._lose(row.queue.popleft())
             row.forget()
-        self._in_flight[signal.id] = row, deed
+
+    def _row_of(self, parent: str | None) -> _Row:
+        if len(self._rows) >= _MOST_ROWS:
+            self._lose(*self._rows.pop(next(iter(self._rows))).queue)
+        row = self._rows[parent] = _Row()
+        return row
 
     def finished(self, signal: WorkFinished) -> Found | None:
         """Work ended: what its row shows now, if anything."""
-        if (its_own := self._rows.pop(signal.id, None)) is not None:
-            self._lose(*its_own.queue)  # of a sub-agent that is over, nothing more is compared
-        known = self._in_flight.pop(signal.id, None)
-        if known is None:
+        id_, outcome = signal.id, signal.outcome
+        if id_ in self._rows:  # of a sub-agent that is over, nothing more is compared
+            self._lose(*self._rows.pop(id_).queue)
+        deed = self._in_flight.pop(id_, None)
+        if deed is None:
             return None
-        row, deed = known
-        deed.is_over, deed.failed = True, signal.error
-        deed.outcome = None if signal.outcome is None else digest(signal.outcome)
-        found, queue = None, row.queue
-        while queue and queue[0].is_over:
+        came = None if deed.asked is None or outcome is None else digest(outcome)
+        deed.is_error = error = signal.error
+        deed.step = _UNTOLD if came is None else hash((deed.name, deed.asked, came, error))
+        found, row = None, deed.row
+        queue = row.queue
+        while queue and queue[0].step is not None:
             found = row.add(queue.popleft(), self._times) or found
         return found
 

@@ -359,6 +359,29 @@ _CUT_ENDS_NORMALLY = (
 _NO_PINGS = "Pings are dropped by the SDK, so its stream shows no Liveness."
 _NO_READ_LIMIT = "It has no time limit of its own on a silent stream."
 
+_WHEN: Final[Mapping[Told, str]] = {
+    "call": "with each call",
+    "turn": "at a turn's end",
+    "end": "at the end of the process",
+}
+
+
+def who_tells(what: Literal["usage", "cost"]) -> str:
+    """Which backends tell that, and when: a ceiling on it can strike no sooner."""
+    by_time: dict[Told | None, list[str]] = {}
+    for name, facts in sorted(FACTS.items()):
+        by_time.setdefault(facts.usage_told if what == "usage" else facts.cost_told, []).append(
+            name
+        )
+    said = [
+        f"told {when} by {', '.join(by_time[told])}"
+        for told, when in _WHEN.items()
+        if told in by_time
+    ]
+    never = f"; never by {', '.join(by_time[None])}" if None in by_time else ""
+    return "; ".join(said) + never
+
+
 FACTS: Final[Mapping[str, Facts]] = {
     facts.name: facts
     for facts in (
@@ -417,11 +440,13 @@ FACTS: Final[Mapping[str, Facts]] = {
         Facts(
             "opencode",
             command="opencode",
+            usage_told="call",
+            cost_told="call",
             limits=(
                 "A tool is told when it has ended, and an answer when it is whole, unless it has the tap.",
                 "It reads stdin to its end although it was given a prompt: close it, or it never begins.",
                 "An API that is busy is asked again without any limit, and without a line but the tap's.",
-                "An API that hangs or only pings is waited for without any limit.",
+                "An API that hangs is asked again every 300 s without an end; one that only pings is waited for.",
                 "Who may not be asked refuses: that ends the turn, with exit status 0.",
             ),
         ),
@@ -432,6 +457,7 @@ FACTS: Final[Mapping[str, Facts]] = {
                 "Its lines tell neither tokens nor costs: of ceilings only calls can be kept.",
                 "The session's id is told by its last line alone; copilot.session gives it one.",
                 "The npm command is a wrapper: SIGINT or SIGKILL of it leaves the real copilot running.",
+                "An API that hangs is asked again after 600 s or 700 s, in silence; one that only pings is waited for.",
                 "It goes on while a shell or a sub-agent in the background runs, and then asks the model again.",
             ),
         ),

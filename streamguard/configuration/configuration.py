@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from streamguard._base import defaults
 from streamguard._base.configured import PREFIX, variable
 from streamguard._base.quoting import quoted
+from streamguard._base.spending import CEILINGS
 from streamguard._base.variables import MODE
 from streamguard._guard.modes import environment_idle, environment_mode, mode_in_force, weaker
 from streamguard.configuration import environment, values
@@ -272,7 +273,19 @@ class Configuration:
         head = quoted(self.path) if self.path else "no streamguard.toml, no [tool.streamguard]"
         if self._is_alone:
             head = f"environment variables {self._prefix}_*"
-        return "\n".join((f"# {head}", *lines))
+        return "\n".join((f"# {head}", *lines, *self._notes()))
+
+    def _notes(self) -> list[str]:
+        """What a ceiling cannot know, for want of being told."""
+        from streamguard.backends.facts import who_tells
+
+        sections = (self._guard, *self._guards.values(), self._run)
+        written = {name for section in sections for name, said in section.items() if said.value}
+        return [
+            f"# {knob}: {who_tells('cost' if knob == 'cost' else 'usage')}"
+            for knob in CEILINGS
+            if knob in written
+        ]
 
     def _in_force(self) -> list[tuple[str, Mapping[str, Setting]]]:
         from dataclasses import fields

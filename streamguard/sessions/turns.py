@@ -626,11 +626,14 @@ class Turn(AsyncIterator[T]):
         return self._ledger.is_completed and isinstance(failure, Exception) and not is_verdict
 
     def _said_error(self) -> StreamGuardError | None:
-        """What ended a turn that its backend has ended with an error; None if it has not."""
+        """What ended a turn that its backend has ended with an error; None if it has not.
+
+        One that had ended well is not asked again, whatever comes after it (T3).
+        """
         ledger = self._ledger
-        if ledger.ended is None or ledger.ended.outcome != "error" or ledger.failed is None:
+        ended, failed = ledger.ended, ledger.failed
+        if ended is None or ended.outcome != "error" or failed is None or ledger.turns_ended_well:
             return None
-        failed = ledger.failed
         told = ", ".join(filter(None, (failed.error_class, failed.detail)))
         return StreamGuardError(
             f"the backend ended the turn with an error ({told})",
@@ -647,7 +650,8 @@ class Turn(AsyncIterator[T]):
         """
         assert settings is not None
         is_unknown = settings.fresh_if_unknown and self._is_unknown(owner, failure)
-        over_at = settings.policy.limit_over_at(failure, failed=self._ledger.failed)
+        failed = self._ledger.failed
+        over_at = settings.policy.limit_over_at(failure, time.time(), failed=failed)
         if not is_unknown and over_at is None:
             return False
         decision = self._decide(owner, failure, settings)
@@ -740,8 +744,9 @@ class Turn(AsyncIterator[T]):
                 fresh_if_unknown=settings.fresh_if_unknown,
                 tools_in_session=tools,
             )
-        elif (over_at := policy.limit_over_at(failure, failed=ledger.failed)) is not None:
-            now = time.time()
+        elif (
+            over_at := policy.limit_over_at(failure, now := time.time(), failed=ledger.failed)
+        ) is not None:
             state = replace(
                 state, limit_over_in=over_at - now, limit_over_at=on_the_clock(over_at, now)
             )

@@ -150,7 +150,10 @@ def test_a_line_says(message, signals):
 def test_work_says_what_it_was_asked_and_what_came_of_it():
     (begun,) = said(line("tool.execution_start", **SHELL))
     (ended,) = said(line("tool.execution_complete", **DONE, result=HI))
-    assert (begun.input, ended.outcome) == ({"command": "ls"}, HI["content"])
+    assert (begun.input, ended.outcome) == ({"command": "ls"}, "hi\nexit code 0")
+    in_another_shell = {"content": HI["content"].replace("shellId: 0", "shellId: 1")}
+    (again,) = said(line("tool.execution_complete", **DONE, result=in_another_shell))
+    assert again.outcome == ended.outcome
     error = {"code": "denied", "message": "Permission denied"}
     (ended,) = said(line("tool.execution_complete", toolCallId="c", success=False, error=error))
     assert ended.outcome == "Permission denied"

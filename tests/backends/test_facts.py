@@ -52,6 +52,8 @@ def test_it_is_known_when_a_backend_tells_what_it_has_used():
         "claude": ("call", "turn"),
         "codex": ("turn", None),
         "gemini": ("end", None),
+        "opencode": ("call", "call"),
+        "copilot": (None, None),
         "acp": ("turn", "turn"),
         "pydantic_ai": ("turn", "turn"),
         **dict.fromkeys(("openai", "openai_agents", "anthropic", "litellm"), ("call", None)),

@@ -73,7 +73,8 @@ IN_A_TASK = {"sessionID": "ses_2", "parent": "call_9"}
 LINES = {
     "a step's beginning": (line("step_start", part={"type": "step-start"}), [SESSION]),
     "what the model says": (line("text", part={"type": "text", "text": "Hi"}), PROGRESS),
-    "what it thinks": (line("reasoning", part={"type": "reasoning"}), PROGRESS),
+    "what it thinks": (line("reasoning", part={"type": "reasoning", "text": "Hm"}), PROGRESS),
+    "a text with nothing in it": (line("text", part={"type": "text", "text": " "}), NOTHING),
     "a tool": (tool(), [WorkStarted("call_1", "bash"), WorkFinished("call_1")]),
     "a command that failed": (
         tool(exit_=3),
@@ -175,6 +176,9 @@ def test_work_says_what_it_was_asked_and_what_came_of_it():
     assert (begun.input, ended.outcome) == ({"command": "ls"}, "hi\n")
     _, ended = said(tool(status="error", error="File not found"))
     assert ended.outcome == "File not found"
+    of_sessions = [f'<task id="ses_{each * 26}">Three.</task>' for each in "ab"]
+    outcomes = {said(tool(output=each))[1].outcome for each in of_sessions}
+    assert outcomes == {'<task id="">Three.</task>'}
     (begun,) = said(line("tap.tool_start", callID="c", tool="bash", input={"command": "ls"}))
     assert begun.input == {"command": "ls"}
     ended, _ = said(

@@ -405,3 +405,13 @@ def test_what_is_no_time_has_no_seconds_behind_it(written):
     assert told["retry.server.jitter"] == "0.5"
     assert told["breaker.pause"] == "30 s"
     assert told["breaker.on_open"] == "raise, in a session wait"
+
+
+def test_explain_says_when_a_ceiling_can_be_known(tmp_path, monkeypatch):
+    """B4: what a backend says only at the end can be seen no sooner."""
+    (tmp_path / "streamguard.toml").write_text("[guard]\nidle = 60\ncost = 5\n")
+    said = from_config(tmp_path / "streamguard.toml").explain().splitlines()
+    assert said[-1].startswith("# cost: told ")
+    assert "at a turn's end by " in said[-1]
+    assert "claude" in said[-1]
+    assert not any(line.startswith("# tokens") for line in said)

@@ -257,6 +257,7 @@ def test_a_success_in_name_only(tape, outcome, work, said, hosted):
     assert headline([story]) == "issue-7 finished in name only"
     assert [line for line in story.tried if not work or "background: Task" in line]
     assert '<article class="story hollow">' in page(run)
+    assert "<dt>Warnings</dt>" in page(run)
     assert '<line class="concern"' in drawing(run).split('class="base')[1]
 
 

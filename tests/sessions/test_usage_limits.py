@@ -160,6 +160,15 @@ async def test_one_that_was_said_in_a_message_ends_the_turn_as_it_has(loop):
     backend.check()
 
 
+async def test_a_turn_that_had_ended_well_is_not_asked_again(loop):
+    """T3: whatever the backend says after it."""
+    backend = Backend([Script(opened("s"), say("a"), done(), limit(600), done("error"))])
+    async with session(backend.open, prompt="go") | idle_guard(60) | patient() as chat:
+        assert await texts(chat) == ["a"]
+    assert len(backend.points) == 1
+    backend.check()
+
+
 async def test_total_bounds_it(loop):
     """R8: a wait that does not fit is given up now."""
     backend = Backend([Script(opened("s"), fail(RateLimitedError(2 * HOUR)))])

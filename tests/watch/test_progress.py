@@ -380,7 +380,7 @@ def test_only_hashes_are_kept():
         elif isinstance(thing, (list, tuple, deque)):
             queue += thing
         else:
-            queue += [getattr(thing, name) for name in getattr(type(thing), "__slots__", ())]
+            queue += [getattr(thing, name, None) for name in getattr(type(thing), "__slots__", ())]
 
 
 # -- ceilings ------------------------------------------------------------------------------------

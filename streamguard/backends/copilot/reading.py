@@ -60,6 +60,8 @@ ALWAYS_ENDS_TURNS = True
 
 _SUBAGENT = "task"  # the tool that runs one
 _IN_BACKGROUND = re.compile(r"<command started in background with shellId: ([^>]{1,100})>")
+# Which shell it was, one after the other; and what its exit code says besides.
+_SHELL_ENDED = re.compile(r"<shellId: [^>]{1,100} completed with exit code (-?\d{1,10})>")
 _CLASS_OF_KIND = {
     "authentication": "auth",
     "authorization": "auth",
@@ -170,13 +172,18 @@ def _tool_completed(line: Fields) -> Said:
         return None
     said = text_in(fields_of(data.get("result")).get("content"))
     failed = data.get("success") is False
-    outcome = fields_of(data.get("error")).get("message") if failed else said
+    outcome = fields_of(data.get("error")).get("message") if failed else _lasting(said)
     code = number_in(fields_of(data.get("shellExecution")).get("exitCode"))
     ended = WorkFinished(id_, error=failed or bool(code), outcome=outcome)
     if said is not None and (shell := _IN_BACKGROUND.search(said[:1000])) is not None:
         begun = WorkStarted(f"shell:{shell[1]}", "shell", "task", id_, background=True)
         return (begun, ended, *_life_of(line))
     return (ended, *_life_of(line))
+
+
+def _lasting(outcome: str | None) -> str | None:
+    """What came of it, without which shell it was."""
+    return None if outcome is None else _SHELL_ENDED.sub(r"exit code \1", outcome)
 
 
 def _notified(line: Fields) -> Said:

@@ -3,7 +3,7 @@
     line                        signals
     ──────────────────────────  ─────────────────────────────────────────────────────────────
     step_start                  SessionOpened
-    text, reasoning             Progress; each when it is whole
+    text, reasoning             Progress; each when it is whole, and nothing if it is blank
     tool_use                    WorkStarted, WorkFinished: it is told when it has ended
       of a refused permission   TurnEnded, too: opencode ends the turn there
     step_finish                 Usage; TurnEnded, unless it finished with tool calls
@@ -24,6 +24,7 @@ Progress, never an exception.
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 from streamguard.backends._fields import (
@@ -35,6 +36,7 @@ from streamguard.backends._fields import (
     Said,
     class_of_status,
     fields_of,
+    is_blank,
     number_in,
     numbers_in,
     text_in,
@@ -58,6 +60,7 @@ from streamguard.signals import (
 ALWAYS_ENDS_TURNS = True
 
 _SUBAGENT = "task"  # the tool that runs one
+_A_SESSION = re.compile(r"\bses_\w{20,40}")
 _REFUSED = "The user rejected permission"
 _OUTCOMES: dict[str, Outcome] = {"stop": "success", "content-filter": "error"}
 _CLASS_OF_NAME = {
@@ -95,6 +98,10 @@ def _opened(line: Fields) -> Said:
     return SessionOpened(token, work_dir=text_in(line.get("directory"))) if token else NOTHING
 
 
+def _said(line: Fields) -> Said:
+    return NOTHING if is_blank(fields_of(line.get("part")).get("text")) else None
+
+
 def _tool_use(line: Fields) -> Said:
     part = fields_of(line.get("part"))
     if (id_ := text_in(part.get("callID"))) is None:
@@ -105,7 +112,7 @@ def _tool_use(line: Fields) -> Said:
     is_error = failed or bool(number_in(fields_of(state.get("metadata")).get("exit")))
     said: tuple[Signal, ...] = (
         _started(id_, part, state),
-        WorkFinished(id_, error=is_error, outcome=outcome),
+        WorkFinished(id_, error=is_error, outcome=_lasting(outcome)),
     )
     if failed and isinstance(outcome, str) and outcome.startswith(_REFUSED):
         return (*said, TurnEnded("incomplete", "permission"))
@@ -116,6 +123,11 @@ def _started(id_: str, call: Fields, asked: Fields, parent: str | None = None) -
     name = text_in(call.get("tool")) or ""
     scope: WorkScope = "subagent" if name == _SUBAGENT else "tool"
     return WorkStarted(id_, name, scope, parent, input=asked.get("input"))
+
+
+def _lasting(outcome: object) -> object:
+    """What came of it, without a sub-agent's session, which is another one each time."""
+    return _A_SESSION.sub("", outcome) if isinstance(outcome, str) else outcome
 
 
 def _step_finish(line: Fields) -> Said:
@@ -217,6 +229,8 @@ def _step_of_subagent(line: Fields) -> Said:
 
 _LINES: dict[str, Handler] = {
     "step_start": _opened,
+    "text": _said,
+    "reasoning": _said,
     "tool_use": _tool_use,
     "step_finish": _step_finish,
     "error": _error,

@@ -112,7 +112,8 @@ def answers(story: Story) -> dict[str, list[str]]:
         "Since": since,
         "In flight": flight,
         "Process": vitals,
-        "Tried": story.tried,
+        # Without a verdict nothing was: then it is what was said meanwhile.
+        "Warnings" if story.decided is None else "Tried": story.tried,
         "Left": story.left,
     }
     return {term: lines for term, lines in asked.items() if lines}
