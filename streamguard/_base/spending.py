@@ -98,7 +98,10 @@ class _Sum:
             case "process":
                 self._settle(self._process.advance(value))
             case "session":
-                self._settle(self._session.advance(value))
+                # Of a process that was killed a session may forget what it has not written down.
+                whole = max(self.whole, self._session.advance(value))
+                self._session.whole = whole
+                self._settle(whole)
 
     def _settle(self, whole: float) -> None:
         self._settled, self._turn = whole, 0.0

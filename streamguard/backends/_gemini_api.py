@@ -15,7 +15,6 @@ from streamguard.backends._fields import (
     Fields,
     class_of_status,
     fields_of,
-    is_blank,
     numbers_in,
     summed,
     text_in,
@@ -68,15 +67,26 @@ def failure_of(code: str) -> Failed:
     return Failed(error_class, detail=code[:80])
 
 
+def says_something(content: object) -> bool:
+    """Whether any part of a content says anything."""
+    parts: Any = fields_of(content).get("parts")
+    if isinstance(parts, list):
+        for part in parts:  # pyright: ignore[reportUnknownVariableType]
+            if _is_substance(fields_of(part)):  # pyright: ignore[reportUnknownArgumentType]
+                return True
+    return False
+
+
 def parts_of(content: object) -> list[Fields]:
     """The parts of a content."""
     parts: Any = fields_of(content).get("parts")
     return [fields_of(part) for part in parts] if isinstance(parts, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-def is_substance(part: Fields) -> bool:
+def _is_substance(part: Fields) -> bool:
     """Whether a part says anything: all but a text with nothing in it."""
-    if not is_blank(part.get("text")):
+    text = part.get("text")
+    if isinstance(text, str) and text.strip():
         return True
     return any(value and name not in _NO_SUBSTANCE for name, value in part.items())
 

@@ -145,8 +145,9 @@ def fate_of(
 
 def _wait_for_limit(error: BaseException, policy: RetryPolicy) -> float | None:
     """How long a usage limit is waited for that `error` tells of; None: there is none, or that is too long."""
-    over_at = policy.limit_over_at(error)
-    return None if over_at is None else policy.limit_wait(over_at - time.time())
+    now = time.time()
+    over_at = policy.limit_over_at(error, now)
+    return None if over_at is None else policy.limit_wait(over_at - now)
 
 
 def _within(error: BaseException | None, kind: type[E]) -> E | None:

@@ -137,12 +137,12 @@ class RetryPolicy:
         return self._named(error, found), pause
 
     def limit_over_at(
-        self, error: BaseException | None, *, failed: Failed | None = None
+        self, error: BaseException | None, now: float, *, failed: Failed | None = None
     ) -> float | None:
         """When the usage limit that `error` tells of is over, as an epoch, if such are waited for."""
         if self.wait_for_limit is None:
             return None
-        return resets_at(error, failed=failed, cap=self.cap)
+        return resets_at(error, failed=failed, cap=self.cap, now=lambda: now)
 
     def limit_wait(self, left: float, waited: float = 0.0, room: float = math.inf) -> float | None:
         """The seconds to wait for a usage limit that is over in `left`; None if that is too long.

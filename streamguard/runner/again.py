@@ -134,10 +134,10 @@ class Attempts:
                 "fresh_if_unknown": True,
                 "tools_in_session": done.get("tools_run", 0),
             }
-        over_at = None if failed is None else self._policy.limit_over_at(None, failed=failed)
+        now = time.time()
+        over_at = None if failed is None else self._policy.limit_over_at(None, now, failed=failed)
         if failed is None or over_at is None or outcome.result == "success":
             return {}
-        now = time.time()
         return {
             "error_class": class_named(failed.error_class),
             "limit_over_in": over_at - now,

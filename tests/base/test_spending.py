@@ -91,6 +91,21 @@ def test_a_count_that_begins_anew_unasked_is_added():
     assert spent(tokens(30, "session"), tokens(4, "session")) == 34
 
 
+def test_what_a_session_has_forgotten_of_a_killed_process_stays_spent():
+    """B4: Claude's, as measured: after a SIGKILL its counts are without the turn that was cut."""
+    spending = Spending()
+    spending.note(tokens(22, "session"))
+    spending.begin_process(is_resumed=True)
+    for call in "abc":
+        spending.note(tokens(11, call=call))
+    spending.begin_process(is_resumed=True)
+    spending.note(tokens(11, call="d"))
+    spending.note(tokens(33, "session"))  # the first turn and this one
+    assert spending.whole["tokens"] == 66
+    spending.note(tokens(44, "session"))
+    assert spending.whole["tokens"] == 77
+
+
 def test_what_is_not_told_is_not_there():
     assert spent(Usage({"context_size": 9.0}, "turn")) is None
     assert Spending().whole == {}

@@ -456,7 +456,7 @@ class Model:
             case "end":
                 return self._complete(turn, reuses=bool(self.plan.get("reuses")))
             case _:
-                if value == "exit":
+                if value == "exit" or value not in RAISED:  # what users have words for
                     raise UnsureError(self.now)
                 name, error_class = RAISED[value]
                 if attempt.failed is not None and error_class == "unknown":
@@ -504,6 +504,8 @@ class Model:
             attempt.last_new = at
         for word in words:
             kind, _, rest = word.partition(":")
+            if kind in ("unknown", "limit"):
+                raise UnsureError(at)
             if kind in ("progress", "work") and not attempt.turn_open:
                 attempt.turn_open, attempt.progressed = True, False
                 attempt.turn_began = at

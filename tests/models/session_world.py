@@ -106,6 +106,10 @@ def _signal(word: str) -> Any:
             return TurnEnded(rest)  # type: ignore[arg-type]
         case "failed":
             return Failed(rest)
+        case "unknown":
+            return Failed("validation", session_unknown=True)
+        case "limit":
+            return Failed("rate_limit", retry_after=float(rest))
         case _:
             raise AssertionError(word)
 
@@ -259,6 +263,7 @@ class World:
                     case ["say", *words]:
                         yield self.message(connection, turn, number, words)
                     case ["raise", kind]:
+                        self.note("raised", connection.number, kind, turn)
                         raise ERRORS[kind]()  # noqa: RSE102 - some are functions
             self.note("ran out", connection.number, turn)
         finally:

@@ -572,6 +572,9 @@ def _opens(world: World) -> Iterator[str]:
     tools = delivered = 0
     is_over = True
     is_hostile = _is_hostile(plan)
+    # A session that its backend does not know, where the user has a word for that: once, and if no tool ran.
+    may_forget = bool((plan.get("word") or {}).get("fresh"))
+    forgotten, worked, latest, resumed = "", 0, -1, False
     for index, turn in enumerate(turns_of(world)):
         opens = 0
         if is_over or turn[0][1] != "session":
@@ -585,7 +588,12 @@ def _opens(world: World) -> Iterator[str]:
                     _, _, number, _, asked, given = entry
                     if opens and plan["retry"] is None:
                         yield f"connection {number} was opened, and nobody had asked to reconnect"
-                    if plan["keys"] is None and given is None and (tools or delivered):
+                    if given is None and forgotten == "said":
+                        forgotten = "done"
+                        tokens.add(None)
+                        if worked:
+                            yield f"connection {number} begins afresh, after {worked} tool calls"
+                    elif plan["keys"] is None and given is None and (tools or delivered):
                         yield (
                             f"connection {number} begins afresh, after {tools} tool calls and "
                             f"{delivered} messages"
@@ -595,10 +603,16 @@ def _opens(world: World) -> Iterator[str]:
                     if asked in completed and asked != GIVEN:
                         yield f"connection {number} is asked {asked!r}, which had ended"
                     opens += 1
+                    latest, resumed = number, given is not None
+                case "raised" if entry[3] == "forgotten" and resumed and may_forget:
+                    forgotten = forgotten or "said"
                 case "sent":
                     if entry[3] in completed and entry[3] != GIVEN:
                         yield f"{entry[3]!r} is sent at {entry[0]}, which had ended"
                 case "said":
+                    is_unknown = "unknown:" in entry[3] and may_forget and resumed
+                    if is_unknown and int(entry[2].partition(".")[0]) == latest:
+                        forgotten = forgotten or "said"
                     is_of_turn = entry[4] == index  # else of the turn before, left meanwhile
                     is_over = is_over or (is_of_turn and _is_done(entry))
                     for word in entry[3]:
@@ -607,6 +621,7 @@ def _opens(world: World) -> Iterator[str]:
                             is_sure = is_of_turn and not is_hostile
                             tokens = {rest or None} | (set() if is_sure else tokens)
                 case "got":
+                    worked += sum(word.startswith("work:") for word in entry[3])
                     tools += sum(word.startswith("work:") for word in entry[3])
                     delivered += any(word.partition(":")[0] in ACTS for word in entry[3])
                 case "ran out" if entry[3] == index:

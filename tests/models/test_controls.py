@@ -23,7 +23,9 @@ from streamguard.breaker import circuit
 from streamguard.breaker.records import Records
 from streamguard.fleet import lease
 from streamguard.fleet.holding import Holding
-from streamguard.sessions import hosting, replay, turns
+from streamguard.retry import decision
+from streamguard.retry.policy import RetryPolicy
+from streamguard.sessions import hosting, ledger, replay, turns
 from streamguard.sessions import session as sessions
 from streamguard.sessions.owner import Owner
 from streamguard.testing import clocks
@@ -182,6 +184,22 @@ def points_forget_the_end(patch: pytest.MonkeyPatch) -> None:
 def points_begin_anew(patch: pytest.MonkeyPatch) -> None:
     """A point with tools run, and no token, began afresh in another process."""
     patch.setattr(turns.Turn, "_refuse_what_is_unsafe", lambda _: None)
+
+
+def work_is_begun_again(patch: pytest.MonkeyPatch) -> None:
+    """A session that its backend did not know was begun afresh though tools had run in it."""
+    patch.setattr(decision, "_work_would_be_lost", lambda *_: None)
+
+
+def limits_are_not_waited_out(patch: pytest.MonkeyPatch) -> None:
+    """A usage limit was waited for as a rate limit is."""
+    patch.setattr(RetryPolicy, "limit_wait", lambda *_: 60.0)
+
+
+def ended_turns_are_asked_again(patch: pytest.MonkeyPatch) -> None:
+    """A limit that came after a turn's good end began that turn once more."""
+    never = property(lambda _: 0, lambda *_: None)
+    patch.setattr(ledger.Ledger, "turns_ended_well", never, raising=False)
 
 
 def outages_escalate(patch: pytest.MonkeyPatch) -> None:
@@ -349,6 +367,9 @@ CONTROLS = [
         176,
     ),
     Control("unheard", claims_not_heard_of_count, "fleet", "trio", frozenset({"end"}), 4),
+    Control("begun again", work_is_begun_again, "word", "asyncio", frozenset({"opens"}), 420),
+    Control("not waited", limits_are_not_waited_out, "word", "trio", frozenset({"waits"}), 38),
+    Control("ended", ended_turns_are_asked_again, "word", "asyncio", frozenset({"finished"}), 912),
     Control("put off", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 34),
 ]
 

@@ -96,6 +96,7 @@ SCENARIOS = {
             end=_interrupt,
         ),
         "overloaded": Scenario(_nothing, forever=status(529), env=_IMPATIENT),
+        "empty": Scenario(_nothing, forever=text("")),
         "background": Scenario(
             lambda cli: [
                 _in_background(cli.shell(f"timeout 1 {FOREVER}; echo finished")),
@@ -105,6 +106,10 @@ SCENARIOS = {
         ),
         "subagent": Scenario(
             lambda cli: [cli.subagent(_SUBAGENT), text("It counts."), text("There are three.")],
+            aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
+        ),
+        "subagent-waited-for": Scenario(
+            lambda cli: [_waited_for(cli.subagent(_SUBAGENT)), text("There are three.")],
             aside=lambda cli: [cli.shell("ls | wc -l"), text("Three.")],
         ),
         "interrupted": Scenario(_busy, ended_at='"tool_use"', end=_interrupt),
@@ -118,6 +123,7 @@ SCENARIOS = {
             lambda cli: [text("I ", "think.") | cut(after=cli.midway), text("At last.")]
         ),
         "overloaded": Scenario(_nothing, forever=text("I ", "think.") | error(after=5)),
+        "empty": Scenario(lambda _: [text("")]),
         "background": Scenario(
             lambda cli: [cli.shell(FOREVER, yield_time_ms=500), text("It runs.")]
         ),
@@ -235,6 +241,12 @@ def _is_the_subagents(request):
     """Its prompt is the first that is said to it, and ours is not in it."""
     said = " ".join(text for role, text in request.history[:2] if role == "user")
     return _SUBAGENT in said and "Begin." not in said
+
+
+def _waited_for(reply):
+    (call,) = reply.parts
+    call.input["run_in_background"] = False
+    return reply
 
 
 def _in_background(reply):

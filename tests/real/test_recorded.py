@@ -99,6 +99,27 @@ EXPECTED = {
         session, usage of the session, turn: success with an answer
         session, usage of the session, turn: success with an answer
     """,
+    # One that its call waits for, which stays open.
+    "claude-subagent-waited-for": """
+        session
+        session, usage of msg_1, +tool toolu_1_0
+        progress
+        toolu_1_0 goes on, task:task_id-1 goes on
+        task:task_id-1 goes on, toolu_1_0 goes on
+        toolu_1_0 goes on, task:task_id-1 goes on, usage of msg_2, +tool toolu_2_0 of toolu_1_0
+        toolu_1_0 goes on, task:task_id-1 goes on, -toolu_2_0
+        -task:task_id-1
+        -task:task_id-1
+        -toolu_1_0
+        session, usage of msg_4, progress
+        session, usage of the session, turn: success with an answer
+    """,
+    # Asked once more, and nothing again.
+    "claude-empty": """
+        session
+        progress
+        session, usage of the session, turn: success without one
+    """,
     "claude-partials": """
         session
         nothing
@@ -167,6 +188,13 @@ EXPECTED = {
         +tool item_2
         -item_2
         progress
+        usage of the session, turn: success
+    """,
+    "codex-empty": """
+        session
+        nothing
+        nothing
+        nothing
         usage of the session, turn: success
     """,
     "codex-failing-tool": """
@@ -823,7 +851,8 @@ def in_words(signal):
         case Failed(class_):
             return f"failed: {class_}"
         case TurnEnded(outcome, answered=answered):
-            return f"turn: {outcome}{' with an answer' * bool(answered)}"
+            how = {True: " with an answer", False: " without one", None: ""}[answered]
+            return f"turn: {outcome}{how}"
         case Usage(span="call", call=call):
             return f"usage of {call}"
         case Usage(span=span):
@@ -858,11 +887,14 @@ def test_real_lines_are_read(name):
     assert words == dedent(EXPECTED[name]).split("\n")[1:-1]
 
 
+EMPTY = {"claude-empty", "codex-empty", "opencode-empty"}
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_no_real_success_is_empty(name):
     """One that is, is told; these all have answered, or worked, but for the one that has not."""
     lines = lines_of(name)
-    assert any(empty_ends(find(lines[0]), lines)) == (name == "opencode-empty")
+    assert any(empty_ends(find(lines[0]), lines)) == (name in EMPTY)
 
 
 BEHIND = ("shell:", "agent:")  # of copilot

@@ -26,7 +26,8 @@ RESUMING = {
 }
 
 
-@pytest.fixture(params=RESUMING)
+# Copilot's session begins one under the id that it is given, where there is none.
+@pytest.fixture(params=["claude", "codex", "gemini", "qwen", "opencode"])
 def cli(request, start_cli):
     return start_cli(request.param)
 
@@ -80,6 +81,7 @@ def test_without_the_word_it_is_not_tried_again(cli, server, backends):
     assert server.requests == []
 
 
+@pytest.mark.parametrize("cli", RESUMING, indirect=True)
 def test_under_run(cli, server, backends, tmp_path):
     """R3: a session that hung, and whose history was lost meanwhile."""
     status, lost = tmp_path / "status.json", tmp_path / "lost"

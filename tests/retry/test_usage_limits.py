@@ -134,8 +134,9 @@ def test_what_the_backend_got_over_is_no_failure(end):
 def test_without_the_word_a_limit_is_as_any_other():
     """P2: the default."""
     assert RetryPolicy().wait_for_limit is None
-    assert RetryPolicy().limit_over_at(anthropic(429, headers={"retry-after": "7200"})) is None
-    assert WAITING.limit_over_at(anthropic(429, headers={"retry-after": "7200"})) is not None
+    error = anthropic(429, headers={"retry-after": "7200"})
+    assert RetryPolicy().limit_over_at(error, NOW) is None
+    assert WAITING.limit_over_at(error, NOW) == NOW + 7200
 
 
 def test_a_limit_is_waited_out():

@@ -362,6 +362,15 @@ def test_an_empty_success_is_told_with_its_end(says_so):
     assert fed.watch.ended_empty
 
 
+@pytest.mark.parametrize("name", ["claude-empty", "codex-empty", "opencode-empty"])
+def test_the_empty_success_of_a_real_command_line_is_told_with_its_end(name):
+    """B3"""
+    lines = [json.loads(line) for line in (RECORDED / f"{name}.jsonl").read_text().splitlines()]
+    backend = find(lines[0])
+    fed = Fed(**TOLD).feed([(1.0, tuple(said_by(backend, line))) for line in lines])
+    assert fed.limits == ["empty"]
+
+
 def test_background_work_that_is_dropped_is_known_at_the_end():
     """B3"""
     fed = Fed(**TOLD).feed(healthy.abandoned())

@@ -58,7 +58,6 @@ from streamguard.backends._fields import (
     always,
     class_of_status,
     fields_of,
-    is_blank,
     number_in,
     numbers_in,
     opened,
@@ -134,25 +133,28 @@ def _assistant(fields: Fields) -> Said:
         done = [*done, Failed(class_of_word(error), detail=detail, resets_at=over_at)]
     has_said = bool(done) or not _is_empty(content)
     used = _used(message)
-    # A sub-agent's messages may not name the session that can be resumed.
-    token = fields.get("session_id")
     if parent:
         return [*(_signs(parent, fields.get("agent_id")) if has_said else NOTHING), *used, *done]
+    token = fields.get(
+        "session_id"
+    )  # a sub-agent's message may not name the one that can be resumed
     if not token or not isinstance(token, str):
-        return [*used, *(done or ((PROGRESS,) if has_said else NOTHING))]
-    if done or used:
-        return [opened(token), *used, *(done or ((PROGRESS,) if has_said else NOTHING))]
-    return opened_and_progress(token) if has_said else opened(token)
+        token = None
+    if not used and not done:  # as most are
+        if token is None:
+            return None if has_said else NOTHING
+        return opened_and_progress(token) if has_said else opened(token)
+    session = () if token is None else (opened(token),)
+    return [*session, *used, *(done or ((PROGRESS,) if has_said else NOTHING))]
 
 
 def _is_empty(content: object) -> bool:
     """Whether a message has no block, or blank text alone; some have a text in the place of blocks."""
     if not isinstance(content, list):
-        return isinstance(content, str) and is_blank(content)
-    for block in cast("list[object]", content):
-        fields = fields_of(block)
-        is_text = "text" in fields and fields.get("type", "text") == "text"
-        if not is_text or not is_blank(fields["text"]):
+        return isinstance(content, str) and not content.strip()
+    for block in content:  # pyright: ignore[reportUnknownVariableType]
+        text = fields_of(block).get("text")  # pyright: ignore[reportUnknownArgumentType]
+        if not isinstance(text, str) or text.strip():
             return False
     return True
 

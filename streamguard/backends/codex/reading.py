@@ -32,6 +32,7 @@ its entry holds the gate until the turn's end, and no longer than the limit `too
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import cast
 
 from streamguard.backends._fields import (
@@ -117,6 +118,7 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+@lru_cache(maxsize=256)  # of items' kinds and of counts there are a few dozen
 def _snake(kind: str) -> str:
     """`commandExecution` as `command_execution`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in kind)

@@ -29,13 +29,12 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from streamguard.backends._fields import NOTHING, PROGRESS, Fields, Said, either, fields_of
+from streamguard.backends._fields import NOTHING, PROGRESS, Said, either, fields_of
 from streamguard.backends._gemini_api import (
     failure_of,
     finish_of,
-    is_substance,
     outcome_of,
-    parts_of,
+    says_something,
     used,
     word_in,
 )
@@ -68,7 +67,7 @@ def read(message: object) -> Said:
         answer = fields_of(candidate)  # pyright: ignore[reportUnknownArgumentType]
         reason = finish_of(answer)
         is_over = is_over and reason is not None
-        has_said = has_said or _says_something(answer)
+        has_said = has_said or says_something(answer.get("content"))
     if not is_over or reason is None:  # one is still being written
         if not has_said:
             return counted or NOTHING
@@ -79,11 +78,6 @@ def read(message: object) -> Said:
     failed = failure_of(reason)
     retriable = failed.error_class == "server"
     return (*counted, failed, TurnEnded(outcome, reason, retriable))
-
-
-def _says_something(candidate: Fields) -> bool:
-    content = candidate.get("content")
-    return content is not None and any(map(is_substance, parts_of(content)))
 
 
 def read_automatic_functions(message: object) -> Said:
