@@ -72,7 +72,9 @@ def _client(command: Sequence[str]) -> _Client | None:
     if name in _HAVE_PODS and verb in _IN_A_POD:
         there = f"{name} exec POD -- streamguard run ..."
         return _far(f"{name} {verb}", there, f"{name} exec POD -- ps shows it")
-    if name in _HAVE_MACHINES and verb == "exec":  # their --env wants a value, which nobody knows yet
+    if (
+        name in _HAVE_MACHINES and verb == "exec"
+    ):  # their --env wants a value, which nobody knows yet
         there = f"{name} exec NAME -- streamguard run ..."
         return _far(f"{name} exec", there, f"{name} exec NAME -- ps shows it", "in a container")
     return None
