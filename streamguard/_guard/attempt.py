@@ -422,14 +422,15 @@ class Attempt:
             found, watch.found = watch.found, ()
             for finding in found:
                 self._tell_of(finding, now)
-        if (due := watch.struck) is None:
+        if (due := watch.strike) is None:
             return
         if self.mode == "warn":
             verdict = self._record(due, now, 0.0)
             watch.mute(due)
             self.teller.tell(events.TimedOut, at=now, verdict=verdict, enforced=False)
-        # A turn that is over stays what it was (T3); the next one is not begun for nothing.
-        elif self.state is _WATCHING and (watch.turn_open or due.limit == "empty"):
+        elif watch.waiting_since is not None:  # said beside the stream: its pull is to be cut
+            self.reconsider()
+        elif self.state is _WATCHING:
             self._reached = _Reached(None, now, self._record(due, now, 0.0))
             self._on(Event.PROVEN)
 

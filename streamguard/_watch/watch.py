@@ -41,6 +41,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from streamguard._base import defaults
 from streamguard._base.done import Deeds
+from streamguard._base.spending import CEILINGS
 from streamguard._watch.repetition import Repetition
 from streamguard._watch.windows import Due, Found, Half, Judgement, Limits, Stalled, Work
 from streamguard.errors import Limit, Verdict
@@ -93,6 +94,9 @@ _PRECEDENCE: Final[tuple[Limit, ...]] = (
     "after_sleep",
     "exit_grace",
     "quiet",
+    "repeats",
+    *CEILINGS,
+    "empty",
 )
 _SILENCES: Final[frozenset[Limit]] = frozenset({"idle", "first"})
 _LIVENESS: Final[frozenset[Limit]] = frozenset({"liveness"})
@@ -104,6 +108,8 @@ _UNATTENDED: Final[frozenset[Limit]] = frozenset({"turn", "tools", "exit_grace"}
 
 # They end by the clock, whether or not the loop ran.
 _BY_THE_CLOCK: Final[frozenset[Limit]] = frozenset({"total", "lease"})
+# A message has shown them, whatever the clock.
+_SHOWN: Final[frozenset[Limit]] = frozenset({"repeats", *CEILINGS, "empty"})
 
 _NAMELESS: Final = "a tool"
 
@@ -311,7 +317,7 @@ class Watch:
                 entry.lapsed = entry.until <= due.deadline
         elif due.limit == "quiet":
             self._told_quiet(due)
-        elif due is self.struck:
+        elif due.limit in _SHOWN:
             self.struck = None
         else:
             self._muted = self._muted.union((due.limit,))
@@ -409,7 +415,7 @@ class Watch:
                     return Half(silence.limit, silence.window)
             return None
         self.leave_steady()
-        if due.limit in _BY_THE_CLOCK:
+        if due.limit in _BY_THE_CLOCK or due.limit in _SHOWN:
             return due
         clock = _clock_of(due)
         lateness = now - self._decidable(due)
@@ -631,6 +637,12 @@ class Watch:
         return not self.progressed and self.messages - self._messages_before > 1
 
     @property
+    def strike(self) -> Due | None:
+        """What the stream is to be ended for. A turn that is over stays what it was (T3); the next one is not."""
+        due = self.struck
+        return due if due is not None and (self.turn_open or due.limit == "empty") else None
+
+    @property
     def abandoned(self) -> tuple[str, ...]:
         """What is in flight in the background: if the stream ends now, nobody waits for it any more."""
         return tuple(entry.name or key for key, entry in self.work.items() if entry.background)
@@ -808,6 +820,8 @@ class Watch:
             dues.append(Due("exited", end_of(DRAIN, since), DRAIN, since))
         if self._listens:
             dues.extend(self._quiet_dues())
+        if (strike := self.strike) is not None:
+            dues.append(strike)
         return [due for due in dues if due.limit not in self._muted] if self._muted else dues
 
     def _turn_dues(self) -> list[Due]:

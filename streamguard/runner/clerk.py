@@ -268,14 +268,16 @@ class Clerk:
         if enforced:
             self._receipt_is_at(self._scribe.receipt_path(self._stream.place))
 
-    def on_again(self, at: float, end: dict[str, Any], delay: float, reason: str) -> None:
+    def on_again(
+        self, at: float, end: dict[str, Any], delay: float, reason: str, error_class: str
+    ) -> None:
         self._attempt_over(at, end, "failed")
         self._failed += 1
         self._is_between = True
         self._tell(
             events.RetryScheduled,
             at,
-            error_class="idle",
+            error_class=error_class,
             retry=self._failed,
             delay=delay,
             why=reason,

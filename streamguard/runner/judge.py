@@ -211,8 +211,6 @@ class Judge:
 
     def deadline(self) -> float:
         """When `verdict` has something to say; inf if never."""
-        if self._strike is not None:
-            return -math.inf
         nearest = self.watch.total_deadline()
         for watch in self._watches:
             nearest = min(nearest, watch.deadline())
@@ -222,8 +220,6 @@ class Judge:
         """What has been reached. It may move a limit, or say that half of one is gone."""
         if (total := self.watch.overdue_total(now)) is not None:
             return self._fired(total, self.watch, total.limit, now)
-        if (strike := self._strike) is not None:
-            return self._fired(strike, self.watch, strike.limit, now)
         self._look(now)
         for measured, watch in ((None, self.watch), *self._measured.items()):
             match watch.judge(now):
@@ -251,14 +247,6 @@ class Judge:
                     pass
         return None
 
-    @property
-    def _strike(self) -> Due | None:
-        """What a line has shown that the run is to be ended for; a turn that is over stays what it was (T3)."""
-        due = self.watch.struck
-        if due is None or not (self.watch.turn_open or due.limit == "empty"):
-            return None
-        return due
-
     def _concern(self, found: Found, now: float) -> None:
         """Say what a person may want to know, while nothing is ended for it."""
         from streamguard import events
@@ -278,7 +266,7 @@ class Judge:
     def ended(self, now: float) -> Fired | None:
         """The command has ended by itself: what it did last, and whether that is a reason to complain (B3)."""
         watch = self.watch
-        if (strike := self._strike) is not None:
+        if (strike := watch.strike) is not None:
             return self._fired(strike, watch, strike.limit, now)
         if not watch.completed or not watch.ended_well:
             return None

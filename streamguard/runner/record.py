@@ -119,10 +119,13 @@ class Evidence:
         self._tell("verdict", verdict.at, told, enforced)
         self.flush()
 
-    def again(self, outcome: Result, delay: float, at: float) -> None:
-        """The attempt is over, and there will be another one."""
-        reason = "" if outcome.fired is None else outcome.fired.reason
-        self._tell("again", at, _end_of(outcome), delay, reason)
+    def again(self, outcome: Result, delay: float, at: float, why: str | None = None) -> None:
+        """The attempt is over, and there will be another one; `why`, where it was no hang."""
+        hang = "" if outcome.fired is None else outcome.fired.reason
+        error_class = "idle"
+        if why is not None:
+            error_class = "validation" if outcome.failed is None else outcome.failed.error_class
+        self._tell("again", at, _end_of(outcome), delay, why or hang, error_class)
         self.flush()
 
     def ended(self, outcome: Result, code: int, at: float) -> None:

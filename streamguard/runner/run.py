@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 # What may be taken by who writes the status file, in seconds.
 _STATUS = 2.0
+# How often the clock on the wall is looked at, in seconds.
+_LOOK_AT_CLOCK = 60.0
 # What is bounded after the last attempt: evidence, words and the status file, each by itself.
 _FINISHING = 15.0
 
@@ -142,7 +144,7 @@ class CommandRun:
             command = again.command
             if again.until is not None:
                 self._waits_for_limit(again, outcome)
-            number = self._wait(again.delay)
+            number = self._wait(again.delay, by_the_clock=again.until is not None)
             if number is not None:
                 outcome.passed_on, outcome.is_between = number, True
                 return self._finish(outcome, -number)
@@ -395,7 +397,7 @@ class CommandRun:
             self.words.say(text)
         self._tell_of_retry(text, outcome)
         if self.evidence is not None:
-            self.evidence.again(outcome, again.delay, time.monotonic())
+            self.evidence.again(outcome, again.delay, time.monotonic(), again.why)
         return again
 
     def _tell_of_retry(self, text: str, outcome: Result) -> None:
@@ -408,19 +410,24 @@ class CommandRun:
         total = self.settings.total
         return float("inf") if total is None else self.began + total - time.monotonic()
 
-    def _wait(self, delay: float) -> int | None:
-        """Between two attempts. The signal that ended it, if one did."""
+    def _wait(self, delay: float, *, by_the_clock: bool = False) -> int | None:
+        """Between two attempts. The signal that ended it, if one did.
+
+        `by_the_clock`: it is over at a time of the day, also if this machine has slept meanwhile.
+        """
         until = time.monotonic() + delay
+        over_at = time.time() + delay if by_the_clock else float("inf")
+        longest = _LOOK_AT_CLOCK if by_the_clock else LONGEST_POLL
         poll = select.poll()
         poll.register(self.wakeups.fd, select.POLLIN)
         if self.wakeups.stop_fd is not None:
             poll.register(self.wakeups.stop_fd, select.POLLIN)
         if self.evidence is not None:
             self.evidence.attach(poll)
-        while (now := time.monotonic()) < until:
+        while (now := time.monotonic()) < until and time.time() < over_at:
             self.give_signs(now, is_overdue=False)
             due = min(until, self.signs_due) - now
-            for fd, _ in poll.poll(min(max(due, 0.0), LONGEST_POLL) * 1e3):
+            for fd, _ in poll.poll(min(max(due, 0.0), longest) * 1e3):
                 if fd == self.wakeups.stop_fd:
                     self.suspend()
                 elif self.evidence is not None:

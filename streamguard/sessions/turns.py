@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NOWHERE: Final = ResumePoint()
+# How often the clock on the wall is looked at in a long wait, in seconds.
+_LOOK_AT_CLOCK: Final = 60.0
 _ASKED_SINCE: Final = (
     "this turn was left before its end, and another prompt was asked since: iterate a turn to its "
     "end, or leave it for good"
@@ -250,6 +252,7 @@ class Turn(AsyncIterator[T]):
         # What the next attempt is to begin with, and when.
         self._next_point: ResumePoint | None = None
         self._not_before = -float("inf")
+        self._limit_over_at: float | None = None  # the same on the clock, for a usage limit
         self._waiting: anyio.CancelScope | None = None
 
     def __repr__(self) -> str:
@@ -488,8 +491,7 @@ class Turn(AsyncIterator[T]):
             try:
                 if not self._can_reuse():
                     await conversation.make_way()
-                if self._not_before > conversation.hosting.loop.clock():
-                    await anyio.sleep_until(self._not_before)
+                await self._sleep_it_out(conversation.hosting.loop.clock)
                 await self._ask_breaker()
                 if not self._can_reuse():
                     await conversation.make_way()  # it may have been there when we began to wait
@@ -502,6 +504,14 @@ class Turn(AsyncIterator[T]):
             if (permit := self._take_permit()) is not None:
                 permit.released()  # it came when nobody wanted it any more
             raise self._over.error
+
+    async def _sleep_it_out(self, clock: Callable[[], float]) -> None:
+        """Until the delay is over. A usage limit is at a time of the day, also if this machine has slept."""
+        over_at, longest = self._limit_over_at, float("inf")
+        if over_at is not None:
+            longest = _LOOK_AT_CLOCK
+        while (now := clock()) < self._not_before and not (over_at and time.time() >= over_at):  # noqa: ASYNC110 - of a clock there is no event
+            await anyio.sleep_until(min(self._not_before, now + longest))
 
     def _take_over(self) -> None:
         conversation = self._conversation
@@ -799,6 +809,8 @@ class Turn(AsyncIterator[T]):
             self._forget_session()
         self._failure = failure
         self._not_before = conversation.hosting.loop.clock() + decision.delay
+        is_limit = decision.delay_source == "usage_limit"
+        self._limit_over_at = time.time() + decision.delay if is_limit else None
         point = self.point
         if isinstance(decision, Resume) and ledger.was_heard:
             point = replace(point, prompt=self._resume_prompt(point, settings))

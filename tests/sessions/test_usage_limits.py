@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -16,6 +17,7 @@ from streamguard import (
     session,
 )
 from streamguard.events import GaveUp, RetryRecovered, RetryScheduled
+from streamguard.sessions import turns
 from streamguard.testing import (
     Script,
     done,
@@ -157,6 +159,28 @@ async def test_one_that_was_said_in_a_message_ends_the_turn_as_it_has(loop):
     [told] = events.of(GaveUp)
     assert (told.reason, told.escalate) == ("deadline", True)
     assert "wait_for_limit=1 h" in told.text()
+    backend.check()
+
+
+async def test_a_machine_that_slept_goes_on_when_it_wakes(loop, monkeypatch):
+    """B5, P2: the limit is over at a time of the day, whatever a monotonic clock has seen of it."""
+    slept = []
+
+    def now():
+        return time.time() + (3 * HOUR if slept else 0.0)
+
+    async def sleep():
+        await anyio.sleep(600)
+        slept.append(True)
+
+    backend = Backend([ways(2 * HOUR)["an error"], AGAIN])
+    monkeypatch.setattr(turns, "time", SimpleNamespace(time=now))
+    start = anyio.current_time()
+    async with session(backend.open, prompt="go") | idle_guard(60) | patient() as chat:
+        async with anyio.create_task_group() as group:
+            group.start_soon(sleep)
+            assert await texts(chat) == ["b"]
+    assert 600 <= anyio.current_time() - start <= 600 + 60
     backend.check()
 
 

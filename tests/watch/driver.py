@@ -161,7 +161,7 @@ class Trio:
             assert watch.messages == world.messages
             told = [(f.limit, f.names) if f.names else (f.limit,) for f in watch.found]
             assert told == world.found
-            assert (watch.struck and watch.struck.limit) == world.struck
+            assert (watch.struck and watch.struck.limit) == (world.struck and world.struck.limit)
             if watch is self.slow or world.last_progress is None:
                 assert watch.last_progress == world.last_progress
             else:

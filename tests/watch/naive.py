@@ -25,6 +25,7 @@ from streamguard.signals import (
     WorkStarted,
 )
 
+SHOWN = ["repeats", "tokens", "cost", "calls", "empty"]
 WIDEST_FIRST = [
     "total",
     "exited",
@@ -36,6 +37,7 @@ WIDEST_FIRST = [
     "after_sleep",
     "exit_grace",
     "quiet",
+    *SHOWN,
 ]
 DRAIN = 0.5
 NEVER = math.inf
@@ -106,7 +108,7 @@ class World:
     rows: dict[Any, Row] = field(default_factory=dict)
     calls: int = 0
     found: list[Any] = field(default_factory=list)
-    struck: str | None = None
+    struck: Limit | None = None  # what it is to be ended for
 
 
 @dataclass
@@ -273,7 +275,9 @@ class Naive:
         world.work[key].quiet_told = True
 
     def fact_mute(self, world, due):
-        if due.limit == "quiet":
+        if due.limit in SHOWN:
+            world.struck = None
+        elif due.limit == "quiet":
             if due.key in world.work:
                 world.work[due.key].quiet_told = True
         elif due.limit != "tools":
@@ -406,7 +410,10 @@ class Naive:
         if limit not in self.limits.end_on:
             world.found.append((limit, *facts))
         elif world.struck is None:
-            world.struck = limit
+            work = ", ".join(facts[0]) if facts else None
+            window = {"repeats": self.limits.repeats, **self.limits.ceilings}.get(limit, 0.0)
+            since = world.now if world.started is None else world.started
+            world.struck = Limit(limit, world.now, window, since, work)
 
     def begin_work(self, world, signal):
         world.has_worked |= signal.scope != "hook"
@@ -517,6 +524,8 @@ class Naive:
             since = max(world.died, world.asked)
             yield Limit("exited", since + DRAIN, DRAIN, since)
         yield from self.quiet_ahead(world)
+        if world.struck is not None and (world.in_turn or world.struck.limit == "empty"):
+            yield world.struck
         if not world.in_turn:
             if limits.exit_grace is not None and world.turns:
                 since = max([world.grace_from, *(work.until for work in world.work.values())])
@@ -567,7 +576,7 @@ class Naive:
         return limit.limit in world.told and not (limit.limit in {"idle", "first"} and world.holds)
 
     def decided_at(self, world: World, limit: Limit) -> float:
-        if limit.limit == "total":
+        if limit.limit == "total" or limit.limit in SHOWN:
             return limit.deadline
         at = limit.deadline
         _, extended = world.noticed.get(self.clock(limit), (0, None))
@@ -621,7 +630,7 @@ class Naive:
             return ("half", silence.limit, silence.window)
         late = now - self.decided_at(world, due)
         stalls, _ = world.noticed.get(self.clock(due), (0, None))
-        if due.limit != "total" and stalls < 3:
+        if due.limit != "total" and due.limit not in SHOWN and stalls < 3:
             if late > min(0.25, due.window / 2):
                 extension = min(due.window, 1.0)
                 self.tell(now, "stall", (self.clock(due), now + extension))
