@@ -6,8 +6,8 @@ command's tree, measured with real ones:
 
 | who | shows |
 |---|---|
-| codex and opencode, also with a prompt in their arguments; Python; `cat` | a thread in `read` of that very file: it waits for it |
-| node, and what is made with it or with Bun (claude, which gives it up after 3 s) | an epoll set with that file in it: it may |
+| codex, also with a prompt in its arguments; Python; `cat` | a thread in `read` of that very file: it waits for it |
+| node, and what is made with it or with Bun (opencode, as codex; claude, which gives it up after 3 s) | an epoll set with that file in it: it may |
 
 A thread's call is shown to root and, where the system restricts tracing (Yama), to nobody else; then what
 it sleeps in tells less, and it may be so. Where there is no `/proc` nothing is known, and nothing is said.

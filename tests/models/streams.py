@@ -61,6 +61,7 @@ SIMPLEST: Schedule = {
     "observer": "none",
     "marks": True,
     "hands_on": False,
+    "ceiling": 0,
 }
 
 
@@ -440,6 +441,8 @@ class Run:
             interrupt=self.interrupt if schedule["interrupt"][0] != "none" else None,
             activity=self.activity,
             read=read,
+            calls=schedule["ceiling"] or None,
+            end_on="calls" if schedule["ceiling"] else (),
             observer=self.observe if schedule["observer"] != "none" else None,
         )
 
@@ -749,6 +752,8 @@ def judge_rough(run: Run, first: Struck | None) -> Any:
     # a source says that has swallowed our cancel.
     goes_on = ("swallows", "flushes") if schedule["kind"] == "channel" else ("swallows",)
     yields_on = schedule["interrupt"] != ["none"] or schedule["on_cancel"][0] in goes_on
+    # One that flushes and then ends does so in its next pull, which its closing may keep waiting.
+    yields_on |= closes_in_pull and schedule["on_cancel"][0] == "flushes"
     went_on = yields_on and any(at >= first.at for _, at in run.delivered)
     comes_first = first.is_certain and (outer[0] == "none" or outer[1] > first.at)
     impatient = schedule["patience"][0] != "none"
@@ -912,6 +917,8 @@ class Drawing:
         elif self.chance(0.03):
             self.outlive(schedule)
         self.clear_blocks(schedule)
+        if self.form != "monitor" and self.chance(0.08):
+            self.limit_calls(schedule)
         schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule, self.form)
         return schedule
 
@@ -1021,6 +1028,17 @@ class Drawing:
         else:
             schedule["work"], schedule["limits"]["exit_grace"] = [], 40
             schedule["asides"] = [[self.length() + 2.125, "prompt"]]
+
+    def limit_calls(self, schedule: Schedule) -> None:
+        """A ceiling that is reached, by itself and where a limit ties; nobody from outside."""
+        quiet = ("on_cancel", "on_close", "leave", "patience", "outer", "interrupt")
+        schedule |= {name: SIMPLEST[name] for name in quiet}
+        schedule["ceiling"] = self.choice([1, 1, 2])
+        for step in schedule["source"]:
+            if step[0] == "say" and self.chance(0.6):
+                step[1] = [*([["usage"]] * self.choice([1, 1, 2])), *step[1]]
+        for steps in (schedule["source"], schedule["asides"], *schedule["work"]):
+            steps[:] = [step for step in steps if "block" not in step]
 
     def clear_blocks(self, schedule: Schedule) -> None:
         """Leave one block at most, and alone if it is an aside."""

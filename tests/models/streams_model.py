@@ -30,6 +30,7 @@ ERRORS = {
     "turn": "TurnTimeoutError",
     "total": "DeadlineExceededError",
     "exit_grace": "end",
+    "calls": "CeilingExceededError",
 }
 
 
@@ -111,6 +112,10 @@ class Life:
     same_waits: set[str] = field(default_factory=set)
     work: dict[str, tuple[float, bool]] = field(default_factory=dict)
     moved: dict[Any, tuple[int, float]] = field(default_factory=dict)
+    used: int = 0  # calls of the model that were told
+    torn_down: float | None = (
+        None  # when what follows a message that was beyond the ceiling is over
+    )
     # how it ends
     struck: Struck | None = None
     ended: Outcome | None = None
@@ -260,7 +265,25 @@ class Life:
         while self.ended is None and (self.run_source() or self.run_consumer()):
             pass
 
+    @property
+    def is_beyond(self) -> bool:
+        """B4: of a turn that is over nothing is asked any more."""
+        return (
+            bool(self.schedule["ceiling"])
+            and self.used > self.schedule["ceiling"]
+            and self.in_turn
+        )
+
+    def prove(self) -> None:
+        """B4: what was given is the last that is; the teardown does not wait for the consumer."""
+        if self.is_beyond and self.torn_down is None:
+            self.struck = Struck(("calls",), self.now)
+            self.torn_down = self.now + self.teardown_takes()
+
     def ask(self) -> None:
+        if self.torn_down is not None:
+            self.end(ERRORS["calls"], max(0.0, self.torn_down - self.now))
+            return
         if self.form == "bare" and self.now >= self.limits.get("total", NEVER):
             self.strike(["total"])
             return
@@ -324,6 +347,7 @@ class Life:
                     self.progress()
                 case ["prompt"]:
                     self.prompt()
+                    self.prove()
                 case ["block", d]:
                     self.block(d)
         match self.schedule["leave"]:
@@ -349,6 +373,8 @@ class Life:
                     self.progress()
                 case "prompt", _:
                     self.prompt()
+                    if not self.is_waiting:
+                        self.prove()
                 case "block", [d]:
                     self.block(d)
 
@@ -373,12 +399,17 @@ class Life:
     def judge(self, *, strikes_only: bool = False) -> None:
         if self.ended is not None:
             return
+        if self.torn_down is not None:
+            total = self.limits.get("total", NEVER)
+            if self.form == "block" and self.now >= total:  # nor may its consumer work on (O5)
+                self.end(ERRORS["calls"], max(0.0, self.torn_down - self.now))
+            return
         due: list[str] = []
         for limit, deadline, window in self.reached():
             if strikes_only and not (limit == "total" or self.form == "monitor"):
                 continue
             late = (self.now - deadline) * self.scale
-            if limit == "total" or late <= min(TOLERATED, window * self.scale / 2):
+            if limit in ("total", "calls") or late <= min(TOLERATED, window * self.scale / 2):
                 due.append(limit)
                 continue
             # T4: the loop did not run. That limit, and no other, is moved; three times at most.
@@ -398,6 +429,8 @@ class Life:
             yield "total", w, w
         if not self.is_waiting:
             return
+        if self.is_beyond:
+            yield "calls", self.now, 0.0
         for limit, passed, window, attended in self.clocks():
             if passed < window:
                 continue
@@ -475,6 +508,7 @@ class Life:
         # S2: a message whose reader raises is progress, whatever else it might have said.
         for signal in [["progress"]] if ["odd"] in signals else signals:
             self.take_in(signal)
+        self.prove()
 
     def take_in(self, signal: Any) -> None:
         kind, *more = signal
@@ -484,7 +518,7 @@ class Life:
             case "ping", _:
                 self.pings = True
             case "usage", _:
-                pass
+                self.used += 1
             case "session", _:
                 self.no_work_done()
             case "turn", [_, announces]:
