@@ -21,6 +21,7 @@ _IN_A_CONTAINER = {
     "run": "ps shows it, {0} kill CONTAINER ends it",
 }
 _BEFORE = ("container", "compose")
+_HAVE_MACHINES = ("lxc", "incus")
 _HAVE_PODS = ("kubectl", "oc")
 _IN_A_POD = ("exec", "run", "debug", "attach")
 # Options before the verb whose value is a word of its own.
@@ -71,6 +72,11 @@ def _client(command: Sequence[str]) -> _Client | None:
     if name in _HAVE_PODS and verb in _IN_A_POD:
         there = f"{name} exec POD -- streamguard run ..."
         return _far(f"{name} {verb}", there, f"{name} exec POD -- ps shows it")
+    if (
+        name in _HAVE_MACHINES and verb == "exec"
+    ):  # their --env wants a value, which nobody knows yet
+        there = f"{name} exec NAME -- streamguard run ..."
+        return _far(f"{name} exec", there, f"{name} exec NAME -- ps shows it", "in a container")
     return None
 
 
@@ -93,8 +99,8 @@ def _of_ssh(words: Sequence[str]) -> _Client | None:
     return _far("ssh", "ssh HOST streamguard run ...", "ssh HOST ps shows it")
 
 
-def _far(said: str, there: str, by_hand: str) -> _Client:
-    away = f"'{said}' runs its command on another machine"
+def _far(said: str, there: str, by_hand: str, where: str = "on another machine") -> _Client:
+    away = f"'{said}' runs its command {where}"
     return _Client(
         f"{away}, which no limit here reaches: run streamguard there ({there})",
         f"{away}, where it may live on ({by_hand}); run streamguard there ({there})",

@@ -929,8 +929,7 @@ class Drawing:
         elif self.chance(0.03):
             self.outlive(schedule)
         self.clear_blocks(schedule)
-        if self.form != "monitor" and self.chance(0.08):
-            self.limit_calls(schedule)
+        self.limit_calls(schedule)
         schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule, self.form)
         if self.chance(0.3):
             self.nap(schedule)
@@ -1051,13 +1050,16 @@ class Drawing:
             schedule["asides"] = [[self.length() + 2.125, "prompt"]]
 
     def limit_calls(self, schedule: Schedule) -> None:
-        """A ceiling that is reached, by itself and where a limit ties; nobody from outside."""
+        """In some: a ceiling that is reached, by itself and where a limit ties; nobody from outside."""
+        dice = Random(repr(schedule))  # of its own: the other schedules stay what they were
+        if self.form == "monitor" or dice.random() > 0.08:
+            return
         quiet = ("on_cancel", "on_close", "leave", "patience", "outer", "interrupt")
         schedule |= {name: SIMPLEST[name] for name in quiet}
-        schedule["ceiling"] = self.choice([1, 1, 2])
+        schedule["ceiling"] = dice.choice([1, 1, 2])
         for step in schedule["source"]:
-            if step[0] == "say" and self.chance(0.6):
-                step[1] = [*([["usage"]] * self.choice([1, 1, 2])), *step[1]]
+            if step[0] == "say" and dice.random() < 0.6:
+                step[1] = [*([["usage"]] * dice.choice([1, 1, 2])), *step[1]]
         for steps in (schedule["source"], schedule["asides"], *schedule["work"]):
             steps[:] = [step for step in steps if "block" not in step]
 

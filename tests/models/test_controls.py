@@ -110,6 +110,20 @@ def deaf_closes_are_cut_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(teardown.Bounded, "on_confirmed", old)
 
 
+def ceilings_wait_for_the_next(patch: pytest.MonkeyPatch) -> None:
+    """What a message has shown was looked at when the next one came."""
+    tell = Attempt._tell_of_findings
+
+    def old(self: Any, now: float) -> None:
+        struck, self.watch.struck = self.watch.struck, None
+        if struck is not None and struck.deadline < now:
+            self.watch.struck = struck
+        tell(self, now)
+        self.watch.struck = struck
+
+    patch.setattr(Attempt, "_tell_of_findings", old)
+
+
 def turns_start_late(patch: pytest.MonkeyPatch) -> None:
     """Time before a turn began was taken for a stall."""
     decidable = watch.Watch._decidable
@@ -328,6 +342,7 @@ CONTROLS = [
     Control("taken late", what_came_is_delivered, "lease", "asyncio", frozenset({"lease"}), 6),
     Control("not certain", unseen_ends_are_certain, "lease", "uvloop", frozenset({"owners"}), 249),
     Control("settled", whoever_asks_has_a_message, "lease", "trio", frozenset({"owners"}), 1),
+    Control("B4", ceilings_wait_for_the_next, "block", "asyncio", frozenset({"outcome"}), 139),
     Control("1", alarm_covers_nobody, "block", "asyncio", frozenset({"outcome", "when"}), 741),
     Control("2", dropped_ones_are_called, "bare", "asyncio", frozenset({"afterwards"}), 48),
     Control(
@@ -340,9 +355,9 @@ CONTROLS = [
         lambda schedule: schedule["on_close"] == ["none"],
     ),
     Control("4", dropped_ones_are_called, "bare", "asyncio", frozenset({"cancelling"}), 27),
-    Control("5", flushed_cancels_are_foreign, "bare", "trio", frozenset({"invented"}), 644),
-    Control("5", flushed_cancels_are_foreign, "block", "trio", frozenset({"missed"}), 644),
-    Control("7", deaf_pulls_are_cut_once, "block", "trio", frozenset({"late"}), 555),
+    Control("5", flushed_cancels_are_foreign, "bare", "trio", frozenset({"invented"}), 948),
+    Control("5", flushed_cancels_are_foreign, "block", "trio", frozenset({"missed"}), 948),
+    Control("7", deaf_pulls_are_cut_once, "block", "trio", frozenset({"late"}), 720),
     Control("7 (close)", deaf_closes_are_cut_once, "bare", "uvloop", frozenset({"late"}), 234),
     Control("12", turns_start_late, "block", "asyncio", frozenset({"when", "outcome"}), 640),
     Control("13", stalls_move_all_limits, "bare", "asyncio", frozenset({"outcome", "when"}), 184),

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from streamguard import (
+    Activity,
     IdleTimeoutError,
     ToolTimeoutError,
     idle_guard,
@@ -160,12 +161,24 @@ def test_a_teardown_takes_the_tools_along(talk, cli, server, backends):
 
 def test_in_its_lines_a_tool_is_a_silence_and_is_ended_too(cli, server, backends):
     """D4: the window is all that there is, and nothing is left."""
-    orphan = cli.home / "orphan"
-    server.script(leaves_an_orphan(cli, orphan), forever=text("Ended."))
+    orphan, activity = cli.home / "orphan", Activity("kimi")
+    server.script(
+        cli.shell("echo one"), leaves_an_orphan(cli, orphan), forever=text("It has ended.")
+    )
+
+    async def until_it_runs():
+        with anyio.fail_after(2 * PATIENCE):
+            while not orphan.exists():
+                activity.touch()
+                await anyio.sleep(0.1)
 
     async def main():
         stream = json_lines(cli.start("Begin.", env=marked_env({})))
-        return await take(stream | idle_guard(2 * WINDOW, kill_grace=1))
+        async with anyio.create_task_group() as group:
+            group.start_soon(until_it_runs)
+            taken = await take(stream | guard(activity=activity))
+            group.cancel_scope.cancel()
+        return taken
 
     taken = anyio.run(main)
     assert type(taken.error) is IdleTimeoutError

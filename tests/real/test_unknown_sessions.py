@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from streamguard import ResumePoint, RetryPolicy, idle_guard, reconnecting_resume
+from streamguard.backends import claude
 from tests.loopback.script import stall, text
 from tests.process.backends import PATIENCE
 from tests.real.test_clis import outcomes
@@ -79,6 +80,33 @@ def test_without_the_word_it_is_not_tried_again(cli, server, backends):
         assert caught.value.gave_up == "class"
         assert len(caught.value.attempts) == 1
     assert server.requests == []
+
+
+@pytest.mark.parametrize("by", ["the point", "the options"])
+def test_by_claudes_sdk(start_cli, server, backends, by):
+    """R3: whichever way it was told what to resume."""
+    sdk = pytest.importorskip("claude_agent_sdk")
+    cli = start_cli("claude")
+    server.script(forever=text("Done."))
+    known = {"cwd": cli.home, "env": cli.env(backends.env({})), "setting_sources": []}
+    point = ResumePoint(token=UNKNOWN)
+    if by == "the options":
+        known["resume"], point = UNKNOWN, None
+
+    async def main():
+        options = sdk.ClaudeAgentOptions(**known)
+        guard = idle_guard(2 * PATIENCE, kill_grace=1)
+        resume = reconnecting_resume(fresh_if_unknown=True)
+        talk = claude.session(options, prompt="Begin.", point=point)
+        async with talk | guard | resume as chat:
+            messages = [message async for message in chat]
+            return outcomes(messages), chat.point
+
+    said, after = anyio.run(main)
+    assert said == ["success"]
+    assert (after.attempt, after.token in (None, UNKNOWN)) == (2, False)
+    assert len(server.requests) == 1
+    assert backends.living() == set()
 
 
 @pytest.mark.parametrize("cli", RESUMING, indirect=True)

@@ -204,6 +204,7 @@ def test_one_that_ends_by_itself_is_believed(commands):
         ("nerdctl -n k8s.io exec c agent", "nerdctl exec"),
         ("kubectl -n prod exec deploy/x -- agent", "kubectl exec"),
         ("oc exec pod -- agent", "oc exec"),
+        ("lxc exec box -- agent", "lxc exec"),
         ("ssh -tt host agent", "ssh"),
         ("ssh -oCheckHostIP=No host agent", "ssh"),
     ],

@@ -70,12 +70,13 @@ def session(
         raise ConfigError(f"claude.session({options!r}): pass ClaudeAgentOptions")
     if tap:
         check_tappable(given)
+    begun = _begun(given) if point is None else None
 
     @asynccontextmanager
     async def opened(point: ResumePoint) -> AsyncGenerator[Connection[Message], None]:
         activity = point.activity
         assert activity is not None
-        its_own = _holding(_going_on(given, point.token), activity)
+        its_own = _holding(_of_attempt(given, point.token, begun), activity)
         transport = tapped(its_own, activity) if tap else None
         client: ClaudeSDKClient = sdk.ClaudeSDKClient(its_own, transport=transport)
         is_connected = False
@@ -106,7 +107,7 @@ def session(
             await client.disconnect()
 
     name = "claude" if exclusive else None
-    return session_of(opened, prompt=prompt, point=point or _begun(given), exclusive=name)
+    return session_of(opened, prompt=prompt, point=point or begun, exclusive=name)
 
 
 def _begun(options: ClaudeAgentOptions) -> ResumePoint | None:
@@ -114,6 +115,15 @@ def _begun(options: ClaudeAgentOptions) -> ResumePoint | None:
     if options.resume is None or _going_on(options, options.resume) != options:
         return None  # none, or another one that only begins with that
     return ResumePoint(token=options.resume)
+
+
+def _of_attempt(
+    options: ClaudeAgentOptions, token: str | None, begun: ResumePoint | None
+) -> ClaudeAgentOptions:
+    """`options` for a client; `begun`: the session that they alone have named."""
+    if token is None and begun is not None:
+        return replace(options, resume=None)  # the CLI did not know it, and it is begun afresh
+    return _going_on(options, token)
 
 
 async def _only(prompt: str, uuid: str) -> AsyncIterator[dict[str, Any]]:
