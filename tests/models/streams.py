@@ -453,8 +453,8 @@ class Run:
             interrupt=self.interrupt if schedule["interrupt"][0] != "none" else None,
             activity=self.activity,
             read=read,
-            calls=schedule["ceiling"] or None,
-            end_on="calls" if schedule["ceiling"] else (),
+            calls=schedule.get("ceiling") or None,
+            end_on="calls" if schedule.get("ceiling") else (),
             observer=self.observe if schedule["observer"] != "none" else None,
         )
 

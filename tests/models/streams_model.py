@@ -273,7 +273,7 @@ class Life:
     def is_beyond(self) -> bool:
         """B4: of a turn that is over nothing is asked any more."""
         return (
-            bool(self.schedule["ceiling"])
+            bool(self.schedule.get("ceiling"))
             and self.used > self.schedule["ceiling"]
             and self.in_turn
         )
