@@ -157,6 +157,14 @@ def progressed(id_: object) -> WorkProgressed | None:
     return WorkProgressed(known) if known else None
 
 
+def said_by_type(handlers: Mapping[str, Handler], message: object) -> Said:
+    """What a line says, by the handler for its type; None, which is Progress, where there is none."""
+    line = fields_of(message)
+    kind = line.get("type")
+    handle = handlers.get(kind) if isinstance(kind, str) else None
+    return None if handle is None else handle(line)
+
+
 def always(said: Said) -> Handler:
     """A handler for messages whose kind says it all."""
     return lambda _fields: said

@@ -192,6 +192,7 @@ def test_s2_12_s2_17_where_it_stood_and_where_that_is_written(loop, tmp_path):
         "agent_key": "coder",
         "phase": "work",
         "progress_indicator": "3 of 7 files",
+        "vitals": None,  # no process is known
     }
     assert receipt["context_for_resume"]["last_successful_checkpoint"] == "build-step-2"
     assert (tmp_path / "build/timeouts.jsonl").is_file()

@@ -20,7 +20,6 @@ The counts of a `result` are those of the process: they begin anew with a resume
 from __future__ import annotations
 
 import re
-from typing import cast
 
 from streamguard.backends._fields import (
     NOTHING,
@@ -30,6 +29,7 @@ from streamguard.backends._fields import (
     Said,
     class_of_status,
     fields_of,
+    said_by_type,
     text_in,
     usage_in,
 )
@@ -70,10 +70,7 @@ _OUTCOMES: dict[str, Outcome] = {
 
 def read(message: object) -> Said:
     """What one line says; None is Progress."""
-    line = cast("Fields", message) if isinstance(message, dict) else fields_of(message)
-    kind = line.get("type")
-    handle = _LINES.get(kind) if isinstance(kind, str) else None
-    return None if handle is None else handle(line)
+    return said_by_type(_LINES, message)
 
 
 def _init(line: Fields) -> Said:

@@ -25,7 +25,6 @@ Progress, never an exception.
 from __future__ import annotations
 
 import re
-from typing import cast
 
 from streamguard.backends._fields import (
     NOTHING,
@@ -39,6 +38,7 @@ from streamguard.backends._fields import (
     is_blank,
     number_in,
     numbers_in,
+    said_by_type,
     text_in,
 )
 from streamguard.retry import classes
@@ -84,10 +84,7 @@ _CLASS_OF_PHRASE = (
 
 def read(message: object) -> Said:
     """What one line says; None is Progress."""
-    line = cast("Fields", message) if isinstance(message, dict) else fields_of(message)
-    kind = line.get("type")
-    handle = _LINES.get(kind) if isinstance(kind, str) else None
-    return None if handle is None else handle(line)
+    return said_by_type(_LINES, message)
 
 
 # --- opencode's own ------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from streamguard.backends._fields import (
     is_blank,
     number_in,
     numbers_in,
+    said_by_type,
     text_in,
     usage_in,
 )
@@ -78,10 +79,7 @@ _NETWORK = (
 
 def read(message: object) -> Said:
     """What one line says; None is Progress."""
-    line = cast("Fields", message) if isinstance(message, dict) else fields_of(message)
-    kind = line.get("type")
-    handle = _LINES.get(kind) if isinstance(kind, str) else None
-    return None if handle is None else handle(line)
+    return said_by_type(_LINES, message)
 
 
 # --- conversation -------------------------------------------------------------------------
