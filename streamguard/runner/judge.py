@@ -255,7 +255,8 @@ class Judge:
         event = getattr(events, kind)(activity=None, at=now, **facts)
         text = event.text()
         self._complain(f"warning: {quoted(text)}")
-        self._tell(kind, now, **facts)
+        vitals = None if self._evidence is None else self._vitals(now)
+        self._tell(kind, now, vitals=None if vitals is None else vitals.as_json(), **facts)
         self._tell_others(kind, text, facts)
 
     def _tell_others(self, kind: str, text: str, facts: Mapping[str, object]) -> None:

@@ -24,6 +24,7 @@ import anyio
 import anyio.lowlevel
 
 from streamguard import Activity, errors, events, idle_guard, signals
+from streamguard import _loops as loops
 from streamguard.testing import block_loop
 from tests.models.explorer import Complaint, Schedule, Witness, passes
 from tests.models.streams_model import (
@@ -92,6 +93,14 @@ SIGNALS: dict[str, Callable[..., Any]] = {
 
 
 # -- one run ---------------------------------------------------------------------------------
+
+
+def machine_sleeps() -> None:
+    """This machine sleeps for a night, which no clock of a loop shows, and wakes (B5)."""
+    timekeeper = loops.current().timekeeper
+    if timekeeper._sleeps is not None:
+        timekeeper._sleeps._before -= 28_800.0
+        timekeeper.look_for_sleep()
 
 
 class Own(Exception):  # noqa: N818 - it says whose it is
@@ -313,6 +322,8 @@ class Run:
                 self.activity.mark_prompt()
             case "block", [d]:
                 block_loop(d * self.scale)
+            case "sleep", _:
+                machine_sleeps()
 
     async def do_cancels(self) -> None:
         match self.schedule["outer"]:
@@ -435,14 +446,15 @@ class Run:
         return idle_guard(
             limits.pop("idle", None),
             tools=limits.pop("tools", None),
+            after_sleep=limits.pop("after_sleep", None),
             **limits,
             disconnect=self.disconnect if schedule["disconnect"][0] != "none" else None,
             disconnect_timeout=schedule["disconnect_timeout"] * self.scale,
             interrupt=self.interrupt if schedule["interrupt"][0] != "none" else None,
             activity=self.activity,
             read=read,
-            calls=schedule["ceiling"] or None,
-            end_on="calls" if schedule["ceiling"] else (),
+            calls=schedule.get("ceiling") or None,
+            end_on="calls" if schedule.get("ceiling") else (),
             observer=self.observe if schedule["observer"] != "none" else None,
         )
 
@@ -919,7 +931,16 @@ class Drawing:
         self.clear_blocks(schedule)
         self.limit_calls(schedule)
         schedule["hands_on"] = self.chance(0.15) and may_be_handed_on(schedule, self.form)
+        if self.chance(0.3):
+            self.nap(schedule)
         return schedule
+
+    def nap(self, schedule: Schedule) -> None:
+        """Let the machine sleep while the stream is silent, more often than not."""
+        schedule["limits"]["after_sleep"] = self.length()
+        times = self.random.sample(range(24), self.choice([1, 1, 2]))
+        naps = [[time * 0.25 + 0.125, "sleep"] for time in times]
+        schedule["asides"] = sorted([*schedule["asides"], *naps], key=lambda aside: aside[0])
 
     def limits(self) -> dict[str, float]:
         limits: dict[str, float] = {}

@@ -30,6 +30,7 @@ ERRORS = {
     "turn": "TurnTimeoutError",
     "total": "DeadlineExceededError",
     "exit_grace": "end",
+    "after_sleep": "IdleTimeoutError",
     "calls": "CeilingExceededError",
 }
 
@@ -107,6 +108,7 @@ class Life:
     pings: bool = False
     silent: float = 0.0
     lifeless: float = 0.0
+    awake: float | None = None  # B5: waited for since the machine woke, if nothing came since
     judged_from: float = 0.0
     holds: dict[Any, float] = field(default_factory=dict)
     same_waits: set[str] = field(default_factory=set)
@@ -171,6 +173,8 @@ class Life:
             self.lapse()
             if self.is_waiting and self.in_turn:
                 self.lifeless += TICK
+                if self.awake is not None:
+                    self.awake += TICK
                 if not self.holds and not self.is_gated:
                     self.silent += TICK
             self.now += TICK
@@ -269,7 +273,7 @@ class Life:
     def is_beyond(self) -> bool:
         """B4: of a turn that is over nothing is asked any more."""
         return (
-            bool(self.schedule["ceiling"])
+            bool(self.schedule.get("ceiling"))
             and self.used > self.schedule["ceiling"]
             and self.in_turn
         )
@@ -377,6 +381,11 @@ class Life:
                         self.prove()
                 case "block", [d]:
                     self.block(d)
+                case "sleep", _:
+                    is_measured = self.is_waiting and self.in_turn
+                    if is_measured and not self.is_gated and not self.holds:
+                        self.awake = 0.0
+                        self.moved.pop("after_sleep", None)
 
     def from_outside(self) -> None:
         if self.ended is None and self.outer[0] != "none" and self.now >= self.outer[1]:
@@ -457,6 +466,9 @@ class Life:
             yield silence, self.silent, w, True
         if (w := limits.get("liveness")) is not None and self.pings:
             yield "liveness", self.lifeless, w, True
+        is_silence = limits.get(silence) is not None or (w is not None and self.pings)
+        if self.awake is not None and (w := limits.get("after_sleep")) and is_silence:
+            yield "after_sleep", self.awake, w, True
         if (w := limits.get("turn")) is not None and self.turn_from is not None:
             yield "turn", self.now - self.turn_from, w, False
         if (w := limits.get("tools")) is not None:
@@ -504,7 +516,9 @@ class Life:
 
     def see(self, signals: Any) -> None:
         self.lifeless = 0.0
+        self.awake = None
         self.moved.pop("liveness", None)
+        self.moved.pop("after_sleep", None)
         # S2: a message whose reader raises is progress, whatever else it might have said.
         for signal in [["progress"]] if ["odd"] in signals else signals:
             self.take_in(signal)
@@ -592,6 +606,7 @@ class Life:
     def hold(self, key: Any, until: float) -> None:
         self.holds[key] = until
         self.silent = 0.0
+        self.awake = None
         self.lapse()
 
     def end_hold(self, key: Any) -> None:
@@ -600,6 +615,8 @@ class Life:
 
     def fresh_window(self) -> None:
         self.silent = 0.0
+        self.awake = None
+        self.moved.pop("after_sleep", None)
         self.moved.pop("idle", None)
         self.moved.pop("first", None)
 

@@ -266,6 +266,11 @@ def struck_blocks_forget_why(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Attempt, "is_struck", False)
 
 
+def nobody_hears_of_sleep(patch: pytest.MonkeyPatch) -> None:
+    """What was waited for when the machine woke had all of its window (B5)."""
+    patch.setattr(watch.Watch, "woke", lambda _self, _now: False)
+
+
 def what_was_put_off_stays(patch: pytest.MonkeyPatch) -> None:
     """An entry that was put forward kept its alarm."""
     patch.setattr(timekeeper.Timekeeper, "_skip_forgotten", lambda _: None)
@@ -385,6 +390,7 @@ CONTROLS = [
     Control("begun again", work_is_begun_again, "word", "asyncio", frozenset({"opens"}), 420),
     Control("not waited", limits_are_not_waited_out, "word", "trio", frozenset({"waits"}), 38),
     Control("ended", ended_turns_are_asked_again, "word", "asyncio", frozenset({"finished"}), 912),
+    Control("asleep", nobody_hears_of_sleep, "bare", "trio", frozenset({"outcome", "when"}), 6),
     Control("put off", what_was_put_off_stays, "block", "asyncio", frozenset({"timers"}), 34),
 ]
 
