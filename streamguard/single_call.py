@@ -43,7 +43,7 @@ async def guarded_call(
         StreamTimeoutError: A limit was reached: IdleTimeoutError, DeadlineExceededError, ...
         ConfigError: If a value cannot be used.
     """
-    if not isinstance(cast("object", awaitable), Awaitable):
+    if not inspect.isawaitable(cast("object", awaitable)):
         raise TypeError(
             f"{awaitable!r} cannot be awaited: call the function, and pass what it gives"
         )

@@ -25,6 +25,7 @@ LONGEST_CYCLE: Final = 4
 _MOST_IN_FLIGHT: Final = 32
 _MOST_ROWS: Final = 256
 _UNTOLD: Final = "untold"
+_ADDRESS: Final = " at 0x"
 
 
 def digest(value: object) -> int | None:
@@ -38,9 +39,11 @@ def digest(value: object) -> int | None:
     ):  # an object of somebody's: what it shows of itself is all that can be compared
         pass
     try:
-        return hash(repr(value))
+        shown = repr(value)
     except Exception:  # noqa: BLE001 - somebody's own code never disturbs the stream
         return None
+    # An address says where it lies, not what it is: the next object may get the same one.
+    return None if _ADDRESS in shown else hash(shown)
 
 
 class _Deed:

@@ -319,6 +319,8 @@ class Watch:
             self._told_quiet(due)
         elif due.limit in _SHOWN:
             self.struck = None
+            if due.limit in CEILINGS:  # each message from here on is beyond it
+                self._muted = self._muted.union((due.limit,))
         else:
             self._muted = self._muted.union((due.limit,))
 
@@ -621,7 +623,7 @@ class Watch:
         whole = spending.whole
         for limit, ceiling in self.limits.ceilings.items():
             spent = whole.get(limit, 0.0)
-            if spent <= ceiling:
+            if spent <= ceiling or limit in self._muted:
                 continue
             if limit in self.limits.end_on or limit not in spending.told:
                 spending.told |= {limit}
@@ -690,6 +692,8 @@ class Watch:
         self._turn_started = None
         if self._repetition is not None:
             self._repetition.forget()
+        if self.struck is not None and self.struck.limit == "repeats":
+            self.struck = None  # of the turn before, which has ended all the same
         self._waits = _NO_WAITS
         self._restart(_OF_A_TURN)
         self._fresh_window()

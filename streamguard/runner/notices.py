@@ -35,7 +35,8 @@ class Notices:
             from streamguard.runner import github
 
             self._github = github
-            self._summary = os.environ.get(github.SUMMARY)
+            if named := os.environ.get(github.SUMMARY):
+                self._summary = os.path.abspath(named)  # who writes it stands elsewhere
         if settings.on_warn or settings.on_end:
             from streamguard.runner.hooks import Hooks
 

@@ -108,6 +108,16 @@ async def test_in_mode_warn_nothing_is_ended(loop, form):
     assert [(e.verdict.limit, e.enforced) for e in events.of(TimedOut)] == [("repeats", False)]
 
 
+async def test_in_mode_warn_a_ceiling_is_said_once(loop, form):
+    """B4, T11"""
+    events = Events()
+    script = Script(repeat(usage(output_tokens=50), say("a"), times=20), done())
+    guard = idle_guard(60, tokens=100, end_on="tokens", observer=events, mode="warn")
+    taken = await take(script | guard, form)
+    assert taken.error is None
+    assert [(e.verdict.limit, e.enforced) for e in events.of(TimedOut)] == [("tokens", False)]
+
+
 async def test_a_quiet_sub_agent_behind_a_talking_one(loop, form):
     """B1: named at its window, though the stream is never idle."""
     events = Events()

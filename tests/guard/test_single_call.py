@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 
 import anyio
 import pytest
@@ -35,6 +36,16 @@ async def test_it_gives_what_is_awaited(loop):
 async def test_any_result_is_one(loop, result):
     """B7"""
     assert await guarded_call(answer(1, result), 60) is result
+
+
+async def test_a_coroutine_made_of_a_generator_is_awaited(loop):
+    """B7: whatever `await` takes."""
+
+    @types.coroutine
+    def old():
+        return (yield from answer().__await__())
+
+    assert await guarded_call(old(), 60) == 42
 
 
 async def test_a_call_that_hangs_is_ended(loop):

@@ -73,6 +73,13 @@ def test_a_limit_is_one_annotation_and_a_part_of_the_summary(commands, actions, 
     assert len(told) < 8192
 
 
+def test_a_summary_is_named_from_where_the_run_is(commands, actions, summary, tmp_path):
+    """Who writes it stands elsewhere."""
+    named = {**actions, "GITHUB_STEP_SUMMARY": summary.name}
+    in_actions(commands, named, *SILENCE, "--", *HANGS, cwd=tmp_path)
+    assert "### streamguard" in summary.read_text()
+
+
 def test_no_prompt_no_argument_and_no_session_is_in_either(commands, actions, summary):
     done = in_actions(commands, actions, *SILENCE, "--", *HANGS)
     (found,) = annotations(done.err)

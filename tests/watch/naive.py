@@ -277,6 +277,8 @@ class Naive:
     def fact_mute(self, world, due):
         if due.limit in SHOWN:
             world.struck = None
+            if due.limit in self.limits.ceilings:
+                world.told.add(due.limit)
         elif due.limit == "quiet":
             if due.key in world.work:
                 world.work[due.key].quiet_told = True
@@ -330,6 +332,7 @@ class Naive:
                 world.calls += 1
                 ceiling = self.limits.ceilings.get("calls")
                 is_beyond = ceiling is not None and world.calls > ceiling
+                is_beyond = is_beyond and "calls" not in world.told
                 if is_beyond and ("calls" in self.limits.end_on or world.calls == ceiling + 1):
                     self.find(world, "calls")
             case WorkProgressed():
@@ -461,6 +464,8 @@ class Naive:
         world.progressed = world.has_worked = False
         world.turn_message = world.messages
         world.rows.clear()
+        if world.struck is not None and world.struck.limit == "repeats":
+            world.struck = None
         world.more_expected = False
         world.waits.clear()
         self.restart(world, "turn", "exit_grace")

@@ -338,6 +338,14 @@ def test_what_cannot_be_looked_at_is_not_compared():
     assert work(2, *[("Bash", Broken(), "ok")] * 9) == []
 
 
+def test_an_address_is_no_outcome():
+    """B2: objects that show nothing but where they lie, which the next one may do as well."""
+    assert digest(object()) is None
+    assert digest([object()]) is None
+    assert work(2, *[("Bash", "make", object()) for _ in range(9)]) == []
+    assert digest("a fault at 0x7f") is not None
+
+
 def test_memory_is_bounded():
     """B2: works that never end, and sub-agents without number."""
     repetition = Repetition(20)
@@ -403,6 +411,28 @@ def test_a_ceiling_strikes_where_that_was_written():
     say(watch, 2.0, Usage({"total_cost_usd": 2.0}, "process"))
     assert watch.struck is not None
     assert watch.verdict(watch.struck, 2.0).reason.startswith("stream has cost 2 (limit cost=1.5)")
+
+
+def test_a_ceiling_that_would_have_ended_it_is_said_once():
+    """B4, T11: in mode `warn` every message from there on is beyond it."""
+    limits = {"ceilings": {"tokens": 10, "cost": 1.5}, "end_on": frozenset({"tokens", "cost"})}
+    watch = watching(**limits)
+    struck = []
+    for now in range(1, 10):
+        say(watch, now, Usage({"output_tokens": 10, "cost_usd": 1.0}))
+        if watch.strike is not None:
+            struck.append((now, watch.strike.limit))
+            watch.mute(watch.strike)
+    assert struck == [(2, "tokens"), (3, "cost")]
+
+
+def test_a_loop_of_a_turn_that_has_ended_ends_no_other():
+    """B2, T3: the turn's end came with it, or was brought by an interrupt."""
+    watch = watching(repeats=2, end_on=frozenset({"repeats"}))
+    for id_ in "abc":
+        signals = [WorkStarted(id_, "Bash", input=1), WorkFinished(id_, outcome=1)]
+        say(watch, 1.0, *signals, *[TurnEnded("success")] * (id_ == "b"))
+        assert watch.strike is None
 
 
 # -- hollow ends ---------------------------------------------------------------------------------
