@@ -25,6 +25,8 @@ from streamguard._guard.knobs import (
     Endable,
     IdleLimit,
     check_callable,
+    check_endings,
+    fields_of,
 )
 from streamguard._guard.operator import Operator, operator
 from streamguard._guard.plan import Plan
@@ -175,6 +177,10 @@ def idle_guard(
     written |= {k: v for k, v in given.items() if v is not None and not isinstance(v, Default)}
     if read != "auto":
         written["read"] = read
+    if end_on:
+        wanted = fields_of({"end_on": end_on})["end_on"]
+        if not isinstance(limit, Configured) or "idle" in written:
+            check_endings(wanted, {**given, "quiet": quiet, "repeats": repeats})
     if isinstance(limit, Configured) and "idle" not in written:
         from streamguard.configuration import from_config
 

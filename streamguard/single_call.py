@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from streamguard._guard.guarded import GuardedIterator
 from streamguard._guard.knobs import CONFIGURED
 from streamguard._guard.operator import Operator
+from streamguard.errors import ConfigError
 from streamguard.operators import idle_guard
 from streamguard.signals import TurnEnded
 
@@ -48,6 +49,8 @@ async def guarded_call(
             f"{awaitable!r} cannot be awaited: call the function, and pass what it gives"
         )
     try:
+        if "read" in knobs:
+            raise ConfigError("guarded_call reads no messages: leave read= out")  # noqa: TRY301
         operator = _operator(guard, knobs)
     except BaseException:
         if inspect.iscoroutine(awaitable):

@@ -941,6 +941,14 @@ class Attempt:
         due = self.watch.overdue_total(now)
         return self._record(due, now) if due is not None else None
 
+    def overspent(self) -> Verdict | None:
+        """The verdict on a turn that begins beyond a ceiling: nothing is asked for."""
+        due = self.watch.strike
+        if due is None or self.mode != "enforce":
+            return None
+        assert self.loop is not None
+        return self._record(due, self.loop.clock(), 0.0)
+
     def lost(self) -> Verdict | None:
         """The verdict that the lease is over; None without one."""
         assert self.loop is not None

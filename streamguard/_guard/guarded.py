@@ -351,6 +351,8 @@ class GuardedIterator(AsyncIterator[T]):
         assert attempt.loop is not None
         if attempt.pull is None:
             self._settle_in(attempt.loop)
+        if (verdict := attempt.overspent()) is not None:
+            raise await self._conclude(None, verdict)
         self._ask = self._source.ask
         # Does `total` run without a block whose scope it could cancel?
         is_bare = attempt.block is None and attempt.watch.limits.total is not None

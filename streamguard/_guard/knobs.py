@@ -163,11 +163,25 @@ def _off_or(name: str, value: Any) -> Mapping[str, Any]:
 def _count(name: str, value: Any) -> float | None:
     if value is None or isinstance(value, Default):
         return value
+    if name == "repeats" and value == 0:
+        raise ConfigError("repeats=0: use a whole number, 2 or more (None = never)")
     if name == "repeats":
         check_count(name, value, least=2)
     else:
         check_number(name, value, positive=True)
+    if name != "cost" and not float(value).is_integer():
+        raise ConfigError(f"{name}={value!r}: use a whole number")
     return float(value)
+
+
+def check_endings(names: Collection[str], knobs: Mapping[str, Any]) -> None:
+    """A ConfigError for an ending that can never come, since its knob is off."""
+    for name in sorted(names):
+        if name in (*COUNTS, "quiet") and knobs.get(name) is None:
+            such_as = {"cost": 5.0, "repeats": 20, "quiet": 300}.get(name, 1_000_000)
+            raise ConfigError(
+                f"end_on={name!r} can end nothing: {name} is off; write it beside, such as {name}={such_as}"
+            )
 
 
 def _tools(tools: Seconds | Mapping[str, Seconds | None] | None) -> dict[str, Any]:

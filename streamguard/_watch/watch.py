@@ -162,6 +162,7 @@ class Watch:
     # What a message has shown: to be told, or, in `end_on`, to be ended for.
     found: tuple[Found, ...] = ()
     struck: Due | None = None
+    _unsaid: Found | None = None  # what it was struck for
     concern: Limit | None = None  # the latest that was found, for whoever looks
     progressed: bool = False
     # While steady, a message that is plain progress changes nothing but `messages`, `mark` and
@@ -256,6 +257,7 @@ class Watch:
         for signal in signals:
             self._take(signal, now, wall, is_new=not is_replayed)
             progress_last = isinstance(signal, Progress)
+        self._say_what_ends_nothing()
         self.steady = (
             progress_last
             and not self._holds
@@ -613,7 +615,17 @@ class Watch:
             since = now if self.started is None else self.started
             work = ", ".join(finding.names) or None
             due = Due(finding.limit, now, finding.window, since, work, amount=finding.amount)
-            self.struck = due
+            self.struck, self._unsaid = due, finding
+
+    def _say_what_ends_nothing(self) -> None:
+        """A turn that is over is not ended for what its last message has shown (T3): so that is told."""
+        if self.struck is not None and self._unsaid is not None and self.strike is None:
+            self.found, self._unsaid = (*self.found, self._unsaid), None
+
+    def spent_before(self, now: float) -> None:
+        """What was used up before counts, too: a turn that begins beyond a ceiling is not asked for (B4)."""
+        if self.limits.ceilings:
+            self._look_at_ceilings(now)
 
     def _look_at_ceilings(self, now: float) -> None:
         """What was used up may be beyond a ceiling now: told once, ended for whenever it is seen (B4)."""

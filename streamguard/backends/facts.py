@@ -12,9 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from streamguard.backends._fields import fields_of, number_in
+
+if TYPE_CHECKING:
+    from streamguard._base.spending import Ceiling
 
 Environ: TypeAlias = Mapping[str, str]
 Windows: TypeAlias = Mapping[str, float | None]
@@ -63,6 +66,7 @@ class Facts:
     bundled: tuple[str, str] | None = None
     usage_told: Told | None = None
     cost_told: Told | None = None
+    calls_told: Told | None = None  # where it is not as usage
     limits: tuple[str, ...] = ()
 
 
@@ -366,13 +370,14 @@ _WHEN: Final[Mapping[Told, str]] = {
 }
 
 
-def who_tells(what: Literal["usage", "cost"]) -> str:
+def who_tells(what: Ceiling) -> str:
     """Which backends tell that, and when: a ceiling on it can strike no sooner."""
     by_time: dict[Told | None, list[str]] = {}
     for name, facts in sorted(FACTS.items()):
-        by_time.setdefault(facts.usage_told if what == "usage" else facts.cost_told, []).append(
-            name
-        )
+        told = facts.cost_told if what == "cost" else facts.usage_told
+        if what == "calls":
+            told = facts.calls_told or told
+        by_time.setdefault(told, []).append(name)
     said = [
         f"told {when} by {', '.join(by_time[told])}"
         for told, when in _WHEN.items()
@@ -453,6 +458,7 @@ FACTS: Final[Mapping[str, Facts]] = {
         Facts(
             "copilot",
             command="copilot",
+            calls_told="call",
             limits=(
                 "Its lines tell neither tokens nor costs: of ceilings only calls can be kept.",
                 "The session's id is told by its last line alone; copilot.session gives it one.",

@@ -407,6 +407,9 @@ def _see_what_was_asked_for(
             setattr(settings, f"{name}_by_name", None)
     on_progress = ("quiet", "repeats", "end_on", *_CEILINGS)
     settings.watches_progress = any(name in values for name in on_progress)
+    for name in sorted(settings.end_on):
+        if name in ("quiet", "repeats", *_CEILINGS) and getattr(settings, name) is None:
+            raise UsageError(f"--end-on {name} can end nothing: --{name} is not said, or off")
     settings.watches_tools = bool(values.get("tools") is not None or settings.tools_by_name)
     settings.wants_exit_grace = settings.exit_grace is not None
     settings.wants_after_sleep = "after_sleep" in values

@@ -281,11 +281,7 @@ class Configuration:
 
         sections = (self._guard, *self._guards.values(), self._run)
         written = {name for section in sections for name, said in section.items() if said.value}
-        return [
-            f"# {knob}: {who_tells('cost' if knob == 'cost' else 'usage')}"
-            for knob in CEILINGS
-            if knob in written
-        ]
+        return [f"# {knob}: {who_tells(knob)}" for knob in CEILINGS if knob in written]
 
     def _in_force(self) -> list[tuple[str, Mapping[str, Setting]]]:
         from dataclasses import fields
@@ -443,11 +439,18 @@ def _paced(value: Any) -> float | None:
     return number
 
 
+_COUNTS: Final = ("repeats", *CEILINGS)  # no durations
+
+
 def _shown(value: Any, key: str = "") -> str:
     if value is None:
         return _LEFT_OUT.get(key, "off")
     if key in _FACTORS:
         return f"{value:g}"
+    if key in _COUNTS:
+        return f"{value:g}"
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(cast("frozenset[str]", value)))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from streamguard.runner.result import Result
 
 # After these another attempt can come to something; `total` and `exit_grace` are the end.
-_RETRIED = ("idle", "first", "first_json", "tools", "turn", "liveness", "after_sleep")
+_RETRIED = (
+    *("idle", "first", "first_json", "tools", "turn", "liveness", "after_sleep"),
+    *("quiet", "repeats", "empty", "abandoned"),  # as in a session
+)
 # What can be part of a command line and of no trick: what agents call their sessions.
 _OF_A_TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-")
 _LONGEST_TOKEN = 256

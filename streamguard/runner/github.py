@@ -33,6 +33,9 @@ _LINE = 1000
 _WRITING = 2.0
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
+# No durations.
+_COUNTED = ("repeats", "tokens", "cost", "calls")
+
 
 def annotation(level: str, title: str, *lines: str) -> str:
     """The line that the runner takes for an annotation; `level` is error, warning or notice."""
@@ -61,7 +64,7 @@ def summary(outcome: Result, told: Mapping[str, Any], status_file: str | None) -
     fired, receipt = outcome.fired, told.get("receipt")
     assert fired is not None
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(fired.when))
-    window = "" if fired.window is None else f" = {fired.window:g} s"
+    window = "" if fired.window is None else _window(fired.limit, fired.window)
     sent = ", ".join(outcome.signals) or "nothing"
     facts = {
         "What": _code(fired.reason),
@@ -75,6 +78,13 @@ def summary(outcome: Result, told: Mapping[str, Any], status_file: str | None) -
     facts["To go on"] = " ".join(_ways_on(outcome, receipt, status_file))
     title = f"### streamguard: {_code(told['command'].rpartition('/')[2])} was ended at a limit"
     return "\n".join(["", title, "", *(f"- {key}: {fact}" for key, fact in facts.items()), ""])
+
+
+def _window(limit: str, window: float) -> str:
+    """What was allowed, if that is a number to be shown."""
+    if not window:
+        return ""
+    return f" = {window:g}{'' if limit in _COUNTED else ' s'}"
 
 
 def _ways_on(outcome: Result, receipt: str | None, status_file: str | None) -> Iterator[str]:

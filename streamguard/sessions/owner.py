@@ -120,6 +120,7 @@ class Owner(Generic[T]):
         if self.attempt is None:
             ledger.deeds.begin_process(is_resumed=self.point.is_resumed)
         ledger.begin(attempt, now)
+        attempt.watch.spent_before(now)
         ledger.exclusive = self._hosting.exclusive
         self.failure = None
         self.attempt = attempt

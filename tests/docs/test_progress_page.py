@@ -38,7 +38,7 @@ async def test_the_second_block_guards_a_call(loop):
         async def call_tool(self, name, arguments, *, progress_callback):
             for _ in range(self.notes):
                 await anyio.sleep(50)
-                progress_callback(1, 2)
+                await progress_callback(1, 2)
             await anyio.sleep(50 if self.notes else 100)
             return name, arguments
 

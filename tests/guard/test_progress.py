@@ -26,10 +26,12 @@ from streamguard.events import (
     WorkQuiet,
     WorkRepeated,
 )
+from streamguard.signals import TurnEnded, Usage
 from streamguard.testing import (
     Script,
     done,
     hang,
+    message,
     opened,
     repeat,
     say,
@@ -40,6 +42,11 @@ from streamguard.testing import (
     usage,
 )
 from tests.support import Disconnect, Events, take
+
+
+def _read(said):
+    return said if isinstance(said, tuple) else said.signals()
+
 
 LOOP = repeat(say("again"), tool("Bash", 1, input="make", outcome="failed"), times=50)
 
@@ -160,9 +167,12 @@ async def test_a_finished_turn_stays_finished(loop, form):
     script = Script(say("x"), usage(output_tokens=500), done())
     taken = await take(script | idle_guard(60, tokens=100, end_on="tokens"), form)
     assert isinstance(taken.error, CeilingExceededError)  # said before the turn's end
-    script = Script(say("x"), done())
-    taken = await take(script | idle_guard(60, calls=1, end_on="calls"), form)
+    events = Events()
+    last = message((Usage({"output_tokens": 500}), TurnEnded("success")))
+    guard = idle_guard(60, tokens=100, end_on="tokens", read=_read, observer=events)
+    taken = await take(Script(say("x"), last) | guard, form)
     assert taken.error is None
+    assert [event.limit for event in events.of(CeilingPassed)] == ["tokens"]
 
 
 async def test_an_empty_success_is_a_fact(loop, form):
@@ -234,6 +244,10 @@ async def test_abandoned_work_is_an_error_where_that_is_written(loop, form):
         ({"quiet": {1: 5}}, "quiet={1: ...}"),
         ({"tokens": 0}, "tokens=0: use a number, more than 0"),
         ({"cost": "3 $"}, "cost='3 $'"),
+        ({"repeats": 0}, "None = never"),
+        ({"tokens": 1.5}, "tokens=1.5: use a whole number"),
+        ({"end_on": "cost"}, "end_on='cost' can end nothing: cost is off; write it beside"),
+        ({"end_on": "repeats", "repeats": None}, "repeats is off"),
         ({"end_on": "repeat"}, "did you mean 'repeats'?"),
         ({"end_on": ["idle"]}, "use some of quiet, repeats"),
         ({"end_on": 7}, "end_on=7"),

@@ -17,10 +17,12 @@ from streamguard import (
     session,
 )
 from streamguard.events import HollowEnd, RetryScheduled, StreamEnded
+from streamguard.signals import TurnEnded, Usage
 from streamguard.testing import (
     Script,
     done,
     fail,
+    message,
     opened,
     repeat,
     say,
@@ -120,6 +122,30 @@ async def test_prompts_add_up_and_the_point_takes_it_along(loop):
     assert again.spent == point.spent
     async with session(open_, point=again.asking("three")) | guard as chat:
         assert isinstance((await take(chat)).error, CeilingExceededError)
+
+
+async def test_a_prompt_beyond_the_ceiling_is_not_asked(loop):
+    """B4: the turn that passed it is over; the next one is refused, and costs nothing."""
+    asked = []
+
+    @asynccontextmanager
+    async def open_(point):
+        def ask(prompt):
+            asked.append(prompt)
+            end = (Usage({"output_tokens": 150}), TurnEnded("success", answered=True))
+            return Script(say(prompt), message(end))
+
+        yield Connection(ask)
+
+    def read(said):
+        return said if isinstance(said, tuple) else said.signals()
+
+    guard = idle_guard(60, tokens=100, end_on="tokens", read=read)
+    async with session(open_, prompt="one") | guard as chat:
+        assert (await take(chat)).error is None
+        second = await take(chat.ask("two"))
+    assert isinstance(second.error, CeilingExceededError)
+    assert asked == ["one"]
 
 
 @pytest.mark.parametrize("lives_on", [True, False])

@@ -108,6 +108,7 @@ class World:
     rows: dict[Any, Row] = field(default_factory=dict)
     calls: int = 0
     found: list[Any] = field(default_factory=list)
+    unsaid: Any = None
     struck: Limit | None = None  # what it is to be ended for
 
 
@@ -161,6 +162,7 @@ class Naive:
         self.tell(now, "message")
         for signal in signals:
             self.tell(now, "signal", (signal, wall))
+        self.tell(now, "told_all")
 
     def mute(self, due: Any) -> None:
         """T5: work pauses `idle` until its allowance ends, or until what was told last if later."""
@@ -251,6 +253,13 @@ class Naive:
         if is_measured and not world.holds and not self.gated(world):
             world.awake = 0.0
             self.restart(world, "after_sleep")
+
+    def fact_told_all(self, world, _):
+        """B4: what ends nothing, since its turn is over, is told."""
+        struck, unsaid = world.struck, world.unsaid
+        if struck is not None and unsaid and not (world.in_turn or struck.limit == "empty"):
+            world.found.append(unsaid)
+            world.unsaid = None
 
     def fact_exited(self, world, _):
         world.died = world.now
@@ -417,6 +426,7 @@ class Naive:
             window = {"repeats": self.limits.repeats, **self.limits.ceilings}.get(limit, 0.0)
             since = world.now if world.started is None else world.started
             world.struck = Limit(limit, world.now, window, since, work)
+            world.unsaid = (limit, *facts)
 
     def begin_work(self, world, signal):
         world.has_worked |= signal.scope != "hook"
