@@ -71,10 +71,11 @@ class _Cumulative:
 class _Sum:
     """One of the three, added up."""
 
-    __slots__ = ("_calls", "_process", "_session", "_settled", "_turn")
+    __slots__ = ("_before", "_calls", "_process", "_session", "_settled", "_turn")
 
     def __init__(self, settled: float = 0.0) -> None:
-        self._settled = settled  # of what is over
+        self._settled = settled  # of what is over, or in a total that goes beyond the turn
+        self._before = settled  # … when the turn began
         self._turn = 0.0  # of the turn so far
         self._calls: dict[str, float] = {}
         self._process = _Cumulative(settled)
@@ -93,7 +94,8 @@ class _Sum:
                     if len(self._calls) > _CALLS_KEPT:
                         self._calls.pop(next(iter(self._calls)))
             case "turn":
-                self._turn = value
+                # A total that was told in the turn has some of it already.
+                self._turn = max(value - (self._settled - self._before), 0.0)
                 self._calls.clear()
             case "process":
                 self._settle(self._process.advance(value))
@@ -108,8 +110,8 @@ class _Sum:
         self._calls.clear()
 
     def end_turn(self) -> None:
-        self._settled, self._turn = self.whole, 0.0
-        self._calls.clear()
+        self._settle(self.whole)
+        self._before = self._settled
 
     def begin_process(self, *, is_resumed: bool) -> None:
         self.end_turn()

@@ -167,7 +167,8 @@ class Repetition:
 
     def _lose(self, *deeds: _Deed) -> None:
         for deed in deeds:
-            self._in_flight.pop(deed.id, None)
+            if self._in_flight.get(deed.id) is deed:  # its id may be another's by now
+                del self._in_flight[deed.id]
 
     def forget(self) -> None:
         """Another turn begins: what is asked again by a person is no loop."""

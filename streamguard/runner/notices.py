@@ -7,6 +7,7 @@ where one of them is asked for.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 TYPE_CHECKING = False
 
@@ -35,8 +36,10 @@ class Notices:
             from streamguard.runner import github
 
             self._github = github
-            if named := os.environ.get(github.SUMMARY):
-                self._summary = os.path.abspath(named)  # who writes it stands elsewhere
+            self._summary = os.environ.get(github.SUMMARY)
+            with suppress(OSError):  # the folder that we are in was removed
+                # Who writes it stands elsewhere.
+                self._summary = os.path.abspath(self._summary) if self._summary else None
         if settings.on_warn or settings.on_end:
             from streamguard.runner.hooks import Hooks
 

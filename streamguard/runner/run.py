@@ -493,6 +493,7 @@ class CommandRun:
         self.terminal_as_before()
         if self.pulse is not None:
             self.pulse.close()
+            self.words.finish(PATIENCE)  # what was wrong with its signs is known only now
         self.words.close()
         if self._published is not None:
             self._published.remove()

@@ -149,3 +149,18 @@ def test_against_a_list_of_all_that_was_told():
                     process_base, process_total, told = settled, 0.0, []
                     spending.begin_process(is_resumed=True)
             assert spending.whole.get("tokens", 0.0) == settled + sum(n for _, n in told)
+
+
+@pytest.mark.parametrize("total", ["process", "session"])
+def test_a_turn_that_is_told_after_a_total_is_in_it_already(total):
+    """B4: in whichever order a backend tells of the same turn."""
+    spending = Spending()
+    for usages in (
+        [tokens(10, "turn"), tokens(10, total)],
+        [tokens(14, total), tokens(4, "turn"), tokens(7, "turn")],
+        [tokens(20, total), tokens(3, "turn")],
+    ):
+        for usage in usages:
+            spending.note(usage)
+        spending.end_turn()
+    assert spending.whole["tokens"] == 20

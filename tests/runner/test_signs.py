@@ -368,6 +368,12 @@ def test_a_file_that_cannot_be_is_told_of_once(commands, path, why):
     assert done == (3, b"", f"streamguard run: --heartbeat {path}: {why}\n")
 
 
+def test_a_file_that_cannot_be_is_told_of_by_a_short_run_as_well(commands):
+    words = ["--idle", LONG, "--heartbeat", "/", "--", *sh("exit 3")]
+    said = "streamguard run: --heartbeat /: it is there, and is no file\n"
+    assert commands.guarded(*words) == (3, b"", said)
+
+
 def test_a_full_disk_lets_no_run_look_dead(commands, tmp_path):
     alive = tmp_path / "alive"
     alive.write_text("of the run before\n")

@@ -368,6 +368,23 @@ def test_work_whose_end_is_lost_does_not_hide_a_loop():
     assert len([hit for hit in told if hit]) == 1
 
 
+def test_an_id_that_is_used_again_is_that_of_the_later_work():
+    """B2: also where the end of work before both was lost."""
+    repetition = Repetition(2)
+
+    def begin(*ids):
+        for id_ in ids:
+            repetition.started(WorkStarted(id_, "Bash", input=1))
+
+    begin("lost", "again")
+    assert repetition.finished(WorkFinished("again", outcome=1)) is None
+    begin("again", *map(str, range(31)))  # of 34 the first two are given up
+    for id_ in ("again", "0"):
+        found = repetition.finished(WorkFinished(id_, outcome=1))
+    assert found is not None
+    assert found.names == ("Bash",)
+
+
 def test_only_hashes_are_kept():
     """B2, E3"""
     secret = "sk-not-to-be-kept"
