@@ -38,12 +38,13 @@ BEGIN = {
         "qwen_code_version": "0",
     },
 }
+TEXT = {"type": "text", "text": "x"}
 SAY = {
-    "codex": {"type": "item.completed", "item": {"id": "i", "type": "agent_message"}},
-    "opencode": {"type": "text", "sessionID": "the-token", "part": {}},
+    "codex": {"type": "item.completed", "item": {"id": "i", "type": "agent_message", "text": "x"}},
+    "opencode": {"type": "text", "sessionID": "the-token", "part": {"text": "x"}},
     "gemini": {"type": "message", "timestamp": "t", "role": "assistant", "content": "x"},
-    "claude": {"type": "assistant", "message": {"content": []}, "session_id": "the-token"},
-    "qwen": {"type": "assistant", "message": {"content": []}, "session_id": "the-token"},
+    "claude": {"type": "assistant", "message": {"content": [TEXT]}, "session_id": "the-token"},
+    "qwen": {"type": "assistant", "message": {"content": [TEXT]}, "session_id": "the-token"},
 }
 END = {
     "codex": {"type": "turn.completed", "usage": {}},
