@@ -296,5 +296,7 @@ def test_no_event_loop_is_imported_whatever_happens():
     words = ["run", "--idle", "0.3", "--kill-after", "0.1", "--", "sh", "-c"]
     modules = loaded(*words, "trap '' TERM; echo '{\"type\":\"system\"}'; sleep 60; sleep 60")
     assert "streamguard._watch.watch" in modules
-    assert not any(name.startswith("streamguard.process") for name in modules)  # the keeper's
     assert modules & {"asyncio", "anyio", "trio", "uvloop", "argparse"} == set()
+    # Ending a tree is the keeper's; at a verdict we look at it, and only then.
+    quiet = loaded(*words, 'echo \'{"type":"system"}\'; sleep 0.1')
+    assert not any(name.startswith("streamguard.process") for name in quiet)

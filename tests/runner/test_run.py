@@ -195,7 +195,7 @@ def test_the_status_says_what_all_attempts_have_done(commands, tmp_path):
     counts = {
         "tools_run": 1,
         "usage": {"output_tokens": 5},
-        "spent": {"tokens": 5.0, "calls": 1.0},
+        "spent": {"tokens": 5.0},
         "attempts": 2,
         "work_dir": str(tmp_path),
     }

@@ -175,7 +175,9 @@ def test_what_has_no_newline_at_the_end_was_said_as_well(ground):
 
 
 def test_a_result_without_a_newline_is_a_result(ground):
-    result = json.dumps({"type": "result", "subtype": "success", "is_error": False})
+    result = json.dumps(
+        {"type": "result", "subtype": "success", "is_error": False, "result": "done"}
+    )
     words = ["--idle", LONG, "--status-file", str(ground.status), "--"]
     lines = ground.folder / "lines"
     lines.write_text(f"{json.dumps(INIT)}\n{result}")
