@@ -215,7 +215,7 @@ def test_what_it_makes_of_responses(server, litellm):
     assert got.error is None
     assert {find(message).name for message in got.messages} == {"litellm"}
     ends = [s for m in got.messages for s in said_by(backend, m) if isinstance(s, TurnEnded)]
-    assert ends == [TurnEnded("success", "completed")]
+    assert ends == [TurnEnded("success", "completed", answered=True)]
 
 
 def test_the_streams_state_that_tells_a_made_up_end_is_there(litellm):
