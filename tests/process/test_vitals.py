@@ -169,9 +169,10 @@ def test_b6_what_is_not_shown_of_it_is_left_out(connected, monkeypatch):
             raise PermissionError
         return scandir(path)
 
-    monkeypatch.setattr(vitals, "_text", hides)
-    monkeypatch.setattr(os, "scandir", refuses)
-    found = seen(process)
+    with monkeypatch.context() as hidden:
+        hidden.setattr(vitals, "_text", hides)
+        hidden.setattr(os, "scandir", refuses)
+        found = seen(process)
     assert found.processes == 2
     assert (found.sockets, found.unix, found.pipes, found.parked) == (None,) * 4
 
