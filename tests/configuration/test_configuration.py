@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamguard import Activity, ConfigError, from_config, idle_guard
+from streamguard.backends.facts import who_tells
 from streamguard.configuration import values
 from streamguard.configuration.toml_files import find
 from streamguard.errors import ScopeName
@@ -415,3 +416,11 @@ def test_explain_says_when_a_ceiling_can_be_known(tmp_path, monkeypatch):
     assert "at a turn's end by " in said[-1]
     assert "claude" in said[-1]
     assert not any(line.startswith("# tokens") for line in said)
+    (cost,) = (line for line in said if line.startswith("guard.cost"))
+    assert " s " not in cost
+
+
+def test_calls_may_be_told_where_tokens_are_not():
+    """B4: Copilot's lines tell each call, and no tokens."""
+    assert "copilot" in who_tells("calls").split(";")[0]
+    assert "copilot" in who_tells("tokens").split("never by")[1]

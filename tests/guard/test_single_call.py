@@ -147,6 +147,7 @@ def test_a_future_will_do():
     [
         ((answer, 60), TypeError, "cannot be awaited: call the function"),
         ((None, -1), ConfigError, "idle=-1"),
+        ((None, 5, {"read": print}), ConfigError, "leave read= out"),
         ((None, idle_guard(5), {"idel": 3}), ConfigError, "did you mean 'idle'?"),
     ],
 )

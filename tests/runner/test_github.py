@@ -194,3 +194,10 @@ def test_code_stays_code(text):
     fence = shown[: len(shown) - len(shown.lstrip("`"))]
     assert shown.endswith(fence)
     assert fence not in shown[len(fence) : -len(fence)]
+
+
+def test_what_is_no_duration_has_no_unit():
+    """B2, B4: how often, or how much."""
+    assert github._window("idle", 180.0) == " = 180 s"
+    assert github._window("repeats", 5.0) == " = 5"
+    assert github._window("empty", 0.0) == ""

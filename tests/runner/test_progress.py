@@ -60,6 +60,14 @@ def test_it_is_enough_to_ask_for_it(commands):
     assert done.code == 124
 
 
+def test_a_loop_that_was_ended_is_resumed(commands):
+    """B2, R3: as after a hang."""
+    script = f"{says(INIT, *calls(5))}; exec {' '.join(ENDLESS)}"
+    words = ["--repeats", "5", "--end-on", "repeats", "--retries", "1", "--backoff", "0"]
+    done = commands.guarded(*words, "--resume-cmd", "echo on {session_id}", "--", *sh(script))
+    assert (done.code, done.out.splitlines()[-1]) == (0, f"on {INIT['session_id']}".encode())
+
+
 @pytest.mark.parametrize("off", ["0", "31"])
 def test_it_can_be_off(commands, off):
     lines = [INIT, *calls(30), TEXT, RESULT]
@@ -112,6 +120,8 @@ def test_background_work_that_is_left_is_a_failure_where_that_is_written(command
         (["--repeats", "1"], "once is no repetition"),
         (["--repeats", "x"], "use a whole number"),
         (["--tokens", "0"], "use a number, more than 0"),
+        (["--end-on", "cost"], "--end-on cost can end nothing: --cost is not said, or off"),
+        (["--end-on", "repeats", "--repeats", "0"], "--end-on repeats can end nothing"),
         (["--cost", "free"], "use a number, more than 0"),
         (
             ["--end-on", "idle"],
