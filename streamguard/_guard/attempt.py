@@ -145,10 +145,10 @@ class Attempt:
         "_stamps",
         "_tap",
         "_withdrawn",
+        "_error",
         "activity",
         "block",
         "entry",
-        "error",
         "exit",
         "is_left_open",
         "is_spared",
@@ -186,7 +186,8 @@ class Attempt:
         self.teardown: Teardown | None = None
         self.tearing_down: TearingDown | None = None
         self.supervision: Supervision | None = None
-        self.error: StreamGuardError | None = None  # what the consumer got for the final verdict
+        # Weakly: on trio the cancel that is its cause has the frames of whoever cancelled, and so us.
+        self._error: weakref.ref[StreamGuardError] | None = None
         self.teller = Teller(self.activity, plan.listeners)
         self.state = State.UNBEGUN
         self._reached: _Reached | None = None
@@ -217,6 +218,11 @@ class Attempt:
         if self.tearing_down is None or self._reached is None:
             return None
         return self._reached.verdict
+
+    @property
+    def error(self) -> StreamGuardError | None:
+        """What the consumer got for the final verdict: whoever gave it keeps it, to give it again."""
+        return self._error() if self._error is not None else None
 
     @property
     def candidate(self) -> Verdict | None:
@@ -922,14 +928,16 @@ class Attempt:
             self.watch.completed or (verdict.exit == 0 and not self._knows_turns)
         ):
             kind = None  # T3, T10
+        error: StreamGuardError | None = None
         if kind is not None:
-            self.error = kind(verdict=verdict, activity=self.activity)
-            self.error.teardown = teardown
+            error = kind(verdict=verdict, activity=self.activity)
+            error.teardown = teardown
             tail = getattr(self.origin, "tail", None)
-            self.error.tail = tail if isinstance(tail, Tail) else None
-            self.error.__cause__ = cause
-        self.end(self.error)
-        return self.error
+            error.tail = tail if isinstance(tail, Tail) else None
+            error.__cause__ = cause
+            self._error = weakref.ref(error)
+        self.end(error)
+        return error
 
     # -- questions to the watch ----------------------------------------------------------
 

@@ -258,7 +258,10 @@ class GuardedIterator(AsyncIterator[T]):
                 raise
             # With its own cause, or none: our cancel, which is what the pull met, would else stand
             # in every traceback as what went wrong.
-            raise outcome from outcome.__cause__
+            try:
+                raise outcome from outcome.__cause__
+            finally:
+                del outcome, self  # as above: the error has this frame, and we have the error
         return message
 
     async def _get_ready(self) -> None:

@@ -128,6 +128,7 @@ class TrioParking:
         return True
 
     def carry_on(self, steps: Steps, trap: Any) -> Steps:
+        sent: Any = None
         try:
             while True:
                 # A new one for each suspension, entered and left while the steps stand still.
@@ -156,7 +157,9 @@ class TrioParking:
         except StopIteration as stop:
             return stop.value
         finally:
-            self._scope = None
+            # A cancel is sent as an outcome that has the error: kept in this frame, which the error
+            # has, it would keep itself.
+            self._scope = sent = None
 
     def _leave_scope(self) -> None:
         """Leave the scope of a suspension that ends otherwise than by trio.
