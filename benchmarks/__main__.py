@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import (
     command_line,
     fleet,
+    growth,
     hand_over,
     host_death,
     idle_streams,
@@ -41,6 +42,8 @@ FULL = {
     "longest_look": 10,
     "trees": 5,
     "gigabytes": 1,
+    "growth": 3,
+    "sizes_left_out": 0,
 }
 QUICK = {
     "rounds": 5,
@@ -52,6 +55,8 @@ QUICK = {
     "longest_look": 1,
     "trees": 1,
     "gigabytes": 0,
+    "growth": 1,
+    "sizes_left_out": 1,
 }
 
 
@@ -64,6 +69,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "readers": lambda: readers.measure(s["rounds"], s["messages"]),
         "hand-over": lambda: hand_over.measure(s["rounds"], s["messages"]),
         "recording": lambda: recording.measure(s["rounds"] // 5, s["messages"] // 5),
+        "growth": lambda: growth.measure(s["growth"], s["sizes_left_out"]),
         "idle": lambda: idle_streams.measure(s["streams"], s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),

@@ -18,10 +18,15 @@ class Figure:
     hold: float | None = None
     # The median where `value` is a minimum: how quiet the machine was.
     median: float | None = None
+    # Where `value` is drawn from a curve: sizes, and microseconds for one at each.
+    curve: tuple[tuple[int, float], ...] = ()
 
     @property
     def holds(self) -> bool | None:
         return None if self.hold is None else self.value <= self.hold
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "holds": self.holds}
+        told = {**asdict(self), "holds": self.holds}
+        if not self.curve:
+            del told["curve"]
+        return told
