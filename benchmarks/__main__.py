@@ -29,6 +29,7 @@ from benchmarks import (
     recording,
     report,
     start,
+    wakeups,
 )
 from benchmarks.figures import Figure
 
@@ -36,6 +37,7 @@ FULL = {
     "rounds": 30,
     "messages": 20_000,
     "streams": 10_000,
+    "most": 100_000,
     "verdicts": 200,
     "repeats": 3,
     "deaths": 100,
@@ -49,6 +51,7 @@ QUICK = {
     "rounds": 5,
     "messages": 2_000,
     "streams": 1_000,
+    "most": 10_000,
     "verdicts": 20,
     "repeats": 1,
     "deaths": 20,
@@ -70,7 +73,8 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "hand-over": lambda: hand_over.measure(s["rounds"], s["messages"]),
         "recording": lambda: recording.measure(s["rounds"] // 5, s["messages"] // 5),
         "growth": lambda: growth.measure(s["growth"], s["sizes_left_out"]),
-        "idle": lambda: idle_streams.measure(s["streams"], s["repeats"]),
+        "idle": lambda: idle_streams.measure(s["streams"], s["most"], s["repeats"]),
+        "wakeups": lambda: wakeups.measure(s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),
         "cli": lambda: command_line.measure(s["rounds"], s["messages"] // 10, s["gigabytes"]),
