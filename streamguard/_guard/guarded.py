@@ -453,7 +453,7 @@ class GuardedIterator(AsyncIterator[T]):
         """Wait on `loop` from here on."""
         attempt = self.attempt
         if attempt.loop is not loop:
-            attempt.loop, attempt.entry, attempt.teller.clock = loop, None, loop.clock
+            attempt.moves_to(loop)
         attempt.pull = self._parking = loop.parking()
         attempt.watch.leave_steady()
         self._clock = loop.clock
