@@ -198,9 +198,7 @@ def test_what_a_crash_left_of_a_replacement_is_removed_by_a_later_one(tmp_path):
 def test_what_crashes_left_is_not_looked_for_at_each_replacement(tmp_path, monkeypatch):
     """E2: a run of many steps has many receipts in one folder."""
     looks = []
-    monkeypatch.setattr(
-        files, "os", Disk(listdir=lambda fd: looks.append(fd) or os.listdir(fd), fsync=id)
-    )
+    monkeypatch.setattr(files, "os", Disk(listdir=lambda fd: looks.append(fd) or [], fsync=id))
     folder = files.Folder(tmp_path)
     for number in range(100):
         folder.replace(f"{number}.json", b"{}")
@@ -222,7 +220,7 @@ async def test_a_line_is_not_looked_for_among_all_that_came_since(loop, run, mon
             recorder.flush()
             monkeypatch.setattr(files, "os", Disk(pread=pread))
     assert [line["final_action"] for line in run.timeouts("build")] == ["retry"] * 6
-    assert 6 <= len(looked_at)
+    assert len(looked_at) >= 6
     assert max(looked_at) < 1000 < (run.folder / "build/timeouts.jsonl").stat().st_size
 
 
