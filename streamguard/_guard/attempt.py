@@ -311,6 +311,8 @@ class Attempt:
             self._tap = self._tap or recording.tap_of(self)
             if any(each.reads_all for each in recording.among(self.plan.observers)):
                 self.reading.read_all()
+        if self.plan.stamps:
+            self.reading.read_all()
         if self.block is not None:
             self.reconsider()
         self.teller.tell(events.StreamStarted, at=now)
@@ -383,7 +385,7 @@ class Attempt:
         """Somebody else's cancellation came out of the pull."""
         self._on(Event.FOREIGN)
 
-    def received(self, message: object) -> None:
+    def received(self, message: object) -> None:  # noqa: C901 - calls are dear here
         """A message came, and is about to be delivered."""
         watch, loop = self.watch, self.loop
         try:
@@ -393,13 +395,15 @@ class Attempt:
             raise
         if self._tap is not None:
             self._tap(message, signals)
+        assert loop is not None
         if watch.steady and signals is PROGRESS:
             watch.messages += 1
-            if watch.waiting_since is not None:
+            if watch.waiting_since is not None or self.plan.stamps:
                 watch.waiting_since = None
-                watch.mark = loop.clock() if loop is not None else 0.0
+                watch.mark = loop.clock()
+                if self.plan.stamps:
+                    self._stamp(watch.mark)
             return
-        assert loop is not None
         now = loop.clock()
         if watch.messages == 0:
             self._is_known_now()
@@ -466,9 +470,9 @@ class Attempt:
         """Whether the alarm comes before any deadline of a wait that begins now, or later.
 
         Only then may the watch stay steady, in which nobody looks at the alarm. So it is set as
-        for a wait that begins now. Stamps want each message to be seen.
+        for a wait that begins now.
         """
-        if self.plan.stamps or self.state is not _WATCHING:
+        if self.state is not _WATCHING:
             return False
         watch = self.watch
         # The alarm is set as if a pull waited already, for then nobody will be asked to set it.

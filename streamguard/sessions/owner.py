@@ -436,7 +436,7 @@ class _Feed:
         try:
             if self._source is None:
                 self._source = yield from self._open().__await__()
-            message = yield from self._source.ask()
+            message = yield from self._source.ask(self._source.iterator)
         except BaseException:
             # Told from in here: the iterator around this waits for the teardown first, and the
             # warden is not to wait for both.
