@@ -34,6 +34,8 @@ from benchmarks import (
     report,
     start,
     tables,
+    unheard,
+    verdicts,
     wakeups,
 )
 from benchmarks.figures import Figure
@@ -73,6 +75,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
     return {
         "start": lambda: start.measure(s["rounds"]),
         "message": lambda: per_message.measure(s["rounds"], s["messages"]),
+        "unheard": lambda: unheard.measure(s["rounds"], s["messages"] // 40),
         "progress": lambda: progress.measure(s["rounds"], s["messages"]),
         "readers": lambda: readers.measure(s["rounds"], s["messages"]),
         "hand-over": lambda: hand_over.measure(s["rounds"], s["messages"]),
@@ -82,6 +85,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "wakeups": lambda: wakeups.measure(s["repeats"]),
         "process": lambda: processes.measure(s["deaths"], (0.1, s["longest_look"]), s["trees"]),
         "lateness": lambda: lateness.measure(s["streams"], s["verdicts"], s["repeats"]),
+        "verdict": lambda: verdicts.measure(s["rounds"] // 3),
         "cli": lambda: command_line.measure(s["rounds"], s["messages"] // 10, s["gigabytes"]),
         "host-death": lambda: host_death.measure(s["rounds"], s["messages"] // 10),
         "fleet": lambda: fleet.measure(
