@@ -283,9 +283,10 @@ class Owner(Generic[T]):
             self.failure = failure
         self.gone.set()
         self._on(Event.CLOSED)
-        # What was open must not live on with an error's traceback.
+        # What was open must not live on with an error's traceback, nor what had ended the attempt
+        # before: that has a traceback, too, and so on to the first.
         self._messages = self._noted = self._unwound_by = None
-        self.link.forget()
+        self.point = self.link.forget()
 
     def _is_collected(self, error: BaseException) -> bool:
         """Whether this task is being thrown away, after its loop: then nothing can be done."""
