@@ -77,7 +77,7 @@ class Output:
 
     def left(self) -> int:
         """How many bytes are in the pipe now."""
-        if self.source is None:
+        if self.source is None or not any(came & IN for _, came in self._source_alone.poll(0)):
             return 0
         import fcntl
         import termios
