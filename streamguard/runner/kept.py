@@ -113,6 +113,8 @@ class Kept:
 
     def put_away(self) -> None:
         """From here on it lies in a file; what is imported by now is needed no longer."""
+        if self._fd >= 0:
+            return
         try:
             self._fd = os.memfd_create(_PACKAGE)
         except (AttributeError, OSError):

@@ -104,6 +104,7 @@ def test_what_was_put_away_can_be_imported(is_possible):
     kept.keep(("process", "process.marks", "process.termination"))
     from streamguard.process import marks
     kept.put_away()
+    kept.put_away()  # as each attempt does
     from streamguard.process.termination import Termination
     print(Termination.__name__)
     print(*kept._kept._code, sep=",")
