@@ -169,6 +169,10 @@ class Watch:
     # `waiting_since`, because the sums are zero before and after it. Callers may then set these
     # instead of telling `asked`, `answered` and `see`: three calls less for each message.
     steady: bool = False
+    # For who does so, and set by him: the type whose every message is plain progress, and up to how
+    # many messages a pull has nothing to look at first.
+    plain: type | None = None
+    stop: int = 0
 
     # Seconds the backend kept us waiting, settled up to `mark`.
     mark: float = 0.0
@@ -331,6 +335,8 @@ class Watch:
         if self.steady:
             self._last_progress = self._last_message = self.mark
             self.steady = False
+            self.plain = None
+            self.stop = 0
 
     # -- questions -----------------------------------------------------------------------
 

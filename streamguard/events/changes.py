@@ -105,7 +105,7 @@ class News:
     def _named(self, key: object, reasons: Mapping[str, str]) -> tuple[str, str]:
         """A hold's id and reason: the user's, or one that the backend announced."""
         self._ids += 1
-        if (held := self._activity._holds.get(key)) is not None:
+        if (held := (self._activity._holds or {}).get(key)) is not None:
             return f"hold-{self._ids}", held.reason
         announced = str(getattr(key, "id", ""))
         return announced, reasons.get(announced, "held")
