@@ -1,16 +1,19 @@
-"""10,000 idle streams: what each costs in memory, and how often the process wakes for them.
+"""What each of many idle streams costs while nothing happens: its memory, and the collector's work.
 
-Memory is what `tracemalloc` has counted since before the first task was made, for tasks that are all
-parked in `async for` over a generator that waits, divided by their number.
+The streams are parked, each in a plain task, in `async for` over a generator that waits. Memory is what `tracemalloc` has counted
+since before the first task was made, divided by their number. The collector's work is one collection of everything: what the
+program's own collections of the oldest generation are made of, and what a loop stands still for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import resource
+import sys
+import time
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -18,15 +21,27 @@ import trio
 import trio.testing
 
 from benchmarks.figures import Figure
+from benchmarks.peers import PEERS
 from benchmarks.race import LOOPS, run
 from benchmarks.sources import exhaust, silent
-from streamguard import IdleTimeoutError, idle_guard
+from streamguard import idle_guard
 
 Consume = Callable[[AsyncIterator[Any]], Coroutine[Any, Any, None]]
 
+BARE = "bare"
+GUARDED = "guarded"
+HOSTED = "guarded, async with"
+
 _IDLE = idle_guard(180)
-_WINDOW = 0.5
-_WATCHED = 100
+# Bytes that a guarded stream may need beyond the bare one; and the peer that it is to stay below.
+_HOLDS: dict[str, dict[str, float]] = {
+    "asyncio": {GUARDED: 1300.0},
+    "uvloop": {GUARDED: 1300.0},
+    "trio": {},
+}
+_ABOVE_WAIT_FOR = sys.version_info < (3, 12)  # since then that one is `asyncio.timeout`
+_BELOW = "anyio.fail_after"
+_COLLECTED = (BARE, GUARDED, _BELOW)
 
 
 async def _guarded(source: AsyncIterator[Any]) -> None:
@@ -40,125 +55,148 @@ async def _hosted(source: AsyncIterator[Any]) -> None:
             pass
 
 
-def measure(streams: int, repeats: int) -> list[Figure]:
+def _ways(loop: str) -> dict[str, Consume]:
+    return {BARE: exhaust, GUARDED: _guarded, HOSTED: _hosted, **PEERS[loop]}
+
+
+def measure(streams: int, most: int, repeats: int) -> list[Figure]:
     figures: list[Figure] = []
     for loop in LOOPS:
         figures += _memory(loop, streams)
-        figures += _wakeups(loop, repeats)
-    return figures
+    for loop in LOOPS:
+        figures += _tracked(loop, streams // 10)
+    return figures + _collections(most, repeats)
+
+
+def _figure(
+    group: str, loop: str, what: str, value: float, unit: str, *, hold: float | None = None
+) -> Figure:
+    return Figure(group=group, loop=loop, what=what, value=value, unit=unit, hold=hold)
 
 
 # -- memory ----------------------------------------------------------------------------------
 
 
 def _memory(loop: str, streams: int) -> list[Figure]:
-    ways: dict[str, Consume] = {
-        "bare": exhaust,
-        "guarded": _guarded,
-        "guarded, async with": _hosted,
+    sizes = {
+        name: run(loop, _size, loop, consume, streams) for name, consume in _ways(loop).items()
     }
-    sizes = {name: run(loop, _size, loop, consume, streams) for name, consume in ways.items()}
-    figures = [
-        Figure(group="memory", loop=loop, what=name, value=size, unit="bytes per stream")
-        for name, size in sizes.items()
+    bare = sizes.pop(BARE)
+    above = {name: size - bare for name, size in sizes.items()}
+    peers = [_BELOW]
+    if _ABOVE_WAIT_FOR and loop != "trio":
+        peers.insert(0, "asyncio.wait_for")
+    return [
+        _figure("memory", loop, BARE, bare, "bytes"),
+        *(
+            _figure(
+                "memory", loop, f"{name}, above bare", size, "bytes", hold=_HOLDS[loop].get(name)
+            )
+            for name, size in above.items()
+        ),
+        *(
+            _figure(
+                "memory",
+                loop,
+                f"{GUARDED} / {peer}, above bare",
+                above[GUARDED] / above[peer],
+                "x",
+                hold=1.0,
+            )
+            for peer in peers
+        ),
     ]
-    ratio = sizes["guarded"] / sizes["bare"]
-    figures.append(
-        Figure(group="memory", loop=loop, what="guarded / bare", value=ratio, unit="x", hold=1.3)
-    )
-    return figures
 
 
 async def _size(loop: str, consume: Consume, streams: int) -> float:
-    park = _park_trio if loop == "trio" else _park_asyncio
-    await park(consume, 10)  # whatever is made once is made before
+    async with _parked(loop, consume, 10):
+        pass  # whatever is made once is made before
     gc.collect()
     tracemalloc.start()
     try:
-        return await park(consume, streams)
+        before = _traced()
+        async with _parked(loop, consume, streams):
+            gc.collect()
+            return (_traced() - before) / streams
     finally:
         tracemalloc.stop()
-
-
-async def _park_asyncio(consume: Consume, streams: int) -> float:
-    """Bytes per stream while `streams` of them are parked, each in a plain task."""
-    before = _traced()
-    tasks = [asyncio.create_task(consume(silent("asyncio"))) for _ in range(streams)]
-    await anyio.wait_all_tasks_blocked()
-    gc.collect()
-    size = (_traced() - before) / streams
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return size
-
-
-async def _park_trio(consume: Consume, streams: int) -> float:
-    before = _traced()
-    async with trio.open_nursery() as nursery:
-        for _ in range(streams):
-            nursery.start_soon(consume, silent("trio"))
-        await trio.testing.wait_all_tasks_blocked()
-        gc.collect()
-        size = (_traced() - before) / streams
-        nursery.cancel_scope.cancel()
-    return size
 
 
 def _traced() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-# -- wakeups ---------------------------------------------------------------------------------
+@asynccontextmanager
+async def _parked(loop: str, consume: Consume, streams: int) -> AsyncGenerator[None]:
+    """While `streams` of them are parked, each in a plain task."""
+    if loop == "trio":
+        async with trio.open_nursery() as nursery:
+            for _ in range(streams):
+                nursery.start_soon(consume, silent(loop))
+            await trio.testing.wait_all_tasks_blocked()
+            yield
+            nursery.cancel_scope.cancel()
+        return
+    tasks = [asyncio.create_task(consume(silent(loop))) for _ in range(streams)]
+    await anyio.wait_all_tasks_blocked()
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _wakeups(loop: str, repeats: int) -> list[Figure]:
-    """How often the process went to sleep in one window, from first pull to verdict.
+# -- the collector ---------------------------------------------------------------------------
 
-    Voluntary context switches, as the kernel counts them, so that no loop and no timekeeper
-    has to be believed. The switches of as long a sleep of the loop alone are taken off.
-    """
-    counts = {
-        streams: min(run(loop, _switches, loop, streams) for _ in range(repeats))
-        for streams in (1, _WATCHED)
-    }
+
+def _tracked(loop: str, streams: int) -> list[Figure]:
+    """Of how many objects the collector must know, for each stream."""
     return [
-        Figure(
-            group="wakeups",
-            loop=loop,
-            what=f"per window and stream, {streams} stream{'s' * (streams > 1)}",
-            value=count / streams,
-            unit="wakeups",
-            hold=2.0,
+        _figure(
+            "collector",
+            loop,
+            f"{name}: tracked objects",
+            run(loop, _objects, loop, consume, streams),
+            "a stream",
         )
-        for streams, count in counts.items()
+        for name, consume in _ways(loop).items()
     ]
 
 
-async def _switches(loop: str, streams: int) -> int:
-    asleep = await _counted(anyio.sleep, _WINDOW)
-    guarded = await _counted(_hang, loop, streams)
-    # The sleep's own alarm is a wakeup, as the verdict is one.
-    return guarded - asleep + 1
-
-
-async def _counted(function: Callable[..., Awaitable[object]], *args: Any) -> int:
-    await anyio.sleep(0.01)
-    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    await function(*args)
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
-
-
-async def _hang(loop: str, streams: int) -> None:
-    async with anyio.create_task_group() as tasks:
-        for _ in range(streams):
-            tasks.start_soon(_until_verdict, loop)
-            await anyio.lowlevel.checkpoint()
-
-
-async def _until_verdict(loop: str) -> None:
-    try:
-        async for _ in silent(loop) | idle_guard(_WINDOW):
-            pass
-    except IdleTimeoutError:
+async def _objects(loop: str, consume: Consume, streams: int) -> float:
+    async with _parked(loop, consume, 10):
         pass
+    gc.collect()
+    before = len(gc.get_objects())
+    async with _parked(loop, consume, streams):
+        gc.collect()
+        return (len(gc.get_objects()) - before) / streams
+
+
+def _collections(streams: int, repeats: int) -> list[Figure]:
+    """How long one collection of everything takes while so many are parked."""
+    ways = _ways("asyncio")
+    took = {name: run("asyncio", _collection, ways[name], streams, repeats) for name in _COLLECTED}
+    what = f"one of all, {streams:,} streams"
+    return [
+        _figure("collector", "asyncio", f"{name}: {what}", seconds * 1e3, "ms")
+        for name, seconds in took.items()
+    ]
+
+
+async def _collection(consume: Consume, streams: int, repeats: int) -> float:
+    gc.collect()
+    gc.freeze()  # what was there before is none of theirs
+    gc.disable()
+    try:
+        async with _parked("asyncio", consume, streams):
+            gc.collect()
+            return min(_collecting() for _ in range(repeats))
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _collecting() -> float:
+    began = time.process_time()
+    gc.collect()
+    return time.process_time() - began

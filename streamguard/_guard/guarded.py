@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
 
 from streamguard import _loops as loops
 from streamguard._base.numbers import Default
@@ -21,7 +21,7 @@ from streamguard._guard.knobs import is_guess
 from streamguard._guard.modes import mode_in_force
 from streamguard._guard.monitor import Block
 from streamguard._guard.operator import Operator, Pipeable
-from streamguard._guard.sources import Source
+from streamguard._guard.sources import Ask, Source
 from streamguard._guard.teardown import LEAVING, close_bounded
 from streamguard._loops import Suspended, by_hand, stepped, suspend
 from streamguard.backends import adapted
@@ -29,7 +29,7 @@ from streamguard.errors import StreamInterruptedError, Verdict
 from streamguard.events.teller import logger
 
 if TYPE_CHECKING:
-    from streamguard._loops import Loop, Parking, Steps
+    from streamguard._loops import Loop, Parking
     from streamguard.activity import Activity
     from streamguard.events.kinds import StreamOutcome
     from streamguard.sessions.hosting_operators import HostingOperator
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 R = TypeVar("R")
+
+# As long as so many messages come within a moment, the clock is read once for all of them.
+_STRIDE: Final = 16
+_MOMENT: Final = 1e-3
+# More messages than there are; a larger number would be dearer to compare.
+_NEVER: Final = 2**30 - 1
+_NOTHING: Final[Any] = None
 
 
 class Guarded(Pipeable, Generic[T]):
@@ -136,12 +143,14 @@ class GuardedIterator(AsyncIterator[T]):
         "_clock",
         "_interrupted",
         "_is_hosted",
+        "_iterator",
+        "_looked",
         "_over",
         "_parking",
         "_pulling",
-        "_reading",
         "_ready",
         "_source",
+        "_stop_anew",
         "_total",
         "_waited",
         "_was_left",
@@ -149,7 +158,7 @@ class GuardedIterator(AsyncIterator[T]):
         "attempt",
     )
 
-    _ask: Callable[[], Steps]
+    _ask: Ask
     _clock: Callable[[], float]
     _parking: Parking
 
@@ -159,11 +168,13 @@ class GuardedIterator(AsyncIterator[T]):
         self.attempt = attempt
         self._is_hosted = is_hosted  # somebody else ends the attempt: an owner
         source = adapted(origin) if attempt.mode == "enforce" else origin
-        self._source = Source(source, aiter(source))
+        self._iterator = aiter(source)
+        self._source = Source(source, self._iterator)
         self._watch = attempt.watch
-        self._reading = attempt.reading
         self._ready = False
         self._total: float | None = None  # when a bare `total` is spent (T1)
+        self._stop_anew = _NEVER  # `watch.stop`, where all is steady again
+        self._looked = 0.0  # at the clock, for that
         self._waited = True  # a guess: the last pull found nothing ready
         self._pulling = False
         self._interrupted = False
@@ -201,50 +212,79 @@ class GuardedIterator(AsyncIterator[T]):
 
     def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034 - off, it is the source's own
         if self.attempt.mode == "off":
-            return cast("AsyncIterator[T]", self._source.iterator)  # it *is* the source (T11)
+            return self._iterator  # it *is* the source (T11)
         return self
 
     @by_hand
-    def __anext__(self) -> Generator[Any, Any, T]:
+    def __anext__(self) -> Generator[Any, Any, T]:  # noqa: C901, PLR0912, PLR0915 - calls are dear here
         watch = self._watch
-        # In short: where nothing is new, a pull is this method and nothing else. `steady` says
-        # that all sums are zero, so that plain progress has nothing to reset. A wait that is still
-        # noted is another pull, under way: without a look at it two tasks would be in one
-        # generator.
-        if (
+        # In short: where nothing is new, a pull is this method and nothing else. `stop` says for how
+        # many messages that is known. A wait that is still noted is another pull, under way: without
+        # a look at it two tasks would be in one generator.
+        if watch.messages >= watch.stop and (
             not watch.steady
             or watch.waiting_since is not None
-            or (self._total is not None and self._clock() >= self._total)
+            or (self._total is not None and self._is_total_spent())
         ):
             yield from self._get_ready().__await__()
         try:
             # By hand, since a wait must be seen when it begins and only then: what is ready costs
             # no clock, no task and no scope. Two ways to the first step, as the last pull went.
-            steps = self._ask()
+            steps = self._ask(self._iterator)
+            message: T
             if self._waited:  # it will wait again: cheaper like this, and dearer if it does not
+                message = trap = _NOTHING
                 try:
                     trap = steps.send(None)
                 except StopIteration as ready:
                     self._waited = False
-                    message: T = ready.value
-                else:
-                    message = yield from self._wait(steps, trap)
+                    message = ready.value
             else:
                 message = yield from stepped(suspend, steps)
-                if type(message) is self._reading.plain and watch.steady:
+                if type(message) is watch.plain:
                     watch.messages += 1
                     return message
+                trap = None
                 if type(message) is Suspended:
                     self._waited = True
-                    message = yield from self._wait(steps, message.trap)  # type: ignore[attr-defined]
+                    trap = message.trap  # type: ignore[attr-defined]
+            if self._waited:
+                # As in `steps.taken`, and once more here, since a wait in a generator of its own
+                # would cost each idle stream 250 bytes.
+                self._begin_to_wait()
+                parking = self._parking
+                try:
+                    while True:
+                        parking.park()
+                        try:
+                            answer = yield trap
+                        except GeneratorExit:
+                            parking.unpark()
+                            steps.close()
+                            raise
+                        except BaseException as error:  # noqa: BLE001 - for the steps to handle
+                            parking.unpark()
+                            trap = steps.throw(error)
+                        else:
+                            if answer is None:  # asyncio says nothing: all else can do without us
+                                message = yield from steps
+                                break
+                            parking.unpark()
+                            trap = steps.send(answer)
+                except StopIteration as ready:
+                    message = ready.value
+                finally:
+                    parking.unpark()
             # It may have changed while we waited: a stamp, a hold, a limit that came due, another
             # thread's `touch()`. Not asked again, those would never learn of this message.
-            if type(message) is self._reading.plain and watch.steady:
+            if type(message) is watch.plain:
                 watch.messages += 1
                 watch.waiting_since = None  # or the next pull takes this one for still under way
                 watch.mark = self._clock()
-            else:
-                yield from self._came(message).__await__()
+                if not self._waited:
+                    watch.stop = self._stop_anew
+            elif not self._came(message):
+                yield from self._raise_verdict().__await__()  # it is too late (T3)
         except BaseException as error:
             # Until its teardown is over: an `aclose()` from elsewhere would close the source
             # beside it.
@@ -348,7 +388,7 @@ class GuardedIterator(AsyncIterator[T]):
         if attempt.exit is not None:
             raise attempt.exit
         if attempt.verdict is not None:
-            raise await self._conclude(None)  # decided while nobody asked
+            await self._raise_verdict()  # decided while nobody asked
         if not attempt.is_begun:
             attempt.begin()
         assert attempt.loop is not None
@@ -362,40 +402,67 @@ class GuardedIterator(AsyncIterator[T]):
         if is_bare:
             if attempt.mode == "enforce" and (verdict := attempt.overdue_total()) is not None:
                 raise await self._conclude(None, verdict)
-            self._total = attempt.watch.total_deadline()
+            self._total, self._stop_anew = attempt.watch.total_deadline(), 0
         self._ready = self._source.is_entered and not is_bare
 
-    def _wait(self, steps: Steps, trap: Any) -> Steps:
+    def _is_total_spent(self) -> bool:
+        """Whether a bare `total` is over, which no loop will say while nobody waits (T1).
+
+        Where the loop runs at all its alarm ends all steadiness. So the clock is read for a consumer
+        that never lets it run: at each pull, but seldom while many come within a moment.
+        """
+        assert self._total is not None
+        now = self._clock()
+        if now >= self._total:
+            return True
+        if not self._waited:
+            is_quick = now - self._looked < _MOMENT
+            self._watch.stop = self._watch.messages + (_STRIDE if is_quick else 1)
+        self._looked = now
+        return False
+
+    def _begin_to_wait(self) -> None:
         """Nothing is ready: from here on the backend keeps us waiting."""
         if not self._parking.arrive():
             self._move()
         watch = self._watch
         if watch.steady:
+            watch.stop = 0  # the next pull is not as short
             watch.waiting_since = watch.mark = self._clock()
         else:
             self.attempt.asked()
-        return self._parking.carry_on(steps, trap)
 
     def _move(self) -> None:
         """Another loop steps us than before, maybe in another thread: wait there from here on."""
         self._settle_in(loops.current())
         self._parking.arrive()
 
-    async def _came(self, message: T) -> None:
-        """A message came, and is more than plain progress or came where something is new."""
-        attempt = self.attempt
+    def _came(self, message: T) -> bool:
+        """A message came, and is more than plain progress or came where something is new.
+
+        False: it is too late, since disconnect has begun (T3).
+        """
+        attempt, watch = self.attempt, self._watch
         if not attempt.is_undisturbed:
             self._parking.release()
             if attempt.verdict is not None:
-                raise await self._conclude(None)  # too late: disconnect has begun (T3)
+                return False
         self._interrupted = self._broken = False
         attempt.received(message)
+        if watch.steady:
+            watch.plain = attempt.reading.plain
+            if not self._waited:
+                watch.stop = watch.stop or self._stop_anew
+        return True
+
+    async def _raise_verdict(self) -> NoReturn:
+        raise await self._conclude(None)
 
     def _settle_in(self, loop: Loop) -> None:
         """Wait on `loop` from here on."""
         attempt = self.attempt
         if attempt.loop is not loop:
-            attempt.loop, attempt.entry, attempt.teller.clock = loop, None, loop.clock
+            attempt.moves_to(loop)
         attempt.pull = self._parking = loop.parking()
         attempt.watch.leave_steady()
         self._clock = loop.clock
@@ -493,7 +560,7 @@ class GuardedIterator(AsyncIterator[T]):
         attempt = self.attempt
         judged = attempt.mode == "enforce" and not attempt.is_leaving
         enforced = judged and not self._broken and self._watch.turn_open
-        backend = self._reading.backend
+        backend = self.attempt.reading.backend
         if enforced and self._interrupted:
             # T8: the consumer's cancel finished the source, which only looks complete.
             interrupted = StreamInterruptedError(

@@ -22,7 +22,7 @@ from streamguard.errors import Teardown
 if TYPE_CHECKING:
     from streamguard._guard.knobs import Disconnect
     from streamguard._guard.supervision import Supervision
-    from streamguard._loops import Detached, Loop, Parking, Steps
+    from streamguard._loops import Detached, Loop, Parking
     from streamguard._loops.timekeeper import Entry
     from streamguard.errors import DisconnectOutcome
     from streamguard.events.teller import Teller
@@ -348,11 +348,11 @@ class Bounded:
         """Whether a cancellation that came out must go on: it was not ours alone."""
         return not self.was_cut or self._parking is None or self._parking.is_overruled
 
-    def _wait(self, steps: Steps, trap: Any) -> Steps:
+    def _wait(self) -> Parking:
         self._parking = parking = self._loop.parking()
         parking.arrive()
         self._loop.timekeeper.put(self, self._loop.clock() + self._bound)
-        return parking.carry_on(steps, trap)
+        return parking
 
     def on_time(self, now: float) -> bool:  # noqa: ARG002 - a sleeper's method
         return True

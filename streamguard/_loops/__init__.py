@@ -34,11 +34,15 @@ class Parking(Protocol):
     cancels: int
 
     def arrive(self) -> bool:
-        """Note who waits, before `carry_on`; False if that is not on this parking's loop."""
+        """Note who waits, before it is parked; False if that is not on this parking's loop."""
         ...
 
-    def carry_on(self, steps: Steps, trap: Any) -> Steps:
-        """Wait until `steps`, which has just suspended with `trap`, is through."""
+    def park(self) -> None:
+        """What has just suspended is handed to the loop: from here on it can be cut."""
+        ...
+
+    def unpark(self) -> None:
+        """It was answered, and is stepped on; or it is over. Does no harm if said again."""
         ...
 
     def cut(self, *, force: bool = False) -> Cut:

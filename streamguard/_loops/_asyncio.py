@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import anyio
 
 from streamguard._base.waking import WakeTimer, wake_timer
-from streamguard._loops import Bell, Cut, Detached, Host, Parking, Steps
+from streamguard._loops import Bell, Cut, Detached, Host, Parking
 from streamguard._loops.timekeeper import PASSES, Timekeeper
 
 # A coroutine that is stepped by hand has no task; this one equals no current one.
@@ -165,30 +165,11 @@ class AsyncioParking:
         self.cancels = 0 if task is _NO_TASK else task.cancelling()
         return True
 
-    def carry_on(self, steps: Steps, trap: Any) -> Steps:
+    def park(self) -> None:
         self._waits = True
-        try:
-            while True:
-                try:
-                    yield trap
-                except GeneratorExit:
-                    steps.close()
-                    raise
-                except BaseException as error:  # noqa: BLE001 - the steps' to handle, not ours
-                    # A cancel comes as a throw. Steps that clean up first wait for something else:
-                    # that is the next trap, and must reach the loop as this one did.
-                    try:
-                        trap = steps.throw(error)
-                    except StopIteration as stop:
-                        return stop.value
-                else:
-                    # The first trap is answered. `yield from` passes on all later ones, and
-                    # throws.
-                    return (yield from steps)
-        finally:
-            # On every way out: a cut that comes later would hit the task wherever it is then, in
-            # the consumer's work or in the close of the source.
-            self._waits = False
+
+    def unpark(self) -> None:
+        self._waits = False
 
     def cut(self, *, force: bool = False) -> Cut:
         task = self.task

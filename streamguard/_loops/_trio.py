@@ -10,7 +10,7 @@ from typing import Any
 import trio
 
 from streamguard._base.waking import WakeTimer, wake_timer
-from streamguard._loops import Bell, Cut, Detached, Host, Parking, Steps
+from streamguard._loops import Bell, Cut, Detached, Host, Parking
 from streamguard._loops.timekeeper import PASSES, Timekeeper
 
 _RealClock = trio._core._run.SystemClock  # trio gives it no public name
@@ -127,49 +127,26 @@ class TrioParking:
             self.task = task
         return True
 
-    def carry_on(self, steps: Steps, trap: Any) -> Steps:
-        sent: Any = None
-        try:
-            while True:
-                # A new one for each suspension, entered and left while the steps stand still.
-                # Between two of them the source may open and close scopes of its own; one of ours
-                # around that would be left out of order, and trio ends the whole run for it.
-                self._scope = trio.CancelScope()
-                self._scope.__enter__()
-                try:
-                    sent = yield trap
-                except GeneratorExit:
-                    # Inside out: ours is the innermost scope. The source leaves its own as it is
-                    # closed, and trio refuses to leave a scope that still has another one within.
-                    self._leave_scope()
-                    steps.close()
-                    raise
-                except BaseException as error:  # noqa: BLE001 - the steps' to handle, not ours
-                    # trio only sends; but an outer stepper may throw.
-                    self._leave_scope()
-                    trap = steps.throw(error)
-                else:
-                    # Before the steps go on. trio tells of a cancel when `sent` is looked into,
-                    # which is the source's own code: so `Cancelled` is raised in there, past our
-                    # scope.
-                    self._scope.__exit__(None, None, None)
-                    trap = steps.send(sent)
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            # A cancel is sent as an outcome that has the error: kept in this frame, which the error
-            # has, it would keep itself.
-            self._scope = sent = None
+    def park(self) -> None:
+        # A new one for each suspension, entered and left while the steps stand still. Between two of
+        # them the source may open and close scopes of its own; one of ours around that would be left
+        # out of order, and trio ends the whole run for it.
+        self._scope = trio.CancelScope()
+        self._scope.__enter__()
 
-    def _leave_scope(self) -> None:
-        """Leave the scope of a suspension that ends otherwise than by trio.
-
-        When a pull is collected, the run, or the task, is another or none: then the scope is
-        gone with the rest, and trio would only complain.
-        """
+    def unpark(self) -> None:
+        # Before the steps go on: trio tells of a cancel when what it has sent is looked into, which
+        # is the source's own code, so `Cancelled` is raised in there, past our scope. And before
+        # they are closed, inside out: the source leaves its own scopes then, and trio refuses to
+        # leave one that still has another one within.
+        # When a pull is collected, the run, or the task, is another or none: then the scope is gone
+        # with the rest, and trio would only complain.
+        if (scope := self._scope) is None:
+            return
+        self._scope = None
         is_here = trio.lowlevel.in_trio_task() and trio.lowlevel.current_task() is self.task
-        if is_here and self._scope is not None:
-            self._scope.__exit__(None, None, None)
+        if is_here:
+            scope.__exit__(None, None, None)
 
     def cut(self, *, force: bool = False) -> Cut:
         if self._scope is None:

@@ -12,7 +12,10 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from types import FunctionType
-from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeAlias, TypeVar, cast
+
+if TYPE_CHECKING:
+    from streamguard._loops import Parking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,12 +61,37 @@ def by_hand(function: Callable[P, Generator[Any, Any, R]]) -> Callable[P, Corout
 
 
 @by_hand
-def taken(steps: Steps, carry_on: Callable[[Steps, Any], Steps]) -> Steps:
-    """What `steps` comes to; if it has to wait, that is left to `carry_on`."""
+def taken(steps: Steps, parking: Callable[[], Parking]) -> Steps:
+    """What `steps` comes to; if it has to wait, it does so at the `parking` that is then made."""
     result = yield from stepped(suspend, steps)
-    if type(result) is Suspended:
-        return (yield from carry_on(steps, result.trap))
-    return result
+    if type(result) is not Suspended:
+        return result
+    trap, place = result.trap, parking()
+    try:
+        while True:
+            place.park()
+            try:
+                answer = yield trap
+            except GeneratorExit:
+                place.unpark()
+                steps.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - the steps' to handle, not ours
+                # A cancel comes as a throw. Steps that clean up first wait for something else: that
+                # is the next trap, and must reach the loop as this one did.
+                place.unpark()
+                trap = steps.throw(error)
+            else:
+                if answer is None:  # asyncio says nothing: it needs no parking of its own for each wait
+                    return (yield from steps)
+                place.unpark()
+                trap = steps.send(answer)
+    except StopIteration as ready:
+        return ready.value
+    finally:
+        # On every way out: a cut that comes later would hit the task wherever it is then, in the
+        # consumer's work or in the close of the source.
+        place.unpark()
 
 
 def steps_of(awaitable: Any) -> Steps:

@@ -23,6 +23,7 @@ from streamguard.testing import (
     Channel,
     Script,
     Tap,
+    block_loop,
     call,
     done,
     failed,
@@ -441,6 +442,53 @@ def test_total_overdue_is_raised_before_anything_is_asked_for(virtual):
         assert taken.elapsed == pytest.approx(140)
 
     virtual(main)
+
+
+@pytest.mark.parametrize(("work", "late"), [(0.00001, 16), (0.01, 1), (30.0, 1)])
+def test_total_of_a_consumer_that_never_lets_the_loop_run(virtual, work, late):
+    """T1: no alarm can ring. The clock is read at each pull, but for many pulls within a moment once for all."""
+
+    class Ready:
+        """All there when it is asked for, for ever."""
+
+        pulls = 0
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            self.pulls += 1
+            return object()
+
+    source = Ready()
+    total = work * 500
+
+    async def main():
+        with pytest.raises(DeadlineExceededError):
+            async for _ in source | idle_guard(None, total=total):
+                block_loop(work)
+
+    virtual(main)
+    assert 500 <= source.pulls <= 500 + late
+
+
+def test_total_of_a_consumer_that_becomes_slow(virtual):
+    """T1: of many within a moment the next 16 may pass, and no more."""
+    pulls = 0
+
+    async def ready():
+        nonlocal pulls
+        while True:
+            pulls += 1
+            yield object()
+
+    async def main():
+        with pytest.raises(DeadlineExceededError):
+            async for _ in ready() | idle_guard(None, total=100):
+                block_loop(0.00001 if pulls < 1000 else 10)
+
+    virtual(main)
+    assert 1009 <= pulls <= 1010 + 16
 
 
 async def test_total_cuts_the_block_in_which_the_consumer_works(loop):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamguard._loops import Steps, by_hand, steps_of, taken
+from streamguard._loops import Parking, Steps, by_hand, steps_of, taken
 from streamguard._loops._asyncio import AsyncioParking
 
 
@@ -38,8 +38,27 @@ class Waiting:
         return iter(self._traps)
 
 
-def never(steps: Steps, trapped: Any) -> Steps:
-    raise AssertionError(f"{steps} should not have waited with {trapped}")
+def never() -> Parking:
+    raise AssertionError("it should not have waited")
+
+
+class Place(AsyncioParking):
+    """A parking that notes when it is used."""
+
+    def __init__(self) -> None:
+        loop = asyncio.new_event_loop()
+        super().__init__(loop)
+        loop.close()
+        self.seen: list[str] = []
+
+    def park(self) -> None:
+        super().park()
+        self.seen.append("park")
+
+    def unpark(self) -> None:
+        if self._waits:
+            self.seen.append("unpark")
+        super().unpark()
 
 
 def by_loop(awaitable: Any) -> tuple[list[Any], Any]:
@@ -64,17 +83,10 @@ def test_what_is_ready_is_taken_without_a_word():
 
 def test_what_waits_is_handed_over_with_its_trap():
     """T1: where the steps have suspended, with the rest still to come."""
-    seen: list[Any] = []
-
-    def carry_on(steps: Steps, trapped: Any) -> Steps:
-        seen.append(trapped)
-        assert (yield trapped) == "first"
-        assert steps.send("answer") == "second"
-        return (yield from steps)
-
-    traps, _result = by_loop(taken(steps_of(waits("first", "second", "third")), carry_on))
-    assert seen == ["first"]
-    assert traps == ["first", "third"]
+    place = Place()
+    traps, answers = by_loop(taken(steps_of(waits("first", "second", "third")), lambda: place))
+    assert traps == answers == ["first", "second", "third"]
+    assert place.seen == ["park", "unpark"] * 3
 
 
 def test_a_failure_before_anything_waits_is_the_steps_own():
@@ -97,12 +109,7 @@ def test_an_async_generator_s_steps_are_what_it_gives():
 
     source = numbers()
     assert by_loop(taken(anext(source), never)) == ([], 1)  # type: ignore[arg-type]
-
-    def carry_on(steps: Steps, trapped: Any) -> Steps:
-        yield trapped
-        return (yield from steps)
-
-    assert by_loop(taken(anext(source), carry_on)) == (["wait"], 2)  # type: ignore[arg-type]
+    assert by_loop(taken(anext(source), Place)) == (["wait"], 2)  # type: ignore[arg-type]
     with pytest.raises(StopAsyncIteration):
         by_loop(taken(anext(source), never))  # type: ignore[arg-type]
 
@@ -157,23 +164,13 @@ def test_steps_can_be_sent_and_thrown_into_whatever_they_are(make: Callable[[], 
     steps.close()
 
 
-# -- asyncio's way on ----------------------------------------------------------------------------
+# -- what waits ----------------------------------------------------------------------------------
 
 
-def carried_on(awaitable: Any) -> Steps:
-    """`awaitable`, suspended for the first time and handed to asyncio's parking."""
-    steps = steps_of(awaitable)
-    loop = asyncio.new_event_loop()
-    try:
-        return AsyncioParking(loop).carry_on(steps, steps.send(None))
-    finally:
-        loop.close()
-
-
-def result_of(steps: Steps) -> Any:
-    with pytest.raises(StopIteration) as stopped:
-        steps.send(None)
-    return stopped.value.value
+def carried_on(awaitable: Any) -> tuple[Steps, Place]:
+    """`awaitable`, to be stepped as a loop does, and where it waits."""
+    place = Place()
+    return taken(steps_of(awaitable), lambda: place).__await__(), place
 
 
 def test_what_is_thrown_at_the_first_wait_reaches_the_steps():
@@ -188,13 +185,14 @@ def test_what_is_thrown_at_the_first_wait_reaches_the_steps():
                 caught.append(f"{each} {error}")
         return "done"
 
-    steps = carried_on(catches())
+    steps, place = carried_on(catches())
     assert steps.send(None) == "first"
     assert steps.throw(KeyError("a")) == "second"  # caught, and waits on
     with pytest.raises(StopIteration) as stopped:
         steps.throw(KeyError("b"))
     assert stopped.value.value == "done"
     assert caught == ["first 'a'", "second 'b'"]
+    assert place.seen == ["park", "unpark"] * 2
 
 
 def test_what_the_steps_make_of_a_throw_comes_out():
@@ -206,16 +204,11 @@ def test_what_the_steps_make_of_a_throw_comes_out():
         except KeyError:
             raise ValueError("renamed") from None
 
-    steps = carried_on(renames())
+    steps, place = carried_on(renames())
     steps.send(None)
     with pytest.raises(ValueError, match="renamed"):
         steps.throw(KeyError())
-
-
-def test_the_rest_of_the_waits_go_straight_to_the_loop():
-    steps = carried_on(waits("a", "b", "c"))
-    assert [steps.send(None) for _ in range(3)] == ["a", "b", "c"]
-    assert result_of(steps) == [None] * 3
+    assert place.seen == ["park", "unpark"]
 
 
 def test_closing_a_wait_closes_the_steps():
@@ -230,8 +223,12 @@ def test_closing_a_wait_closes_the_steps():
             closed.append("closed")
 
     for passes in (1, 2):
-        steps = carried_on(tidies())
+        steps, place = carried_on(tidies())
         for _ in range(passes):
             steps.send(None)
         steps.close()
+        assert place.seen == [
+            "park",
+            "unpark",
+        ]  # asyncio's, which says nothing: all of it is one wait
     assert closed == ["closed", "closed"]

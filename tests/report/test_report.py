@@ -21,7 +21,9 @@ from streamguard.evidence.report.drawing import LANES
 from streamguard.evidence.report.story import headline, is_alarm, stories
 from streamguard.evidence.report.tables import ROWS
 from streamguard.evidence.report.wording import clock, clock_of, duration, instant, listed, several
+from streamguard.evidence.stream_names import stream_of
 from streamguard.testing import Script, hang, say, tool, tool_start
+from tests.growth import MOST, growth_of
 from tests.report.support import WALL, Tape, finished, hundred, resumed_and_lost
 from tests.support import take
 
@@ -137,6 +139,44 @@ def test_a_receipt_says_what_was_left(tape):
 def test_what_alarms(left, is_alarming):
     """D5: a backend that may be alive, and nothing else."""
     assert is_alarm(left) is is_alarming
+
+
+def _cut(tape, names):
+    """Streams that fall silent, each with a receipt of its own."""
+    folder = tape.folder / "build" / "receipts"
+    folder.mkdir(parents=True)
+    for number, name in enumerate(names):
+        stream = tape.stream(name)
+        stream.begins(number)
+        verdict = stream.is_judged(number + 180)
+        stream.ends(number + 181, TimeoutError())
+        receipt = {
+            "timeout_event": {"reason": verdict.reason, "stream": stream_of(stream.activity)},
+            "context_for_resume": {"last_successful_checkpoint": f"of {number}"},
+        }
+        (folder / f"{number:04}-timeout.json").write_text(json.dumps(receipt))
+    return tape.run()
+
+
+def test_a_receipt_is_its_own_streams(tape):
+    """E5: where verdicts read alike, and one stream's name begins another's."""
+    run = _cut(tape, [""] * 12)
+    told = {story.session.start: story.left for story in stories(run)}
+    left = [told[start] for start in sorted(told)]
+    assert [f"last checkpoint: of {number}" in lines for number, lines in enumerate(left)] == [
+        True
+    ] * 12
+
+
+@pytest.mark.parametrize("drawn", [page, drawing])
+def test_a_report_costs_so_much_for_each_session(tmp_path, drawn):
+    """E5: what it tells of one is not looked for in all the others."""
+
+    def draw(n):
+        run = _cut(Tape(tmp_path / str(n)), [f"issue-{number}" for number in range(n)])
+        return lambda: drawn(run)
+
+    assert growth_of(draw, 200) <= MOST
 
 
 @pytest.mark.parametrize(

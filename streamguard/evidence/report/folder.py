@@ -83,11 +83,13 @@ class Writer:
 class RecordedSession:
     """One stream, as it was recorded: from when to when anything is known of it.
 
+    `stream` is what its recorder calls it, and `name` tells it from others that are called so, too.
     `recorded_until` is when its writer is known to have been alive last.
     """
 
     name: str
     writer: Writer
+    stream: str = ""
     start: float = 0.0
     end: float = 0.0
     recorded_until: float = 0.0
@@ -271,7 +273,8 @@ class _Reader:
     def _session(self, writer: str, stream: str) -> RecordedSession:
         key = writer, stream
         if key not in self._sessions:
-            self._sessions[key] = RecordedSession(clean(stream), self._writers[writer])
+            name = clean(stream)
+            self._sessions[key] = RecordedSession(name, self._writers[writer], name)
         return self._sessions[key]
 
 

@@ -110,8 +110,9 @@ def _line(text: str, term: str) -> str:
 
 
 def _data(run: Run, told: list[Story]) -> str:
-    drawn = [_drawn(lane, story, run.start) for lane, story in zip(lanes(told), told, strict=True)]
-    text = json.dumps({"start": run.start, "end": run.end, "lanes": drawn}, separators=(",", ":"))
+    start = run.start
+    drawn = [_drawn(lane, story, start) for lane, story in zip(lanes(told), told, strict=True)]
+    text = json.dumps({"start": start, "end": run.end, "lanes": drawn}, separators=(",", ":"))
     # Nothing in it can end the element, nor begin a comment.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -22,6 +22,8 @@ from streamguard.evidence.report.folder import (
 )
 from streamguard.evidence.report.wording import clock, duration, instant, listed, several
 
+# By a verdict's reason, and its stream; None for a time scope that was cut without one.
+Receipts: TypeAlias = dict[tuple[str, str | None], Json]
 State: TypeAlias = Literal["hung", "failed", "stopped", "open", "hollow", "recovered", "finished"]
 
 # How the states are said, the worst first.
@@ -92,7 +94,8 @@ class Story:
 
 def stories(run: Run) -> list[Story]:
     """Each session's story: the ones in trouble first, of these who left something alive."""
-    return ranked([_story(session, run) for session in run.sessions])
+    receipts = _by_verdict(run)
+    return ranked([_story(session, receipts) for session in run.sessions])
 
 
 def ranked(told: list[Story]) -> list[Story]:
@@ -176,14 +179,15 @@ def _joined(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _story(session: RecordedSession, run: Run) -> Story:
+def _story(session: RecordedSession, receipts: Receipts) -> Story:
     verdict = _last_verdict(session)
     state = _state(session, verdict)
     if verdict is None:
         return _without_verdict(session, state)
     facts = verdict.facts
     since = facts.get("since_at")
-    receipt = _receipt_of(verdict, session, run)
+    of_stream, of_scope = (verdict.text, session.stream), (verdict.text, None)
+    receipt = receipts.get(of_stream) or receipts.get(of_scope) or {}
     return Story(
         session,
         state,
@@ -356,12 +360,12 @@ def _record_ends(session: RecordedSession) -> list[str]:
     ]
 
 
-def _receipt_of(verdict: Mark, session: RecordedSession, run: Run) -> Json:
-    """The receipt of that verdict, or none: a later one of the same step takes its place."""
+def _by_verdict(run: Run) -> Receipts:
+    """The receipts by what their verdicts say: of a verdict there is none if a later one took its place."""
+    found: Receipts = {}
     for receipt in run.receipts:
         event = as_dict(receipt.get("timeout_event"))
-        if event.get("reason") == verdict.text:
-            stream = event.get("stream")
-            if stream is None or session.name.startswith(str(stream)):
-                return receipt
-    return {}
+        stream = event.get("stream")
+        key = str(event.get("reason")), None if stream is None else str(stream)
+        found.setdefault(key, receipt)
+    return found
