@@ -267,7 +267,7 @@ class Attempt:
 
     @property
     def error(self) -> StreamGuardError | None:
-        """What the consumer got for the final verdict: whoever gave it keeps it, to give it again."""
+        """What the consumer got for the final verdict, as long as anybody has it."""
         return self._error() if self._error is not None else None
 
     @property
@@ -996,7 +996,8 @@ class Attempt:
         """What the consumer gets for the final verdict; None is a normal end. Decided once."""
         reached, tearing_down = self._reached, self.tearing_down
         if self.state is State.OVER or reached is None or tearing_down is None:
-            return self.error
+            is_forgotten = self._error is not None and self.error is None
+            return self._raisable(cause) if is_forgotten else self.error
         verdict = reached.verdict
         assert verdict is not None
         self.teardown = teardown = tearing_down.result(closed=closed, was_forced=reached.is_forced)
@@ -1008,13 +1009,20 @@ class Attempt:
             kind = None  # T3, T10
         error: StreamGuardError | None = None
         if kind is not None:
-            error = kind(verdict=verdict, activity=self.activity)
-            error.teardown = teardown
-            tail = getattr(self.origin, "tail", None)
-            error.tail = tail if isinstance(tail, Tail) else None
-            error.__cause__ = cause
-            self._error = weakref.ref(error)
+            error = self._raisable(cause)
         self.end(error)
+        return error
+
+    def _raisable(self, cause: BaseException | None) -> StreamGuardError:
+        """The error of the final verdict: made anew if nobody has kept the one that was made."""
+        verdict = self.verdict
+        assert verdict is not None
+        error = ERRORS[verdict.limit](verdict=verdict, activity=self.activity)
+        error.teardown = self.teardown
+        tail = getattr(self.origin, "tail", None)
+        error.tail = tail if isinstance(tail, Tail) else None
+        error.__cause__ = cause
+        self._error = weakref.ref(error)
         return error
 
     # -- questions to the watch ----------------------------------------------------------

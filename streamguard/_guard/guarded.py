@@ -275,6 +275,7 @@ class GuardedIterator(AsyncIterator[T]):
                     message = ready.value
                 finally:
                     parking.unpark()
+                    answer = None  # trio's has the cancel, and that has this frame (O7)
             # It may have changed while we waited: a stamp, a hold, a limit that came due, another
             # thread's `touch()`. Not asked again, those would never learn of this message.
             if type(message) is watch.plain:

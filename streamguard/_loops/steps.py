@@ -82,7 +82,9 @@ def taken(steps: Steps, parking: Callable[[], Parking]) -> Steps:
                 place.unpark()
                 trap = steps.throw(error)
             else:
-                if answer is None:  # asyncio says nothing: it needs no parking of its own for each wait
+                if (
+                    answer is None
+                ):  # asyncio says nothing: it needs no parking of its own for each wait
                     return (yield from steps)
                 place.unpark()
                 trap = steps.send(answer)
@@ -92,6 +94,7 @@ def taken(steps: Steps, parking: Callable[[], Parking]) -> Steps:
         # On every way out: a cut that comes later would hit the task wherever it is then, in the
         # consumer's work or in the close of the source.
         place.unpark()
+        answer = None  # trio's has the cancel, and that has this frame
 
 
 def steps_of(awaitable: Any) -> Steps:

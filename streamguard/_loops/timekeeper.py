@@ -17,7 +17,7 @@ import logging
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -119,11 +119,10 @@ class Timekeeper(ABC):
     def ring(self) -> None:
         """The alarm went off: wake all whose time has come."""
         self.look_for_sleep()
-        now = self._clock()
-        due = iter(self._due(now))
+        due = self._in_turn()
         curious: deque[tuple[Sleeper, Entry]] = deque()
         try:
-            for sleeper, entry in due:
+            for sleeper, entry, now in due:
                 if sleeper.entry is not entry:
                     continue
                 sleeper.entry = None
@@ -136,13 +135,23 @@ class Timekeeper(ABC):
                     sleeper.entry = owed = (now, -1, entry[2])
                     curious.append((sleeper, owed))
         finally:  # whoever ends the program ends it for nobody else
-            for sleeper, entry in due:
+            for sleeper, entry, now in due:
                 if sleeper.entry is entry:
                     self.put(sleeper, now)
             self._skip_forgotten()
             if curious:
                 self.after_passes(partial(self._confirm, curious))
             self.set_alarm(self._heap[0][0] if self._heap else None)
+
+    def _in_turn(self) -> Iterator[tuple[Sleeper, Entry, float]]:
+        """All whose time has come, then those whose time has come while these were asked.
+
+        Asked later, the second ones would be confirmed when all of the first have unwound.
+        """
+        for _ in range(2):
+            now = self._clock()
+            for sleeper, entry in self._due(now):
+                yield sleeper, entry, now
 
     def _due(self, now: float) -> list[tuple[Sleeper, Entry]]:
         """Take those off the heap whose time has come, in the order of their times."""

@@ -284,7 +284,7 @@ class Scribe:
         if self._failures[told] > 1:
             return
         where = os.fspath(path) if path is not None else None
-        facts = {"what": what, "path": where, "why": why}
+        facts: dict[str, Any] = {"what": what, "path": where, "why": why}
         if stream is not None:
             stream.report(events.RecordingFailed, facts)
         else:
