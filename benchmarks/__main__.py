@@ -41,15 +41,16 @@ from benchmarks import (
 from benchmarks.figures import Figure
 
 FULL = {
-    "rounds": 30,
+    "rounds": 15,
     "messages": 20_000,
     "streams": 10_000,
     "most": 100_000,
     "verdicts": 200,
     "repeats": 3,
     "deaths": 100,
-    "longest_look": 10,
-    "trees": 5,
+    "longest_look": 2,
+    "watched": 5,
+    "trees": 3,
     "gigabytes": 1,
     "growth": 3,
     "sizes_left_out": 0,
@@ -63,6 +64,7 @@ QUICK = {
     "repeats": 1,
     "deaths": 20,
     "longest_look": 1,
+    "watched": 1,
     "trees": 1,
     "gigabytes": 0,
     "growth": 1,
@@ -89,7 +91,7 @@ def _rows(settings: dict[str, int]) -> dict[str, Callable[[], list[Figure]]]:
         "cli": lambda: command_line.measure(s["rounds"], s["messages"] // 10, s["gigabytes"]),
         "host-death": lambda: host_death.measure(s["rounds"], s["messages"] // 10),
         "fleet": lambda: fleet.measure(
-            s["rounds"], s["messages"], s["messages"] // 10, s["longest_look"], s["streams"] // 10
+            s["rounds"], s["messages"], s["messages"] // 10, s["watched"], s["streams"] // 10
         ),
     }
 

@@ -195,7 +195,7 @@ class Activity:
         """Work in flight: names by id."""
         if self._watch is None:
             return {}
-        return {id_: entry.name for id_, entry in self._watch.work.items()}
+        return {id_: entry.name for id_, entry in dict(self._watch.work).items()}
 
     @property
     def token(self) -> str | None:
@@ -319,23 +319,28 @@ class Activity:
         if self._watch is not None and not is_known:
             self._before = self.messages
             self._token = self.token
-        if self._weak_bound is not None:
-            _live.discard(self._weak_bound)
-        self._weak_bound, self._watch = weakref.ref(bound), bound.watch
-        self._is_bound = True
+        self.show(bound, is_live=True)
         prompted, self._prompted = self._prompted, None
         if prompted is not None:
             bound.watch.mark_prompt(prompted.on(bound.loop, now))
         if not is_known:  # said again, a hold that has lapsed would begin a fresh window
             for key, held in list((self._holds or {}).items()):
                 self._pass_on(key, held, bound, now)
-        _live.add(self._weak_bound)
+
+    def show(self, bound: Bound, *, is_live: bool) -> None:
+        """Show `bound` from here on, which is live or was."""
+        if self._weak_bound is not None:
+            _live.pop(self._weak_bound, None)
+        self._weak_bound, self._watch = weakref.ref(bound), bound.watch
+        self._is_bound = is_live
+        if is_live:
+            _live[self._weak_bound] = None
 
     def unbind(self, bound: Bound) -> None:
         """That attempt is over, unless a later one is shown already; what it was stays readable."""
         if self._is_bound and self._weak_bound is not None and self._weak_bound() is bound:
             self._is_bound = False
-            _live.discard(self._weak_bound)
+            _live.pop(self._weak_bound, None)
 
     def count_attempt(self, attempt: int) -> None:
         """A session begins that attempt."""
@@ -434,7 +439,17 @@ def _epoch(until: datetime | float) -> float:
 
 # By the attempts, whose weak references there are anyway. One that is collected says so before
 # (`Attempt.forgotten`); of a block that was never left nobody does, and its reference is dead.
-_live: set[weakref.ref[Bound]] = set()
+_live: dict[weakref.ref[Bound], None] = {}  # smaller than a set
+
+
+def appears(bound: Bound) -> None:
+    """`bound` is live, and nobody has asked for its activity yet."""
+    _live[weakref.ref(bound)] = None
+
+
+def disappears(bound: Bound) -> None:
+    """And nobody ever did."""
+    _live.pop(weakref.ref(bound), None)
 
 
 def live() -> list[Activity]:
@@ -442,7 +457,7 @@ def live() -> list[Activity]:
     activities: list[Activity] = []
     for ref in list(_live):  # copied in one step, whatever other threads begin or end meanwhile
         if (bound := ref()) is None:
-            _live.discard(ref)
+            _live.pop(ref, None)
         elif bound.activity._is_bound:
             activities.append(bound.activity)
     return activities
