@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,10 @@ class Figure:
 
     def as_json(self) -> dict[str, Any]:
         told = {**asdict(self), "holds": self.holds}
-        if not self.curve:
-            del told["curve"]
-        return told
+        return {name: value for name, value in told.items() if name != "curve" or value}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        curve = tuple((size, cost) for size, cost in told.get("curve", ()))
+        plain = {name: value for name, value in told.items() if name != "holds"}
+        return cls(**{**plain, "curve": curve})

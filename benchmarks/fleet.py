@@ -42,7 +42,7 @@ def measure(rounds: int, n: int, sessions: int, seconds: float, most: int) -> li
                 continue
             figures += _store_alone(name, address, rounds)
             figures += _short_sessions(name, address, sessions)
-            figures += _recovery(name, address, max(1, rounds // 10))
+            figures += _recovery(name, address, max(1, rounds // 15))
             figures += _many(name, address, seconds, most)
     return figures + _on_temporal(sessions, seconds, most)
 

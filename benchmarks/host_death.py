@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.figures import Figure
@@ -18,6 +19,8 @@ from streamguard.process import ProcessTree
 from streamguard.process.sentinel.sentinel import Sentinel, adopted
 
 _IDLE = 2.0
+_LAPS = 5
+_OFF = 1.0  # us, of the milliseconds that a process takes to start
 # An application that leaves a backend.
 _APPLICATION = """
 import os, subprocess, sys
@@ -31,9 +34,11 @@ sys.stdin.read()
 
 
 def measure(rounds: int, cycles: int) -> list[Figure]:
+    off = _off(cycles)
     starts = [_start() for _ in range(rounds)]
     deaths = [_death() for _ in range(rounds)]
     return [
+        *off,
         _figure("start, in a program that has the module", starts, "ms"),
         *_while_all_is_well(cycles),
         _figure("the application's SIGKILL to its backend's death", deaths, "ms"),
@@ -60,6 +65,19 @@ def _start() -> float:
     took = time.perf_counter() - began
     guard.close()
     return took * 1e3
+
+
+def _off(cycles: int) -> list[Figure]:
+    """What a guard asks for each of its processes, where no sentinel is in force."""
+    with subprocess.Popen(["sleep", "600"]) as backend, ProcessTree.adopt(backend) as tree:
+        laps: list[float] = []
+        for _ in range(_LAPS):
+            began = time.process_time()
+            for _ in range(cycles):
+                adopted(tree, 5.0)()
+            laps.append((time.process_time() - began) / cycles * 1e6)
+        backend.kill()
+    return [replace(_figure("off: adopt a tree, and release it", laps, "us"), hold=_OFF)]
 
 
 def _while_all_is_well(cycles: int) -> list[Figure]:

@@ -14,11 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.figures import Figure
+from benchmarks.messages import OBJECTS as MESSAGES
 from benchmarks.peers import PEERS
 from benchmarks.race import LOOPS, Contestant, Laps, race, run
-from benchmarks.sources import Hop, buffered, exhaust, lines, objects, turn, waited
+from benchmarks.sources import Hop, buffered, exhaust, lines, turn, waited
 from streamguard import Activity, Operator, activity_stamp, idle_guard, idle_timeout
 from streamguard import inflight_tool_gate as gate
+from streamguard.signals import TurnEnded
 
 Make = Callable[[int], AsyncIterator[Any]]
 
@@ -32,8 +34,11 @@ SIX = "six operators"
 HOSTED = "async with idle_guard(180)"
 CALLBACK = "idle_guard | activity_stamp(callback)"
 OBJECTS = "idle_guard, Claude's objects"
+CLAUDES = MESSAGES["claude, a message"]
 LINES = "idle_guard, Claude's JSON lines"
 
+_HOPS = {ALL: 2.7, ALL_BUT_TOTAL: 2.5}
+_CALLBACK_HOLD = 1600.0  # ns
 _WAIT_FOR_HOLD = 1 / 20 if sys.version_info < (3, 12) else 1 / 5
 
 
@@ -84,9 +89,8 @@ def _buffered(loop: str) -> dict[str, Contestant]:
     contestants = _contestants(loop, buffered)
     contestants[SIX] = _guarded(buffered, six)
     contestants[CALLBACK] = _guarded(buffered, lambda: idle_guard(180) | _stamp)
-    for name, messages in ((LINES, lines()), (OBJECTS, objects())):
-        if messages is not None:
-            contestants[name] = _guarded(_turn_of(*messages), lambda: idle_guard(180))
+    for name, messages in ((LINES, lines()), (OBJECTS, (CLAUDES, TurnEnded()))):
+        contestants[name] = _guarded(_turn_of(*messages), lambda: idle_guard(180))
     return contestants
 
 
@@ -128,6 +132,7 @@ def _costs(group: str, loop: str, laps: dict[str, Laps]) -> list[Figure]:
             value=lap.best * 1e9 if lap is bare else (lap.best - bare.best) * 1e9,
             median=lap.median * 1e9 if lap is bare else (lap.median - bare.median) * 1e9,
             unit="ns" if lap is bare else "ns added",
+            hold=_CALLBACK_HOLD if name == CALLBACK else None,
         )
         for name, lap in laps.items()
     ]
@@ -156,10 +161,10 @@ def _ready_ratios(loop: str, laps: dict[str, Laps]) -> list[Figure]:
     holds = (
         {"trio.fail_after": 1 / 10}
         if loop == "trio"
-        else {HOP: 3.0, "asyncio.wait_for": _WAIT_FOR_HOLD}
+        else {HOP: None, "asyncio.wait_for": _WAIT_FOR_HOLD}
     )
     ratios = [
-        _ratio(loop, laps, what, to, hold)
+        _ratio(loop, laps, what, to, _HOPS[what] if hold is None else hold)
         for to, hold in holds.items()
         for what in (ALL, ALL_BUT_TOTAL)
     ]

@@ -21,6 +21,7 @@ ON: Final = "idle_guard, quiet and repeats"
 LOOPING: Final = "the same, of a loop"
 CEILING: Final = "the same, with ceilings"
 HOLD: Final = 300.0
+NOISE: Final = 15.0  # of 300: what the same race has with itself
 _OFF: Final[dict[str, Any]] = {"quiet": None, "repeats": None}
 
 
@@ -31,10 +32,10 @@ def measure(rounds: int, n: int) -> list[Figure]:
         figures += [
             _added(loop, "a start or an end of work", work, ON, OFF, hold=HOLD),
             _added(loop, "a start or an end, of a loop", work, LOOPING, OFF, hold=HOLD),
-            _added(loop, "a message that tells usage", work, CEILING, f"{CEILING} off"),
+            _added(loop, "a message that tells usage", work, CEILING, f"{CEILING} off", hold=HOLD),
         ]
         plain = run(loop, race, _plain(), rounds, n)
-        figures.append(_added(loop, "any other message", plain, ON, OFF))
+        figures.append(_added(loop, "any other message", plain, ON, OFF, hold=NOISE))
     return figures
 
 

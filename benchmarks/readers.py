@@ -13,9 +13,10 @@ from benchmarks.messages import DICTS, OBJECTS
 from benchmarks.race import Contestant, race, run
 from benchmarks.sources import MESSAGE, exhaust, turn
 from streamguard import Operator, idle_guard
-from streamguard.signals import TurnEnded
+from streamguard.signals import Progress, TurnEnded
 
 _SILENT = "a reader that says nothing"
+_PROGRESS = "object: a reader that says Progress()"
 _GUARD = idle_guard(180)
 _HOLDS = {"object": 300.0, "dict": 1000.0}
 
@@ -24,6 +25,7 @@ def measure(rounds: int, n: int) -> list[Figure]:
     forms = {"object": OBJECTS, "dict": DICTS}
     messages = {(form, what): m for form, table in forms.items() for what, m in table.items()}
     contestants = {f"{form}: {what}": _guarded(m) for (form, what), m in messages.items()}
+    contestants[_PROGRESS] = _guarded(MESSAGE, idle_guard(180, read=_say_progress))
     silent = _guarded(MESSAGE, idle_guard(180, read=_say_nothing))
     laps = run("asyncio", race, {_SILENT: silent, **contestants}, rounds, n // 4)
     bare = laps[_SILENT]
@@ -31,13 +33,13 @@ def measure(rounds: int, n: int) -> list[Figure]:
         Figure(
             group="readers",
             loop="asyncio",
-            what=f"{form}: {what}",
-            value=(laps[f"{form}: {what}"].best - bare.best) * 1e9,
-            median=(laps[f"{form}: {what}"].median - bare.median) * 1e9,
+            what=what,
+            value=(laps[what].best - bare.best) * 1e9,
+            median=(laps[what].median - bare.median) * 1e9,
             unit="ns added",
-            hold=_HOLDS[form],
+            hold=_HOLDS[what.partition(":")[0]],
         )
-        for form, what in messages
+        for what in contestants
     ]
 
 
@@ -47,3 +49,8 @@ def _guarded(message: Any, guard: Operator = _GUARD) -> Contestant:
 
 def _say_nothing(_message: Any) -> None:
     """A reader to whom everything is progress."""
+
+
+def _say_progress(_message: Any) -> Progress:
+    """The same, said anew for each message."""
+    return Progress()

@@ -106,7 +106,7 @@ async def _waits(loop: str) -> list[Figure]:
     return [
         _figure(loop, "longest call on the loop's thread", max(longest) * 1e3, "ms", 1.0),
         _figure(loop, "a sleep of 2 ms, median lateness, not recorded", quiet, "ms"),
-        _figure(loop, "the same beside a writer of 64 KB messages", busy, "ms", quiet + 1),
+        _figure(loop, "the same, added by a writer of 64 KB messages", busy - quiet, "ms", 1.0),
         _figure(loop, "a verdict's wait for its receipt, median", percentile(verdicts, 50), "ms"),
     ]
 

@@ -1,4 +1,4 @@
-"""The figures as a table on the terminal and as JSON, with the machine they were measured on."""
+"""The figures of one run as a table on the terminal, and as JSON with the machine they were measured on."""
 
 from __future__ import annotations
 
@@ -41,18 +41,21 @@ def summary(figures: Iterable[Figure]) -> str:
     return f"{len(held) - missed} of {len(held)} figures hold"
 
 
-def stem(machine: Mapping[str, str]) -> str:
-    """How the files of a run are called: `3.13-2030-01-31`."""
-    python = ".".join(machine["python"].split()[1].split(".")[:2])
-    return f"{python}-{machine['date']}"
-
-
 def save(
-    machine: Mapping[str, str], settings: Mapping[str, int], figures: Iterable[Figure], path: Path
-) -> None:
+    machine: Mapping[str, str],
+    settings: Mapping[str, int],
+    figures: Iterable[Figure],
+    folder: Path = RESULTS,
+) -> Path:
+    """One file for each Python and day; those of the same Python's earlier days make way."""
+    python = ".".join(machine["python"].split()[1].split(".")[:2])
+    for earlier in folder.glob(f"{python}-*.json"):
+        earlier.unlink()
+    path = folder / f"{python}-{machine['date']}.json"
     content = {
         "machine": dict(machine),
         "settings": dict(settings),
         "figures": [figure.as_json() for figure in figures],
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
+    return path

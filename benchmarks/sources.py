@@ -25,24 +25,6 @@ def lines() -> tuple[Any, Any]:
     return said, last
 
 
-def objects() -> tuple[Any, Any] | None:
-    """The same as the SDK for Claude makes them; None if it is not installed."""
-    try:
-        from claude_agent_sdk import AssistantMessage, ResultMessage, TextBlock
-    except ImportError:
-        return None
-    said = AssistantMessage(content=[TextBlock(text="And so it goes on.")], model="a-model")
-    last = ResultMessage(
-        subtype="success",
-        duration_ms=1,
-        duration_api_ms=1,
-        is_error=False,
-        num_turns=1,
-        session_id="s",
-    )
-    return said, last
-
-
 async def buffered(n: int) -> AsyncIterator[Any]:
     """`n` messages that are ready when they are asked for."""
     for _ in range(n):

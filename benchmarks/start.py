@@ -16,6 +16,41 @@ _PROGRAMS = {
     "streamguard and its first use": "from streamguard import idle_guard; idle_guard(180)",
 }
 _HOLD = 10.0
+# What nobody has asked for is not even imported.
+_OFF = (
+    "streamguard.breaker",
+    "streamguard.cli",
+    "streamguard.configuration",
+    "streamguard.evidence",
+    "streamguard.fleet",
+    "streamguard.observers",
+    "streamguard.process.sentinel.client",
+    "streamguard.process.sentinel.helper",
+    "streamguard.runner",
+    "streamguard.top",
+)
+_GUARDED = """
+import sys, anyio
+from streamguard import Connection, idle_guard, reconnecting_resume, session
+from contextlib import asynccontextmanager
+
+async def stream():
+    yield "a"
+
+@asynccontextmanager
+async def connect(point):
+    yield Connection(stream())
+
+async def main():
+    async for _ in stream() | idle_guard(180):
+        pass
+    async with session(connect, prompt="x") | idle_guard(180) | reconnecting_resume() as chat:
+        async for _ in chat:
+            pass
+
+anyio.run(main)
+print(*sys.modules, sep="\\n")
+"""
 
 
 def measure(rounds: int) -> list[Figure]:
@@ -45,6 +80,19 @@ def measure(rounds: int) -> list[Figure]:
             value=min(times["streamguard"]) - min(times["anyio"]),
             unit="ms",
             hold=_HOLD,
+        )
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-c", _GUARDED], check=True, capture_output=True, text=True
+    ).stdout.split()
+    figures.append(
+        Figure(
+            group="start",
+            loop="-",
+            what="modules of what is off, in a program with a guarded session",
+            value=sum(name.startswith(_OFF) for name in loaded),
+            unit="modules",
+            hold=0,
         )
     )
     return figures

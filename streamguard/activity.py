@@ -12,6 +12,7 @@ import functools
 import inspect
 import math
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from streamguard._watch.watch import Watch
 
 _NONE: Mapping[str, object] = MappingProxyType({})
+_making: Final = threading.Lock()
 _FAR: Final = 366 * 86400.0
 _DEFAULT_ALLOWANCE: Final = Default(defaults.HOLD)
 
@@ -48,6 +50,11 @@ class Bound(Protocol):
     watch: Watch
     loop: Loop | None
     reading: Any  # of its messages; knows whose they are
+
+    @property
+    def activity(self) -> Activity:
+        """What shows it."""
+        ...
 
     def heard(self) -> None:
         """The watch was told something: its deadline may have moved, and there may be news."""
@@ -120,8 +127,9 @@ class Activity:
         self._vain_pulls = 0
         self._prompted: _Instant | None = None
         self._token: str | None = None
-        # Changed in place only: other threads hold, too, and single dict operations are atomic.
-        self._holds: dict[object, _Held] = {}
+        # Made by the first hold, and then changed in place only: other threads hold, too, and single
+        # dict operations are atomic.
+        self._holds: dict[object, _Held] | None = None
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
@@ -187,7 +195,7 @@ class Activity:
         """Work in flight: names by id."""
         if self._watch is None:
             return {}
-        return {id_: entry.name for id_, entry in self._watch.work.items()}
+        return {id_: entry.name for id_, entry in dict(self._watch.work).items()}
 
     @property
     def token(self) -> str | None:
@@ -273,11 +281,15 @@ class Activity:
     def _begin_hold(self, key: object, reason: str, allowance: float) -> None:
         bound = self._bound
         loop = bound.loop if bound is not None else loops.current_or_none()
-        self._holds[key] = held = _Held(reason, _Instant.now(loop), allowance)
+        held = _Held(reason, _Instant.now(loop), allowance)
+        with _making:
+            if self._holds is None:
+                self._holds = {}
+        self._holds[key] = held
         self._tell(lambda bound, now: self._pass_on(key, held, bound, now))
 
     def _pass_on(self, key: object, held: _Held, bound: Bound, now: float) -> None:
-        if key in self._holds:  # or it was over before the loop heard of it
+        if self._holds and key in self._holds:  # or it was over before the loop heard of it
             bound.watch.hold(key, held.since.on(bound.loop, now) + held.allowance, now)
 
     def _tell(self, action: Callable[[Bound, float], object]) -> None:
@@ -307,21 +319,28 @@ class Activity:
         if self._watch is not None and not is_known:
             self._before = self.messages
             self._token = self.token
-        self._weak_bound, self._watch = weakref.ref(bound), bound.watch
-        self._is_bound = True
+        self.show(bound, is_live=True)
         prompted, self._prompted = self._prompted, None
         if prompted is not None:
             bound.watch.mark_prompt(prompted.on(bound.loop, now))
         if not is_known:  # said again, a hold that has lapsed would begin a fresh window
-            for key, held in list(self._holds.items()):
+            for key, held in list((self._holds or {}).items()):
                 self._pass_on(key, held, bound, now)
-        _live[id(self)] = self
+
+    def show(self, bound: Bound, *, is_live: bool) -> None:
+        """Show `bound` from here on, which is live or was."""
+        if self._weak_bound is not None:
+            _live.pop(self._weak_bound, None)
+        self._weak_bound, self._watch = weakref.ref(bound), bound.watch
+        self._is_bound = is_live
+        if is_live:
+            _live[self._weak_bound] = None
 
     def unbind(self, bound: Bound) -> None:
         """That attempt is over, unless a later one is shown already; what it was stays readable."""
         if self._is_bound and self._weak_bound is not None and self._weak_bound() is bound:
             self._is_bound = False
-            _live.pop(id(self), None)
+            _live.pop(self._weak_bound, None)
 
     def count_attempt(self, attempt: int) -> None:
         """A session begins that attempt."""
@@ -353,7 +372,8 @@ class Hold:
 
     def __exit__(self, _kind: object, _error: object, _trace: object, /) -> None:
         key = self._keys.pop()
-        self._activity._holds.pop(key, None)
+        if self._activity._holds:
+            self._activity._holds.pop(key, None)
         self._activity._tell(lambda bound, now: bound.watch.release(key, now))
 
     def __call__(self, callback: F, /) -> F:
@@ -417,11 +437,27 @@ def _epoch(until: datetime | float) -> float:
     return epoch
 
 
-_live: weakref.WeakValueDictionary[int, Activity] = weakref.WeakValueDictionary()
+# By the attempts, whose weak references there are anyway. One that is collected says so before
+# (`Attempt.forgotten`); of a block that was never left nobody does, and its reference is dead.
+_live: dict[weakref.ref[Bound], None] = {}  # smaller than a set
+
+
+def appears(bound: Bound) -> None:
+    """`bound` is live, and nobody has asked for its activity yet."""
+    _live[weakref.ref(bound)] = None
+
+
+def disappears(bound: Bound) -> None:
+    """And nobody ever did."""
+    _live.pop(weakref.ref(bound), None)
 
 
 def live() -> list[Activity]:
     """Every activity of this process whose stream has started and not ended."""
-    # `valuerefs` copies in one step, whatever other threads begin or end meanwhile.
-    activities = [ref() for ref in _live.valuerefs()]
-    return [a for a in activities if a is not None and a._bound is not None]
+    activities: list[Activity] = []
+    for ref in list(_live):  # copied in one step, whatever other threads begin or end meanwhile
+        if (bound := ref()) is None:
+            _live.pop(ref, None)
+        elif bound.activity._is_bound:
+            activities.append(bound.activity)
+    return activities

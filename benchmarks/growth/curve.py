@@ -22,6 +22,9 @@ STEEPEST: Final = 1.1
 # Constant: what one costs at the largest size, in that at the smallest.
 MOST: Final = 2.0
 
+# Of a lap that is longer, one is enough: what disturbs it is shorter (seconds).
+LONG: Final = 2.0
+
 Law: TypeAlias = Literal["linear", "constant"]
 # Seconds for one unit, by what was done, where there are so many.
 Lap: TypeAlias = Callable[[int], Awaitable[Mapping[str, float]]]
@@ -90,12 +93,16 @@ def measured(row: Growth, loop: str, rounds: int, left_out: int) -> list[Curve]:
     """The best of `rounds` laps at each size, the sizes taking turns."""
     sizes = row.sizes[: len(row.sizes) - left_out]
     best: dict[str, dict[int, float]] = {}
+    took = dict.fromkeys(sizes, 0.0)
     run(loop, row.lap, sizes[0])  # warm up: imports, caches, specialised bytecode
-    for _ in range(rounds):
-        for size in sizes:
-            for what, cost in run(loop, row.lap, size).items():
-                costs = best.setdefault(what, {})
-                costs[size] = min(cost, costs.get(size, math.inf))
+    for size in [*sizes] * rounds:
+        if took[size] > LONG:
+            continue
+        began = time.process_time()
+        for what, cost in run(loop, row.lap, size).items():
+            costs = best.setdefault(what, {})
+            costs[size] = min(cost, costs.get(size, math.inf))
+        took[size] += time.process_time() - began
     return [
         Curve(grows=row.grows, what=what, loop=loop, law=row.law, points=tuple(costs.items()))
         for what, costs in best.items()

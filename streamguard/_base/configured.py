@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 
-from streamguard._base import trusted
 from streamguard._base.variables import CONFIG
 
 TYPE_CHECKING = False
@@ -19,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any, Final
+
+    from streamguard._base import trusted
 
 # What environment variables may say, each by its name in capitals behind a prefix; and ours.
 PREFIX: Final = "STREAMGUARD"
@@ -50,8 +51,13 @@ def candidates(folder: str) -> Iterator[trusted.FileFound]:
     """The files from `folder` upwards that may configure us, the nearest first, trusted or not."""
     while True:
         for name in (OWN, SHARED):
+            path = os.path.join(folder, name)
+            if not os.path.lexists(path):
+                continue
+            from streamguard._base import trusted
+
             try:
-                found = trusted.look(os.path.join(folder, name), MOST)
+                found = trusted.look(path, MOST)
             except OSError:
                 continue
             # What was not read may be ours.
@@ -90,6 +96,8 @@ def warning_of(found: trusted.FileFound) -> str:
 
 def content(path: str, told: str) -> bytes:
     """What is in a file that the user has named, whoever it belongs to; ConfigError, about `told`."""
+    from streamguard._base import trusted
+
     try:
         return trusted.read_named(path, MOST)
     except FileNotFoundError:

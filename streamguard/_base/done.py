@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from streamguard._base.spending import Spending
@@ -50,6 +51,9 @@ class Done:
 NOTHING_DONE: Final = Done()
 
 
+_NO_USAGE: Final[Mapping[str, float]] = MappingProxyType({})
+
+
 class Deeds:
     """Counts what signals tell of. Any thread may read it."""
 
@@ -58,7 +62,7 @@ class Deeds:
     def __init__(self) -> None:
         self._tools: set[str] | None = None  # most streams run none
         self._carried = 0
-        self.usage: Mapping[str, float] = {}  # replaced, never changed
+        self.usage: Mapping[str, float] = _NO_USAGE  # replaced, never changed
         self.spending: Spending | None = None  # most streams tell of none
         self.work_dir: str | None = None
 

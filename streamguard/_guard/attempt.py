@@ -18,6 +18,7 @@ attempt what it may cut. This module knows watch, loop, supervision, teardown an
 from __future__ import annotations
 
 import contextvars
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from streamguard import _loops as loops
+from streamguard import activity as activities
 from streamguard import events
 from streamguard._base.machine import impossible
 from streamguard._base.numbers import Default
@@ -99,6 +101,9 @@ class Cuttable(Protocol):
 _holders: weakref.WeakValueDictionary[int, Attempt] = weakref.WeakValueDictionary()
 
 
+_making: Final = threading.Lock()
+
+
 class _Reached:
     """A limit that is due, from when it was noticed; then the verdict that comes of it.
 
@@ -144,8 +149,8 @@ class Attempt:
         "_reached",
         "_stamps",
         "_tap",
+        "_teller",
         "_withdrawn",
-        "activity",
         "block",
         "entry",
         "error",
@@ -163,7 +168,6 @@ class Attempt:
         "supervision",
         "teardown",
         "tearing_down",
-        "teller",
         "watch",
     )
 
@@ -172,7 +176,6 @@ class Attempt:
         self.mode = mode
         self.origin: object = None  # what is iterated, where it is known
         self.watch = Watch(limits)
-        self.activity = plan.activity or Activity()
         self.reading = Reading(plan.backend)
         self.loop: Loop | None = None
         self.pull: Cuttable | None = None
@@ -187,7 +190,7 @@ class Attempt:
         self.tearing_down: TearingDown | None = None
         self.supervision: Supervision | None = None
         self.error: StreamGuardError | None = None  # what the consumer got for the final verdict
-        self.teller = Teller(self.activity, plan.listeners)
+        self._teller: Teller | None = None
         self.state = State.UNBEGUN
         self._reached: _Reached | None = None
         # What our cancel had been sent for when a message came all the same: the source may still
@@ -198,6 +201,49 @@ class Attempt:
         self._news: News | None = None
         self._tap: recording.Tap | None = None
         self._is_shown = False  # its activity is live
+
+    # -- who tells, and what shows it --------------------------------------------------------
+
+    @property
+    def teller(self) -> Teller:
+        """Who tells what happens. It and the activity are made when somebody asks for either.
+
+        Of ten thousand streams that say nothing, nobody does.
+        """
+        if self._teller is None:
+            with _making:  # any thread may ask, through `live()`
+                self._teller = self._made_teller()
+        return self._teller
+
+    def _made_teller(self) -> Teller:
+        if self._teller is not None:
+            return self._teller
+        plan, loop = self.plan, self.loop
+        activity = plan.activity
+        if activity is None:
+            activity = Activity()
+            if self.watch.started is not None:  # else it is bound when the stream begins
+                activity.show(self, is_live=self._is_shown)
+        return Teller(activity, plan.listeners, *(() if loop is None else (loop.clock,)))
+
+    @property
+    def activity(self) -> Activity:
+        """What the stream is doing, for whoever looks."""
+        return self.teller.activity
+
+    def unknown_message(self, kind: type) -> None:
+        """Its reading has found a type that no reader knows."""
+        self.teller.unknown_message(kind)
+
+    def reader_failed(self, kind: type, error: BaseException) -> None:
+        """Its reader raised."""
+        self.teller.reader_failed(kind, error)
+
+    def moves_to(self, loop: Loop) -> None:
+        """It is pulled on another loop from here on."""
+        self.loop, self.entry = loop, None
+        if self._teller is not None:
+            self._teller.clock = loop.clock
 
     # -- the state -----------------------------------------------------------------------
 
@@ -302,11 +348,8 @@ class Attempt:
         self.watch.begin(now)
         if self.watch.limits.heeds_sleep:
             self.loop.timekeeper.heed_sleep()
-        self.activity.bind(self, now)
-        scopes.begins(self.activity)
-        self._is_shown = True
         self.plan = recording.joined(self.plan)
-        self.teller.clock, self.teller.observers = self.loop.clock, self.plan.listeners
+        self._appear(now)
         if self.plan.observers:
             self._tap = self._tap or recording.tap_of(self)
             if any(each.reads_all for each in recording.among(self.plan.observers)):
@@ -315,7 +358,8 @@ class Attempt:
             self.reading.read_all()
         if self.block is not None:
             self.reconsider()
-        self.teller.tell(events.StreamStarted, at=now)
+        if self._is_heard(events.StreamStarted):
+            self.teller.tell(events.StreamStarted, at=now)
         if self.plan.observers:
             self._news = News(self.watch, self.teller)
             self._news.look(now)  # holds may be older than the stream
@@ -333,7 +377,9 @@ class Attempt:
 
     def connected(self, plan: Plan) -> None:
         """The backend was opened within the attempt, and `plan` has the handles it came with."""
-        self.plan, self.teller.observers = plan, plan.listeners
+        self.plan = plan
+        if self._teller is not None:
+            self._teller.observers = plan.listeners
         self.lease()
         self._supervise()
 
@@ -389,7 +435,7 @@ class Attempt:
         """A message came, and is about to be delivered."""
         watch, loop = self.watch, self.loop
         try:
-            signals = self.reading.signals(message, self.teller)
+            signals = self.reading.signals(message, self)
         except BaseException:  # a replay that differs: no silence has ended this stream (T3)
             self._put_off(Event.MESSAGE)
             raise
@@ -540,15 +586,43 @@ class Attempt:
         """The stream has ended, which is told once; a block may still be open around it."""
         if not self._is_shown:
             return
-        self._is_shown = False
         assert self.loop is not None
         now = self.loop.clock()
-        self.activity.unbind(self)
+        self._disappear()
         if self._news is not None:
             self._news.end(now)
         if outcome == "completed":
             outcome = self._how_it_completed(now)
-        self.teller.tell(events.StreamEnded, at=now, error=error, outcome=outcome)
+        if self._is_heard(events.StreamEnded):
+            self.teller.tell(events.StreamEnded, at=now, error=error, outcome=outcome)
+
+    def _is_heard(self, kind: type[events.Event]) -> bool:
+        """Whether anybody may be told of that, or looks at this stream already."""
+        return (
+            self._teller is not None
+            or bool(self.plan.listeners)
+            or logger.isEnabledFor(kind.level)
+        )
+
+    def _appear(self, now: float) -> None:
+        """It is live: to be seen by `live()`, by the scopes around it, and in its activity."""
+        self._is_shown = True
+        if self._teller is None and self.plan.activity is None:
+            activities.appears(self)
+        else:
+            assert self.loop is not None
+            self.activity.bind(self, now)
+            self.teller.clock, self.teller.observers = self.loop.clock, self.plan.listeners
+        if scopes.current() is not None:
+            scopes.begins(self.activity)
+
+    def _disappear(self) -> None:
+        """It is not live any more."""
+        with _making:  # or another thread, just now, would show it as one that is
+            self._is_shown = False
+        activities.disappears(self)
+        if self._teller is not None:
+            self._teller.activity.unbind(self)
 
     def _how_it_completed(self, now: float) -> StreamOutcome:
         """A success in name may be hollow (B3)."""
@@ -572,7 +646,7 @@ class Attempt:
         if self.loop.is_running_here():
             self.end(outcome="left")
         else:  # collected after the run, or in another thread: there is nobody to be told
-            self.activity.unbind(self)
+            self._disappear()
 
     # -- the way of a verdict ------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
 
 from streamguard import _loops as loops
 from streamguard._base.numbers import Default
@@ -21,7 +21,7 @@ from streamguard._guard.knobs import is_guess
 from streamguard._guard.modes import mode_in_force
 from streamguard._guard.monitor import Block
 from streamguard._guard.operator import Operator, Pipeable
-from streamguard._guard.sources import Source
+from streamguard._guard.sources import Ask, Source
 from streamguard._guard.teardown import LEAVING, close_bounded
 from streamguard._loops import Suspended, by_hand, stepped, suspend
 from streamguard.backends import adapted
@@ -29,7 +29,7 @@ from streamguard.errors import StreamInterruptedError, Verdict
 from streamguard.events.teller import logger
 
 if TYPE_CHECKING:
-    from streamguard._loops import Loop, Parking, Steps
+    from streamguard._loops import Loop, Parking
     from streamguard.activity import Activity
     from streamguard.events.kinds import StreamOutcome
     from streamguard.sessions.hosting_operators import HostingOperator
@@ -143,6 +143,7 @@ class GuardedIterator(AsyncIterator[T]):
         "_clock",
         "_interrupted",
         "_is_hosted",
+        "_iterator",
         "_looked",
         "_over",
         "_parking",
@@ -157,7 +158,7 @@ class GuardedIterator(AsyncIterator[T]):
         "attempt",
     )
 
-    _ask: Callable[[], Steps]
+    _ask: Ask
     _clock: Callable[[], float]
     _parking: Parking
 
@@ -167,7 +168,8 @@ class GuardedIterator(AsyncIterator[T]):
         self.attempt = attempt
         self._is_hosted = is_hosted  # somebody else ends the attempt: an owner
         source = adapted(origin) if attempt.mode == "enforce" else origin
-        self._source = Source(source, aiter(source))
+        self._iterator = aiter(source)
+        self._source = Source(source, self._iterator)
         self._watch = attempt.watch
         self._ready = False
         self._total: float | None = None  # when a bare `total` is spent (T1)
@@ -210,7 +212,7 @@ class GuardedIterator(AsyncIterator[T]):
 
     def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034 - off, it is the source's own
         if self.attempt.mode == "off":
-            return cast("AsyncIterator[T]", self._source.iterator)  # it *is* the source (T11)
+            return self._iterator  # it *is* the source (T11)
         return self
 
     @by_hand
@@ -228,7 +230,7 @@ class GuardedIterator(AsyncIterator[T]):
         try:
             # By hand, since a wait must be seen when it begins and only then: what is ready costs
             # no clock, no task and no scope. Two ways to the first step, as the last pull went.
-            steps = self._ask()
+            steps = self._ask(self._iterator)
             message: T
             if self._waited:  # it will wait again: cheaper like this, and dearer if it does not
                 message = trap = _NOTHING
@@ -250,23 +252,29 @@ class GuardedIterator(AsyncIterator[T]):
                 # As in `steps.taken`, and once more here, since a wait in a generator of its own
                 # would cost each idle stream 250 bytes.
                 self._begin_to_wait()
+                parking = self._parking
                 try:
                     while True:
-                        self._parking.park()
+                        parking.park()
                         try:
                             answer = yield trap
                         except GeneratorExit:
-                            self._parking.unpark()
+                            parking.unpark()
                             steps.close()
                             raise
                         except BaseException as error:  # noqa: BLE001 - for the steps to handle
-                            self._parking.unpark()
+                            parking.unpark()
                             trap = steps.throw(error)
                         else:
-                            self._parking.unpark()
+                            if answer is None:  # asyncio says nothing: all else can do without us
+                                message = yield from steps
+                                break
+                            parking.unpark()
                             trap = steps.send(answer)
                 except StopIteration as ready:
                     message = ready.value
+                finally:
+                    parking.unpark()
             # It may have changed while we waited: a stamp, a hold, a limit that came due, another
             # thread's `touch()`. Not asked again, those would never learn of this message.
             if type(message) is watch.plain:
@@ -451,7 +459,7 @@ class GuardedIterator(AsyncIterator[T]):
         """Wait on `loop` from here on."""
         attempt = self.attempt
         if attempt.loop is not loop:
-            attempt.loop, attempt.entry, attempt.teller.clock = loop, None, loop.clock
+            attempt.moves_to(loop)
         attempt.pull = self._parking = loop.parking()
         attempt.watch.leave_steady()
         self._clock = loop.clock

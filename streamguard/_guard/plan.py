@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import repeat
+from operator import is_
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -218,13 +220,15 @@ def _tightest_of(
 
 def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
     """Both, without repeating what is in both: the same callback runs once."""
-    return a + tuple(item for item in b if not any(_is_same(item, other) for other in a))
+    return a + tuple(item for item in b if not _is_among(item, a))
 
 
-def _is_same(a: object, b: object) -> bool:
-    # By identity: two observers that are lists are equal as long as both are empty. Of a bound
-    # method there is a new object each time; equal ones have the same owner.
-    return a is b or (isinstance(a, MethodType | Derived) and a == b)
+def _is_among(item: object, others: tuple[object, ...]) -> bool:
+    # Of a bound method there is a new object each time; equal ones have the same owner.
+    if isinstance(item, MethodType | Derived):
+        return item in others
+    # By identity: two observers that are lists are equal as long as both are empty.
+    return any(map(is_, others, repeat(item)))
 
 
 def _is_derived(value: object) -> bool:

@@ -17,6 +17,8 @@ from streamguard._loops import steps_of
 if TYPE_CHECKING:
     from streamguard._loops import Steps
 
+# The steps of an iterator's next message.
+Ask: TypeAlias = "Callable[[AsyncIterator[Any]], Steps]"
 Close: TypeAlias = Callable[[], Awaitable[object] | object]
 
 
@@ -30,9 +32,8 @@ class Source:
         self.iterator = iterator
         self._entered = False
         self._closed = False
-        self.ask: Callable[[], Steps] = (
-            self._enter_and_ask if _wants_entering(iterator) else _asking(iterator)
-        )
+        # Called with the iterator: for most it is one function for all of them.
+        self.ask: Ask = self._enter_and_ask if _wants_entering(iterator) else _asking(iterator)
 
     @property
     def is_repeatable(self) -> bool:
@@ -62,9 +63,9 @@ class Source:
             closers += [] if close is None else [close]
         return closers
 
-    def _enter_and_ask(self) -> Steps:
+    def _enter_and_ask(self, iterator: AsyncIterator[Any]) -> Steps:
         # Whoever kept this from before the entering must not enter again.
-        return self.ask() if self.is_entered else steps_of(self._enter_first())
+        return self.ask(iterator) if self.is_entered else steps_of(self._enter_first())
 
     async def _enter_first(self) -> Any:
         try:
@@ -85,14 +86,19 @@ def _wants_entering(iterator: object) -> bool:
     return all(callable(getattr(kind, name, None)) for name in ("__aenter__", "__aexit__"))
 
 
-def _asking(iterator: AsyncIterator[Any]) -> Callable[[], Steps]:
+def _asking(iterator: AsyncIterator[Any]) -> Ask:
     """How to get the steps of the next message, without a detour where none is needed."""
-    ask = cast("Callable[[], Any]", iterator.__anext__)
     if isinstance(iterator, AsyncGeneratorType):
-        return ask  # what it gives to await is its own steps
-    if inspect.iscoroutinefunction(ask):
-        return lambda: ask().__await__()
-    return lambda: steps_of(ask())
+        return cast("Ask", anext)  # what it gives to await is its own steps
+    return _of_coroutine if inspect.iscoroutinefunction(iterator.__anext__) else _of_awaitable
+
+
+def _of_coroutine(iterator: AsyncIterator[Any]) -> Steps:
+    return iterator.__anext__().__await__()
+
+
+def _of_awaitable(iterator: AsyncIterator[Any]) -> Steps:
+    return steps_of(iterator.__anext__())
 
 
 def _leaving(entered: Any) -> Close:

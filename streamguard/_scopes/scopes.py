@@ -92,6 +92,10 @@ def _outwards(place: Scope | Cleanup | None) -> Iterator[Scope | Cleanup]:
         place = place.outer
 
 
+def _is_in_cleanup(place: Scope | Cleanup) -> bool:
+    return any(isinstance(each, Cleanup) for each in _outwards(place))
+
+
 def remaining() -> float:
     """How many seconds are left of the scope that the caller is in; infinity outside of any."""
     innermost = current()
@@ -202,6 +206,8 @@ class _TimeLimit(ABC):
     def _what_is_open_inside(self) -> Scope | Cleanup | None:
         """In the same task: what another task has open inside is its own business."""
         for place in _outwards(current()):
+            if place is self:
+                return None
             if place._outer is self and place._task is self._task:
                 return place
         return None
@@ -299,8 +305,7 @@ class Scope(_TimeLimit):
             cap = outer._deadline if outer._loop is loop else now + outer.remaining()
             if cap < deadline:
                 deadline = cap
-                in_cleanup = any(isinstance(each, Cleanup) for each in _outwards(outer))
-                if cap - now < MIN_ATTEMPT and not in_cleanup:
+                if cap - now < MIN_ATTEMPT and not _is_in_cleanup(outer):
                     await self._refuse(outer, loop)
         self._host = loop.host()
         self._enter(loop, now, deadline, shield=False)

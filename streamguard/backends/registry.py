@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
 from streamguard.errors import ConfigError
@@ -134,6 +134,11 @@ def of_client(client: object) -> tuple[Backend, Client] | None:
     return None if known is None else (backend, known)
 
 
+# Modules by the files that generators were written in.
+_HOMES: Final[dict[str, str]] = {}
+_MANY_HOMES: Final = 1000
+
+
 def is_own(backend: Backend, stream: object) -> bool:
     """Whether `stream` is of the backend's own making, or of ours for it, and no user's."""
     root = _home_of(stream).partition(".")[0]
@@ -142,8 +147,21 @@ def is_own(backend: Backend, stream: object) -> bool:
 
 def _home_of(stream: object) -> str:
     """The module that made it: of a generator the one it was written in."""
-    frame = getattr(stream, "ag_frame", None)
-    return str(frame.f_globals.get("__name__") if frame is not None else type(stream).__module__)
+    code = getattr(stream, "ag_code", None)
+    if code is None:
+        return str(type(stream).__module__)
+    # By its file, since a frame that was looked at stays with its generator: 150 bytes of each stream.
+    file = str(code.co_filename)
+    if (home := _HOMES.get(file)) is None:
+        frame = cast("Any", stream).ag_frame
+        if frame is None:  # it is over
+            return str(type(stream).__module__)
+        home = str(frame.f_globals.get("__name__"))
+        if not file.startswith("<"):  # `exec` writes many modules in one "<string>"
+            if len(_HOMES) >= _MANY_HOMES:
+                _HOMES.clear()
+            _HOMES[file] = home
+    return home
 
 
 _ACCEPTED = (

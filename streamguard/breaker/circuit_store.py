@@ -60,26 +60,26 @@ class Listeners:
     """Who wants to hear of which circuit, in this process."""
 
     def __init__(self) -> None:
-        # Changed in place only, so that a copy can be taken from any thread.
-        self._listeners: dict[object, tuple[str, Callable[[], None]]] = {}
+        # By key, so that a change costs nothing for who waits for another one. Changed in place only,
+        # so that a copy can be taken from any thread.
+        self._listeners: dict[str, dict[object, Callable[[], None]]] = {}
 
     def __len__(self) -> int:
-        return len(self._listeners)
+        return sum(map(len, list(self._listeners.values())))
 
     def add(self, key: str, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` from `tell(key)`, until what is returned is called."""
-        handle = object()
-        self._listeners[handle] = (key, changed)
+        handle, listeners = object(), self._listeners.setdefault(key, {})
+        listeners[handle] = changed
 
         def unlisten() -> None:
-            self._listeners.pop(handle, None)
+            listeners.pop(handle, None)
 
         return unlisten
 
     def tell(self, key: str) -> None:
         """That circuit has changed. The others hear of it, whatever one of them raises."""
-        heard = [changed for of, changed in list(self._listeners.values()) if of == key]
-        for changed in heard:
+        for changed in list(self._listeners.get(key, {}).values()):
             try:
                 changed()
             except ENDS_THE_PROGRAM:

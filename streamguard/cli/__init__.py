@@ -6,6 +6,7 @@ said, and this imports the version alone. Nothing imports this module.
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from streamguard._version import __version__
@@ -58,9 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     first, *more = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if first in ("run", "timeout"):
         _die_quietly()
+        gc.disable()  # nothing that a start makes is garbage; `supervise` has it go on
     if first in COMMANDS:
         module = __import__(f"{__name__}.{first}", fromlist=["main"])  # importlib takes its time
         code: int = module.main(more)
+        gc.enable()
         return code
     if first not in ANSWERS:
         return _refuse(first)

@@ -36,10 +36,11 @@ def configured() -> dict[str, Any]:
         return {}
     from streamguard._guard.modes import mode_in_force
     from streamguard.cli.arguments import ConfiguredWrongError
-    from streamguard.cli.run import signal_number, status_file
+    from streamguard.cli.run import status_file
     from streamguard.configuration import Configuration
     from streamguard.configuration import toml_files as files
     from streamguard.errors import ConfigError
+    from streamguard.runner._signal import signal_number
 
     warnings: list[str] = []
     try:

@@ -15,6 +15,7 @@ from streamguard.cli.arguments import (
     UsageError,
     parse,
 )
+from streamguard.runner._signal import signal_number
 from streamguard.runner.options import Settings
 from streamguard.runner.result import OUR_FAILURE
 from streamguard.runner.words import say
@@ -176,49 +177,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-_WORD = 0x7FFFFFFF
 _CEILINGS = ("tokens", "cost", "calls")
 _ENDABLE = ("quiet", "repeats", *_CEILINGS, "empty", "abandoned")
-
-
-def signal_number(text: str) -> int:
-    """`TERM`, `SIGTERM`, `term`, 15, and 143 (as `$?` says it) are all 15; ValueError for none.
-
-    As GNU has it: `RTMIN+1` and `RTMAX-1` count from there, and a number may be a status that a
-    command was ended with, 128 more (ksh: 256 more) than the signal.
-    """
-    from streamguard.runner._signal import names
-
-    known = {"EXIT": 0, **names()}
-    word = text.upper()
-    number = -1
-    if word.isascii() and word.isdigit():
-        status = _whole(word)
-        number = status & (0xFF if status >= 0xFF else 0x7F) if status <= _WORD else -1
-    elif (word := word.removeprefix("SIG")) in known:
-        number = known[word]
-    elif word.isascii() and word.isdigit():
-        number = _whole(word)
-    elif word.startswith(("RTMIN", "RTMAX")) and word[:5] in known:
-        number = _counted(known[word[:5]], word[5:].lstrip(" \t\n\v\f\r"))
-        if not known["RTMIN"] <= number <= known["RTMAX"]:
-            number = -1
-    is_real_time = known.get("RTMIN", 1) <= number <= known.get("RTMAX", 0)
-    if number not in known.values() and not is_real_time:
-        raise ValueError("there is no such signal")
-    return number
-
-
-def _counted(start: int, further: str) -> int:
-    digits = further[1:] if further[:1] in ("+", "-") else further
-    if not (digits.isascii() and digits.isdigit()):
-        return -1
-    return start - _whole(digits) if further[0] == "-" else start + _whole(digits)
-
-
-def _whole(digits: str) -> int:
-    """As a number, or one that is too large for anything here."""
-    return int(digits.lstrip("0")[:12] or "0")
 
 
 def _one_of(*words: str) -> Callable[[str], str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from streamguard._base.durations import parsed
 from streamguard.cli.arguments import Option, UsageError, parse
-from streamguard.cli.run import signal_number
+from streamguard.runner._signal import signal_number
 from streamguard.runner.options import Settings
 from streamguard.runner.result import OUR_FAILURE
 from streamguard.runner.words import say

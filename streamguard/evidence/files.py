@@ -18,13 +18,14 @@ import fcntl
 import hashlib
 import itertools
 import json
+import math
 import os
 import stat
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from streamguard._base.defaults import LONGEST_LINE
 from streamguard._base.trusted import UntrustedError, distrust_of, odd_kind
@@ -64,6 +65,13 @@ def as_line(value: object) -> bytes:
     return _encode(value).encode("utf-8", "backslashreplace") + b"\n"
 
 
+class Appended(NamedTuple):
+    """Where lines were appended: to which file, by its inode, and where in it the last of them ends."""
+
+    file: int
+    end: int
+
+
 class Folder:
     """A folder of a run, made (0700) when something is first written to it.
 
@@ -76,6 +84,8 @@ class Folder:
         self._run = run
         self._names = names
         self._is_checked = not is_anybodys
+        self._halves: list[str] = []  # what was found of replacements, whosever they are
+        self._looked_for_halves = -math.inf
         self.path = run.joinpath(*names)
 
     def append(
@@ -88,11 +98,11 @@ class Folder:
         known: int | None = None,
         mark: bytes = b"",
         sync: bool = False,
-    ) -> int:
+    ) -> Appended:
         """Append `lines`, one write each, to a file that is rotated when it has `cap` bytes.
 
-        `header` goes before the first of them in a file that is not the one `known` (an inode, as
-        returned); `mark` in one whose earlier part was rotated away by this call.
+        `header` goes before the first of them in a file that is not the one `known` (by its inode);
+        `mark` in one whose earlier part was rotated away by this call.
         """
         with self._opened() as folder:
             fd = self._open_to_append(name, folder)
@@ -109,17 +119,19 @@ class Folder:
                     _write(fd, mark)
                 for line in lines:
                     _write(fd, line)
+                end = os.lseek(fd, 0, os.SEEK_CUR)
                 if sync:
                     os.fsync(fd)
             finally:
                 if fd >= 0:
                     os.close(fd)
-        return inode
+        return Appended(inode, end)
 
-    def amend(self, name: str, before: bytes, after: bytes) -> None:
+    def amend(self, name: str, before: bytes, after: bytes, *, end: int = 0) -> None:
         """Let a line that was appended be another one of the same length, where it still is.
 
-        Only the bytes that differ are written, so that who reads it meanwhile reads a line.
+        Only the bytes that differ are written, so that who reads it meanwhile reads a line. It is looked
+        for where it ended when it was appended, and everywhere else only if it is not there.
         """
         others = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
         first, last = others[0], others[-1]
@@ -128,7 +140,7 @@ class Folder:
                 with suppress(FileNotFoundError):
                     fd = self._open(each, folder, os.O_RDWR)
                     try:
-                        if (at := _found(fd, before)) >= 0:
+                        if (at := _found(fd, before, end)) >= 0:
                             os.pwrite(fd, after[first : last + 1], at + first)
                             os.fsync(fd)
                             return
@@ -138,7 +150,7 @@ class Folder:
     def replace(self, name: str, data: bytes) -> None:
         """Let the file be `data`: after a crash it is what it was, or this."""
         with self._opened() as folder:
-            _drop_stale(name, folder)
+            self._drop_stale(name, folder)
             temporary = f".{name}.{os.getpid()}-{next(_numbers)}.tmp"
             fd = os.open(
                 temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=folder
@@ -155,6 +167,18 @@ class Folder:
                     os.unlink(temporary, dir_fd=folder)
                 raise
             os.fsync(folder)
+
+    def _drop_stale(self, name: str, folder: int) -> None:
+        """Remove what crashes have left of earlier replacements of that file."""
+        now = time.monotonic()
+        if now - self._looked_for_halves >= _STALE:  # not for each of the many that a run replaces
+            self._looked_for_halves = now
+            self._halves = [each for each in os.listdir(folder) if each.endswith(".tmp")]
+        for half in self._halves:
+            if half.startswith(f".{name}."):
+                with suppress(OSError):
+                    if time.time() - os.stat(half, dir_fd=folder).st_mtime > _STALE:
+                        os.unlink(half, dir_fd=folder)
 
     @contextmanager
     def _opened(self) -> Generator[int, None, None]:
@@ -226,8 +250,11 @@ def _end_torn_line(fd: int) -> None:
             return
 
 
-def _found(fd: int, line: bytes) -> int:
+def _found(fd: int, line: bytes, end: int) -> int:
     """Where that line begins; -1 if it is not there. What was written last is looked at first."""
+    expected = end - len(line)
+    if expected >= 0 and os.pread(fd, len(line), expected) == line:
+        return expected
     end = os.fstat(fd).st_size
     while end > 0:
         start = max(0, end - _LOOKED_AT)
@@ -243,15 +270,6 @@ def _write(fd: int, data: bytes) -> None:
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])
-
-
-def _drop_stale(name: str, folder: int) -> None:
-    """Remove what crashes have left of earlier replacements."""
-    for other in os.listdir(folder):
-        if other.startswith(f".{name}.") and other.endswith(".tmp"):
-            with suppress(OSError):
-                if time.time() - os.stat(other, dir_fd=folder).st_mtime > _STALE:
-                    os.unlink(other, dir_fd=folder)
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ class Timeout:
     backend_ended: bool | None = None
     recovered: bool = False
     logged: bytes = b""  # its line, as it is in the log
+    logged_to: int = 0  # … and where it ends there
     git: Git | None = None
     found: ArtifactsFound | None = None
 

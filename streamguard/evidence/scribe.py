@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +37,7 @@ _LONGEST_ACTION: Final = len("escalate")
 _LOG_CAP: Final = 16 * MEGABYTE
 _TIMELINE_CAP: Final = 64 * MEGABYTE
 _DRIFT: Final = 1.0
+_FOLDERS: Final = 64  # of the latest flows: a program may name each anew
 
 inspector: Final = Worker("streamguard inspector", rank=0)
 writer: Final = Worker("streamguard recorder", rank=1)
@@ -76,6 +77,8 @@ class Scribe:
         self._written_for = pid
         self._clock = clock
         self._report = report
+        # They remember what they have looked at.
+        self._folder = lru_cache(_FOLDERS)(partial(Folder, run))
         self._id = uuid.uuid4().hex[:6]
         self._timeline = Timeline()
         self._timeline_file: int | None = None
@@ -112,7 +115,7 @@ class Scribe:
         self._latest[timeout.place.flow, timeout.place.step] = timeout.id
 
     def _of_flow(self, place: Place, *names: str) -> Folder:
-        return Folder(self._run, name_of(place.flow), *names)
+        return self._folder(name_of(place.flow), *names)
 
     def _receipts(self, place: Place) -> Folder:
         return self._of_flow(place, "receipts")
@@ -169,13 +172,14 @@ class Scribe:
             me = f"{self._pid}-{self._id}"
             lines = [as_line({"writer": me, **line}) for line in self._timeline.take(last=last)]
             if lines:
-                self._timeline_file = Folder(self._run).append(
+                appended = self._folder().append(
                     "timeline.jsonl",
                     lines,
                     cap=_TIMELINE_CAP,
                     header=as_line(self._timeline_header(me)),
                     known=self._timeline_file,
                 )
+                self._timeline_file = appended.file
 
     def transcribe(self, stream: Stream, lines: Iterable[dict[str, Any]]) -> None:
         """Append to the stream's transcript."""
@@ -224,9 +228,9 @@ class Scribe:
         folder = self._of_flow(place)
         with self._reporting("timeouts", folder.path / _LOG, stream):
             if before:
-                folder.amend(_LOG, before, line)
+                folder.amend(_LOG, before, line, end=timeout.logged_to)
             else:
-                folder.append(_LOG, [line], cap=_LOG_CAP, sync=True)
+                timeout.logged_to = folder.append(_LOG, [line], cap=_LOG_CAP, sync=True).end
             timeout.logged = line  # else it is tried again with what is known next
 
     def close_receipt(self, stream: Stream) -> None:

@@ -1,7 +1,7 @@
 """The command's output on its way to ours: unchanged, at once, and never more than fits.
 
 Two ways. *Copied*: read, written, and given on to whoever must know what it says. *Spliced*: the
-kernel moves it, and nobody reads it. Nothing here ever waits: where our reader is slow, the
+kernel moves it, and nobody reads it. Nothing here waits for anybody: where our reader is slow, the
 command's output is left in its pipe, as it would be without us. Imports the standard library;
 knows nothing of limits.
 """
@@ -13,6 +13,7 @@ import os
 import select
 import stat
 import sys
+import time
 
 from streamguard.runner import aside
 from streamguard.runner.child import reserve_standard
@@ -23,6 +24,9 @@ _LARGE = 1 << 20
 _PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _SPLICE_FLAGS = 1 | 2  # MOVE | NONBLOCK
 _MOVES = 64
+# Where much comes, it may gather for so long, in seconds: to be woken for each write costs as much as
+# the move, and more who read and write.
+_NAP = 0.0003
 
 IN = select.POLLIN
 OUT = select.POLLOUT
@@ -73,7 +77,7 @@ class Output:
 
     def left(self) -> int:
         """How many bytes are in the pipe now."""
-        if self.source is None:
+        if self.source is None or not any(came & IN for _, came in self._source_alone.poll(0)):
             return 0
         import fcntl
         import termios
@@ -141,12 +145,20 @@ class Output:
         """As much as comes without a pause: a turn of the loop costs more than the move."""
         moved = 0
         for _ in range(_MOVES):
-            if not (count := self._splice_once()):
+            if count := self._splice_once():
+                moved += count
+            elif moved < _PORTION or not self._gathers():
                 break
-            moved += count
         self.passed += moved
         self._sink.given += moved
         return moved
+
+    def _gathers(self) -> bool:
+        """Whether more came while it had a moment to gather."""
+        if self.is_blocked or not (self.is_open and self._can_splice):
+            return False
+        time.sleep(_NAP)
+        return self.has_more()
 
     def _splice_once(self) -> int:
         if self.source is None:

@@ -2,8 +2,8 @@
 
 A command can take the files away that we were started from: agents do remove and reinstall virtual
 environments. So the code of every module that a verdict, an end or a record may still want is read
-before the command runs, and imported from there when it is wanted. It lies in a file that is in memory
-alone, and belongs to nobody's folder. Standard library only.
+before the command runs, and imported from there when it is wanted. As soon as the command turns out to run for
+some time, it lies in a file that is in memory alone, and belongs to nobody's folder. Standard library only.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "boottime done durations own_folder quoting spending vitals waking"),
+    *_in("_base", "boottime done durations own_folder quoting spending trusted vitals waking"),
     *_in("_lines", "splitter"),
-    *_in("_watch", "repetition watch windows"),
+    *_in("_watch", "ends in_flight repetition watch windows"),
     *_in(
         "backends",
         "_anthropic_blocks _fields _gemini_api _langchain _langgraph_shapes _openai_chat "
@@ -79,6 +79,7 @@ TO_LOCK = (
     *_in("process", "blocking holder sentinel sentinel.forest"),
     *_in("runner", "lock"),
 )
+TO_SAY_HOW_IT_ENDED = ("runner.status",)
 TO_TELL = _in("runner", "github hooks notices")
 _HEADER = 16
 _SOURCE = b"#"  # what no code begins with
@@ -90,32 +91,48 @@ class Kept:
 
     def __init__(self) -> None:
         self._home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        self._at: dict[str, tuple[str, int, int, bool]] = {}
-        self._size = 0
-        try:
-            self.fd = os.memfd_create(_PACKAGE)
-        except (AttributeError, OSError):
-            self.fd = -1
-        self._bytes: dict[str, bytes] = {}
+        self._at: dict[str, tuple[str, bool]] = {}
+        self._code: dict[str, bytes] = {}
+        self._put: dict[str, tuple[int, int]] = {}  # where it lies in the file
+        self._fd = -1
 
     def keep(self, names: Iterable[str]) -> None:
-        """Read the code of those modules of the package, if they are not imported yet."""
+        """Read the code of those modules of the package, if they are not imported yet.
+
+        Rooms are known by what is in them.
+        """
+        rooms = {each.rpartition(".")[0] for each in names}
         for each in names:
             name = f"{_PACKAGE}.{each}"
             if name in sys.modules or name in self._at:
                 continue
-            path = f"{self._home}/{each.replace('.', '/')}"
-            is_package = os.path.isdir(path)
-            path += "/__init__.py" if is_package else ".py"
-            code = _code_of(name, path)
-            self._at[name] = (path, self._size, len(code), is_package)
-            try:
-                written = os.write(self.fd, code)
-            except OSError:  # there is no such file
-                written = 0
-            self._size += written
-            if written < len(code):  # or it may not grow
-                self._bytes[name] = code
+            is_room = each in rooms
+            path = f"{self._home}/{each.replace('.', '/')}{'/__init__.py' if is_room else '.py'}"
+            self._code[name] = _code_of(name, path)
+            self._at[name] = path, is_room
+
+    def put_away(self) -> None:
+        """From here on it lies in a file; what is imported by now is needed no longer."""
+        if self._fd >= 0:
+            return
+        try:
+            self._fd = os.memfd_create(_PACKAGE)
+        except (AttributeError, OSError):
+            return  # then it stays where it is
+        aside.everywhere.add(self._fd)
+        end = 0
+        for name in list(self._code):
+            if name not in sys.modules:
+                code = self._code[name]
+                try:
+                    written = os.write(self._fd, code)
+                except OSError:
+                    written = 0
+                if written < len(code):  # it may not grow
+                    return
+                self._put[name] = end, written
+                end += written
+            del self._code[name]
 
     # -- as the import system asks -----------------------------------------------------------
 
@@ -124,7 +141,7 @@ class Kept:
         del path, target
         if (found := self._at.get(name)) is None:
             return None
-        file, _, _, is_package = found
+        file, is_package = found
         loader: Any = self
         spec = type(__spec__)(name, loader, origin=file, is_package=is_package)
         if is_package:
@@ -140,25 +157,34 @@ class Kept:
         import marshal
 
         name = module.__name__
-        path, begin, size, _ = self._at[name]
-        kept = self._bytes.get(name) or os.pread(self.fd, size, begin)
+        path, _ = self._at[name]
+        kept = self._code.get(name) or self._from_file(name)
         if kept.startswith(_SOURCE):
             code = compile(kept.removeprefix(_SOURCE), path, "exec", dont_inherit=True)
         else:
             code = marshal.loads(kept)  # noqa: S302 - our own modules
         exec(code, vars(module))  # noqa: S102 - as above
 
+    def _from_file(self, name: str) -> bytes:
+        begin, size = self._put[name]
+        return os.pread(self._fd, size, begin)
 
-def keep(*names: Iterable[str]) -> None:
+
+def keep(*names: tuple[str, ...]) -> None:
     """Read what is not imported yet of those modules."""
     if type(__spec__.loader).__name__ != "SourceFileLoader":
         return  # an archive, or a part of an executable
-    kept = Kept()
     for each in names:
-        kept.keep(each)
-    if kept.fd >= 0:
-        aside.everywhere.add(kept.fd)
-    sys.meta_path.insert(0, kept)
+        _kept.keep(each)
+    sys.meta_path.insert(0, _kept)
+
+
+def put_away() -> None:
+    """What was read is not to be a part of our memory for as long as the command runs."""
+    _kept.put_away()
+
+
+_kept = Kept()
 
 
 def _code_of(name: str, path: str) -> bytes:

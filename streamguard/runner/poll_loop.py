@@ -295,11 +295,14 @@ class PollLoop:
 
     def _load(self) -> None:
         """What decides is loaded while the command works."""
+        from streamguard.runner import kept
+
         self._judge = self._judged()
         if self._judge.heeds_sleep:
             self._heed_sleep()
         if self._output is not None and not self._judge.wants_lines:
             self._output.read_along = False
+        kept.put_away()
         kernel.give_back_memory()
         self._note(time.monotonic())
 

@@ -6,11 +6,12 @@ when the agent's own session can be taken up again; never while anything of the 
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import time
 
-from streamguard.runner import keeper, kept, kernel, status
+from streamguard.runner import keeper, kernel
 from streamguard.runner._signal import signal
 from streamguard.runner.child import CannotRunError, NotBegunError, become, reserve_standard
 from streamguard.runner.conduit import Outlet
@@ -64,6 +65,8 @@ class CommandRun:
         self.settings = settings
         self.closed = reserve_standard()
         if not settings.group_only:
+            from streamguard.runner import kept
+
             kept.keep(
                 kept.TO_END,
                 kept.TO_JUDGE,
@@ -71,6 +74,7 @@ class CommandRun:
                 kept.TO_LOOK if settings.transcript is not None else (),
                 kept.TO_RECORD if settings.record is not None else (),
                 kept.TO_LOCK if settings.lock is not None else (),
+                kept.TO_SAY_HOW_IT_ENDED if settings.status_file is not None else (),
                 kept.TO_TELL if settings.notifies else (),
             )
         self.words = Words()
@@ -457,6 +461,8 @@ class CommandRun:
             self._notices.limit(outcome, told)
         told["unsaid"] = self.words.finish(PATIENCE)
         if self._status_file is not None:
+            from streamguard.runner import status
+
             why = status.write(self._status_file, told, _STATUS)
             if why is not None:
                 self.complain(f"--status-file {settings.status_file}: {why}")
@@ -514,6 +520,8 @@ def supervise(settings: Settings) -> Never:
             become(settings.command)
         run = CommandRun(settings)
         words = run.words
+        gc.freeze()  # what is there stays, also in who is forked from us
+        gc.enable()
         code = run.go()
     except KeyboardInterrupt:  # before there was anybody to pass it on to
         code = -int(signal.SIGINT)

@@ -64,9 +64,11 @@ class OpenedConnection(Generic[T]):
         connection = self._connection
         return connection is not None and not hasattr(type(connection.source), "__aiter__")
 
-    def forget(self) -> None:
-        """Let go of what was open: it must not live on with an error's traceback."""
+    def forget(self) -> ResumePoint:
+        """Let go of what was open, and of why it was: the point without that."""
         self._manager = self._connection = None
+        self._point = replace(self._point, reason=None)
+        return self._point
 
     # -- opening ---------------------------------------------------------------------------
 

@@ -283,9 +283,10 @@ class Owner(Generic[T]):
             self.failure = failure
         self.gone.set()
         self._on(Event.CLOSED)
-        # What was open must not live on with an error's traceback.
+        # What was open must not live on with an error's traceback, nor what had ended the attempt
+        # before: that has a traceback, too, and so on to the first.
         self._messages = self._noted = self._unwound_by = None
-        self.link.forget()
+        self.point = self.link.forget()
 
     def _is_collected(self, error: BaseException) -> bool:
         """Whether this task is being thrown away, after its loop: then nothing can be done."""
@@ -435,7 +436,7 @@ class _Feed:
         try:
             if self._source is None:
                 self._source = yield from self._open().__await__()
-            message = yield from self._source.ask()
+            message = yield from self._source.ask(self._source.iterator)
         except BaseException:
             # Told from in here: the iterator around this waits for the teardown first, and the
             # warden is not to wait for both.

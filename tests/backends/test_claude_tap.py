@@ -173,7 +173,7 @@ def test_odd_lines_are_none_of_its_business(odd, caplog):
     """S2"""
     activity = Activity()
     LineTap(activity).came(odd)
-    assert activity._holds == {}
+    assert not activity._holds
     assert caplog.text == ""
 
 
@@ -211,9 +211,9 @@ def test_what_was_never_answered_ends_with_the_lines():
     tap = LineTap(activity)
     for asked in (ASKED, {**ASKED, "request_id": "r2"}, ASKED):
         tap.came(asked)
-    assert len(activity._holds) == 2
+    assert len(activity._holds or ()) == 2
     tap.over()
-    assert activity._holds == {}
+    assert not activity._holds
 
 
 @pytest.mark.parametrize("ends", ["the lines", "the client"])
@@ -229,7 +229,7 @@ async def test_a_client_that_is_gone_waits_for_nothing(loop, monkeypatch, ends):
     await anyio.sleep(1)
     assert bool(activity._holds) is (ends == "the client")
     await client.disconnect()
-    assert activity._holds == {}
+    assert not activity._holds
 
 
 def ignored(*_):

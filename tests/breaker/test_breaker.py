@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import json
 import logging
@@ -12,6 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -808,6 +810,30 @@ async def test_time_that_was_waited_counts_against_the_time_there_is(loop):
         tasks.start_soon(wait)
         await anyio.sleep(290)
         first.failed()
+
+
+class _Key(str):
+    """A key that counts how often it is held against another."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Key.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_change_is_told_to_its_own_waiters_alone():
+    """P3: an outage of as many backends as there are waiters asks nobody whose that is."""
+    store, told, keys = MemoryStore(), [], [_Key(number) for number in range(100)]
+    for key in keys:
+        store.listen(key, functools.partial(told.append, key))
+    for key in keys:
+        store.update(key, lambda circuit, _now: (replace(circuit, failures=1), None))
+    assert told == keys
+    assert _Key.compared <= 3 * len(keys)
 
 
 async def test_a_cancelled_wait_leaves_nothing_behind(loop):

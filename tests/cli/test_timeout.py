@@ -15,8 +15,7 @@ import sys
 
 import pytest
 
-from streamguard.cli.run import signal_number
-from streamguard.runner._signal import name_of
+from streamguard.runner._signal import name_of, signal_number
 from tests.runner.commands import ENDLESS, OURS, gnu_timeout, sh, with_signals
 
 GNU = gnu_timeout()

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from streamguard import IdleTimeoutError, Recorder, idle_guard, plan_resume
+from streamguard import Activity, IdleTimeoutError, Recorder, idle_guard, plan_resume
 from streamguard.events import RecordingFailed
 from streamguard.evidence import files
 from tests.evidence.support import SECRET, Run, ending, hanging
@@ -195,6 +195,35 @@ def test_what_a_crash_left_of_a_replacement_is_removed_by_a_later_one(tmp_path):
     assert fresh.exists()  # another process may be at it
 
 
+def test_what_crashes_left_is_not_looked_for_at_each_replacement(tmp_path, monkeypatch):
+    """E2: a run of many steps has many receipts in one folder."""
+    looks = []
+    monkeypatch.setattr(files, "os", Disk(listdir=lambda fd: looks.append(fd) or [], fsync=id))
+    folder = files.Folder(tmp_path)
+    for number in range(100):
+        folder.replace(f"{number}.json", b"{}")
+    assert len(looks) == 1
+
+
+async def test_a_line_is_not_looked_for_among_all_that_came_since(loop, run, monkeypatch):
+    """E2: of many sessions that are cut together, each is amended when it is known what follows."""
+    looked_at = []
+
+    def pread(fd, length, at):
+        looked_at.append(length)
+        return os.pread(fd, length, at)
+
+    async with run.recorder(step=None) as recorder:
+        for source in (hanging, ending):
+            for number in range(6):
+                await take(source(1) | idle_guard(60, activity=Activity(f"step-{number}")))
+            recorder.flush()
+            monkeypatch.setattr(files, "os", Disk(pread=pread))
+    assert [line["final_action"] for line in run.timeouts("build")] == ["retry"] * 6
+    assert len(looked_at) >= 6
+    assert max(looked_at) < 1000 < (run.folder / "build/timeouts.jsonl").stat().st_size
+
+
 def test_a_line_that_was_torn_is_ended_by_the_next_writer(tmp_path):
     """E2: it is lost, and takes no other with it."""
     folder, path = files.Folder(tmp_path), tmp_path / "a.jsonl"
@@ -219,7 +248,7 @@ def test_files_are_rotated_and_read_in_their_order(tmp_path):
     """E3: what is kept is bounded, and it is the latest."""
     folder = files.Folder(tmp_path)
     inodes = {
-        folder.append("a.jsonl", [files.as_line({"n": n})], cap=100, header=b'{"n": -1}\n')
+        folder.append("a.jsonl", [files.as_line({"n": n})], cap=100, header=b'{"n": -1}\n').file
         for n in range(100)
     }
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]

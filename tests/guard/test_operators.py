@@ -36,6 +36,7 @@ from streamguard import (
 from streamguard.errors import StreamTimeoutError
 from streamguard.events import TimedOut
 from streamguard.testing import FakeClient, Script, done, hang, run_virtual, say, silence, tool
+from tests.growth import MOST, growth_of
 from tests.support import Disconnect, Events, take
 
 
@@ -749,3 +750,14 @@ def test_what_wants_a_session_makes_one_wherever_it_stands(operator):
     ):
         assert isinstance(made, Session)
     assert not isinstance(Script(say("x")) | idle_guard(9), Session)
+
+
+@pytest.mark.parametrize("knob", ["disconnect", "observer"])
+def test_one_more_operator_costs_as_much_as_the_first(knob):
+    """O2: what each of them has of its own is not held against all that the others have."""
+
+    def piped(n):
+        made = [idle_guard(180, **{knob: lambda *_, number=number: number}) for number in range(n)]
+        return lambda: functools.reduce(python_operators.or_, made)
+
+    assert growth_of(piped, 100) <= MOST

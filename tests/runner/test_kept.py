@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import ModuleType
 
@@ -78,19 +80,43 @@ def test_every_module_that_is_wanted_later_is_kept(commands, words):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *kept.TO_JUDGE,
-        *kept.TO_END,
-        *kept.TO_TRY_AGAIN,
-        *kept.TO_LOOK,
-        *kept.TO_RECORD,
-        *kept.TO_LOCK,
-    ],
+    "names", [names for group, names in vars(kept).items() if group.startswith("TO_")]
 )
-def test_every_module_that_is_kept_exists(name):
-    place = Path(ROOT, "streamguard", *name.split("."))
-    assert place.with_suffix(".py").exists() != (place / "__init__.py").exists()
+def test_every_module_that_is_kept_exists(names):
+    keeping = kept.Kept()
+    keeping.keep(names)
+    for name in names:
+        place = Path(ROOT, "streamguard", *name.split("."))
+        is_room = (place / "__init__.py").exists()
+        assert place.with_suffix(".py").exists() != is_room
+        path, is_kept_as_room = keeping._at.get(f"streamguard.{name}", (None, is_room))
+        assert is_kept_as_room == is_room
+        assert path is None or Path(path).exists()
+
+
+@pytest.mark.parametrize("is_possible", [True, False])
+def test_what_was_put_away_can_be_imported(is_possible):
+    program = f"""
+    import os
+    if not {is_possible}:
+        del os.memfd_create
+    from streamguard.runner import kept
+    kept.keep(("process", "process.marks", "process.termination"))
+    from streamguard.process import marks
+    kept.put_away()
+    kept.put_away()  # as each attempt does
+    from streamguard.process.termination import Termination
+    print(Termination.__name__)
+    print(*kept._kept._code, sep=",")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    left = "process,process.marks,process.termination".replace("process", "streamguard.process")
+    assert done.stdout.splitlines() == ["Termination", "" if is_possible else left]
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
@@ -102,9 +128,8 @@ def test_what_is_kept_is_what_the_source_says(tmp_path, monkeypatch, is_cached):
 
     def value():
         keeping = kept.Kept()
-        keeping._at["module"] = (str(source), 0, 0, False)
-        keeping._bytes["module"] = kept._code_of("module", str(source))
-        os.close(keeping.fd)
+        keeping._at["module"] = (str(source), False)
+        keeping._code["module"] = kept._code_of("module", str(source))
         module = ModuleType("module")
         keeping.exec_module(module)
         assert cached.exists() is is_cached

@@ -23,6 +23,7 @@ from streamguard.events import ScopeTimedOut
 from streamguard.limits import BUDGETS, current, path, remaining
 from streamguard.testing import block_loop, run_virtual
 from tests.conftest import Loop
+from tests.growth import MOST, growth_of
 from tests.scopes.support import names, verdict_of, witnessed
 
 MINUTE = 60.0
@@ -476,3 +477,17 @@ async def test_a_scope_is_a_public_value(loop: Loop):
         assert isinstance(entered, Scope)
         assert (entered.name, entered.outer, entered.is_left) == ("x", None, False)
     assert made.is_left
+
+
+def test_a_scope_costs_as_much_in_a_hundred_others_as_alone():
+    """P4: what they are is asked when one of them is over, and not before."""
+
+    async def enter(depth):
+        if depth:
+            async with scope("flow", timeout=60):
+                await enter(depth - 1)
+
+    def nested(n):
+        return lambda: anyio.run(enter, n)
+
+    assert growth_of(nested, 100) <= MOST

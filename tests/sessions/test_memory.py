@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
-from streamguard import IdleTimeoutError, idle_guard, reconnecting_resume, session
+from streamguard import (
+    Backoff,
+    IdleTimeoutError,
+    RetryPolicy,
+    idle_guard,
+    reconnecting_resume,
+    session,
+)
+from streamguard.signals import SessionOpened, TurnEnded
 from streamguard.testing import Script, done, hang, opened, say
 from tests.sessions.backend import Backend
 
@@ -71,3 +81,33 @@ async def test_a_turn_that_is_over_can_be_polled_for_ever(loop, ends):
 
 def _length(traceback):
     return 0 if traceback is None else 1 + _length(traceback.tb_next)
+
+
+class LostError(ConnectionError):
+    """What ends an attempt; an exception of Python's own has no weak references."""
+
+
+async def test_an_attempt_keeps_nothing_of_those_before_it(loop):
+    """O7: an error's traceback has its attempt, which was begun because of the error before."""
+    lost, attempts = weakref.WeakSet(), itertools.count(1)
+
+    @asynccontextmanager
+    async def lose(_point):
+        async def messages():
+            yield SessionOpened("s")
+            if next(attempts) < 20:
+                lost.add(error := LostError())
+                raise error
+            yield TurnEnded()
+
+        yield messages()
+
+    policy = RetryPolicy(network=Backoff(20), max_in_a_row=20)
+    guard = idle_guard(60).replace(read=lambda signal: signal)
+    pipe = session(lose, prompt="go") | guard | reconnecting_resume(policy=policy)
+    async with pipe as chat:
+        async for _ in chat:
+            pass
+        gc.collect()
+        assert chat.activity.attempt == 20
+        assert len(lost) <= 1
