@@ -167,7 +167,9 @@ def test_links_between_the_pages_lead_somewhere():
 
 def test_who_uses_it_reads_no_numbers():
     """Neither in the pages for users nor in what the program says."""
-    pages = {p: t for p, t in all_prose().items() if p.suffix == ".md" and p.name not in FOR_DEVELOPERS}
+    pages = {
+        p: t for p, t in all_prose().items() if p.suffix == ".md" and p.name not in FOR_DEVELOPERS
+    }
     modules = (ROOT / "streamguard").rglob("*.py")
     said = {path: "\n".join(spoken(path)) for path in modules}
     rules = re.compile(rf"\b({'|'.join(ENTRIES)})\b(?!-\d)")
