@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from marshal import dumps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from streamguard._watch.windows import Found
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from streamguard.signals import WorkFinished, WorkStarted
 
 LONGEST_CYCLE: Final = 4
-_NO_STEPS: Final[tuple[int | None, int | None, int | None, int | None]] = (None, None, None, None)
+_Steps: TypeAlias = tuple[int | None, int | None, int | None, int | None]
+_NO_STEPS: Final[_Steps] = (None, None, None, None)
 # Work whose end is lost must not hold up its row for ever, nor what never stops beginning grow without bound.
 _MOST_IN_FLIGHT: Final = 32
 _MOST_ROWS: Final = 256
@@ -68,7 +69,7 @@ class _Row:
 
     def __init__(self) -> None:
         self.queue: deque[_Deed] = deque()  # as they began
-        self.steps = _NO_STEPS
+        self.steps: _Steps = _NO_STEPS
         # Of each period: how many steps in a row are those of a period before. Most rows have none.
         self.runs: list[int] | None = None
         self.names: tuple[str, ...] = ()  # of the steps, as long as anything is repeated
