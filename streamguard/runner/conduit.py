@@ -50,6 +50,7 @@ class Output:
         self._portion = _PORTION
         self._held: int | None = None
         self.is_blocked = False  # it is our own reader that we wait for, not the command (T1)
+        self.is_held = False  # or who writes down what is passed on
         poll.register(source, IN)
         self._source_alone = select.poll()
         self._source_alone.register(source, IN)
@@ -117,6 +118,22 @@ class Output:
     def has_pending(self) -> bool:
         return bool(self._pending)
 
+    @property
+    def keeps_waiting(self) -> bool:
+        """Whether it is not the command that we wait for, but the command that waits."""
+        return self.is_blocked or self.is_held
+
+    def hold(self, *, is_held: bool) -> None:
+        """Leave in its pipe what comes, or go on."""
+        if is_held is self.is_held:
+            return
+        self.is_held = is_held
+        if self.source is not None and not self.is_blocked:
+            if is_held:
+                forget(self._poll, self.source)
+            else:
+                self._poll.register(self.source, IN)
+
     def _copy(self) -> bytes:
         assert self.source is not None
         try:
@@ -139,7 +156,7 @@ class Output:
 
     def has_more(self) -> bool:
         """Whether there is something to be read now, and room for it as far as is known."""
-        return self.is_open and not self.is_blocked and bool(self._source_alone.poll(0))
+        return self.is_open and not self.keeps_waiting and bool(self._source_alone.poll(0))
 
     def _splice(self) -> int:
         """As much as comes without a pause: a turn of the loop costs more than the move."""
@@ -201,7 +218,7 @@ class Output:
         elif self.is_blocked:
             self.is_blocked = False
             self._poll.modify(self._sink.fd, 0)
-            if self.source is not None:
+            if self.source is not None and not self.is_held:
                 self._poll.register(self.source, IN)
 
     def _wait_for_reader(self) -> None:
