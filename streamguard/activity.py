@@ -195,7 +195,7 @@ class Activity:
         """Work in flight: names by id."""
         if self._watch is None:
             return {}
-        return {id_: entry.name for id_, entry in self._watch.work.items()}
+        return {id_: entry.name for id_, entry in dict(self._watch.work).items()}
 
     @property
     def token(self) -> str | None:

@@ -252,23 +252,29 @@ class GuardedIterator(AsyncIterator[T]):
                 # As in `steps.taken`, and once more here, since a wait in a generator of its own
                 # would cost each idle stream 250 bytes.
                 self._begin_to_wait()
+                parking = self._parking
                 try:
                     while True:
-                        self._parking.park()
+                        parking.park()
                         try:
                             answer = yield trap
                         except GeneratorExit:
-                            self._parking.unpark()
+                            parking.unpark()
                             steps.close()
                             raise
                         except BaseException as error:  # noqa: BLE001 - for the steps to handle
-                            self._parking.unpark()
+                            parking.unpark()
                             trap = steps.throw(error)
                         else:
-                            self._parking.unpark()
+                            if answer is None:  # asyncio says nothing: all else can do without us
+                                message = yield from steps
+                                break
+                            parking.unpark()
                             trap = steps.send(answer)
                 except StopIteration as ready:
                     message = ready.value
+                finally:
+                    parking.unpark()
             # It may have changed while we waited: a stamp, a hold, a limit that came due, another
             # thread's `touch()`. Not asked again, those would never learn of this message.
             if type(message) is watch.plain:

@@ -42,7 +42,7 @@ class Parking(Protocol):
         ...
 
     def unpark(self) -> None:
-        """It is answered, thrown into, or closed. Said before it is stepped on, on every way out."""
+        """It was answered, and is stepped on; or it is over. Does no harm if said again."""
         ...
 
     def cut(self, *, force: bool = False) -> Cut:

@@ -169,8 +169,6 @@ class AsyncioParking:
         self._waits = True
 
     def unpark(self) -> None:
-        # On every way out: a cut that comes later would hit the task wherever it is then, in the
-        # consumer's work or in the close of the source.
         self._waits = False
 
     def cut(self, *, force: bool = False) -> Cut:

@@ -141,9 +141,11 @@ class TrioParking:
         # leave one that still has another one within.
         # When a pull is collected, the run, or the task, is another or none: then the scope is gone
         # with the rest, and trio would only complain.
-        scope, self._scope = self._scope, None
+        if (scope := self._scope) is None:
+            return
+        self._scope = None
         is_here = trio.lowlevel.in_trio_task() and trio.lowlevel.current_task() is self.task
-        if is_here and scope is not None:
+        if is_here:
             scope.__exit__(None, None, None)
 
     def cut(self, *, force: bool = False) -> Cut:

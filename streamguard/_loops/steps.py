@@ -82,10 +82,16 @@ def taken(steps: Steps, parking: Callable[[], Parking]) -> Steps:
                 place.unpark()
                 trap = steps.throw(error)
             else:
+                if answer is None:  # asyncio says nothing: it needs no parking of its own for each wait
+                    return (yield from steps)
                 place.unpark()
                 trap = steps.send(answer)
     except StopIteration as ready:
         return ready.value
+    finally:
+        # On every way out: a cut that comes later would hit the task wherever it is then, in the
+        # consumer's work or in the close of the source.
+        place.unpark()
 
 
 def steps_of(awaitable: Any) -> Steps:

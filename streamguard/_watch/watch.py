@@ -26,24 +26,36 @@ at its own deadline (T2).
 
 What the signals tell of work done it passes on to its `deeds`, which the attempts at one prompt share.
 
-Everything that changes this state is in this file. It imports only signals, errors, windows (the
-values it takes and gives), done and the standard library.
+What changes this state is in this file, but for what is in flight (`in_flight`) and repeated (`repetition`). It imports
+only signals, errors, windows (the values it takes and gives), ends, done and the standard library.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from streamguard._base import defaults
 from streamguard._base.done import Deeds
 from streamguard._base.spending import CEILINGS
+from streamguard._watch.ends import Announced, Holds, next_number
+from streamguard._watch.in_flight import InFlight, Work
 from streamguard._watch.repetition import Repetition
-from streamguard._watch.windows import Due, Found, Half, Judgement, Limits, Stalled, Work
+from streamguard._watch.windows import (
+    Changed,
+    Due,
+    Found,
+    Half,
+    Judgement,
+    Limits,
+    Noticed,
+    Stalled,
+    end_of,
+)
 from streamguard.errors import Limit, Verdict
 from streamguard.signals import (
     Liveness,
@@ -103,6 +115,8 @@ _LIVENESS: Final[frozenset[Limit]] = frozenset({"liveness"})
 _AFTER_SLEEP: Final[frozenset[Limit]] = frozenset({"after_sleep"})
 _EXITED: Final[frozenset[Limit]] = frozenset({"exited"})
 _OF_A_TURN: Final[frozenset[Limit]] = frozenset({"turn", "exit_grace"})
+# Each piece of work has a clock of its own.
+_OF_WORK: Final[frozenset[Limit]] = frozenset({"tools", "quiet"})
 # Their clocks run on through the consumer's time, in which nobody judges them (T1).
 _UNATTENDED: Final[frozenset[Limit]] = frozenset({"turn", "tools", "exit_grace"})
 
@@ -113,32 +127,14 @@ _SHOWN: Final[frozenset[Limit]] = frozenset({"repeats", *CEILINGS, "empty"})
 
 _NAMELESS: Final = "a tool"
 
-# Mappings are replaced, never changed: most streams need none, and any thread may read them.
-_NO_WORK: Final[Mapping[str, Work]] = MappingProxyType({})
-_NOBODY: Final[Mapping[str, int]] = MappingProxyType({})
-_NO_HOLDS: Final[Mapping[object, float]] = MappingProxyType({})
-_NO_WAITS: Final[Mapping[str, float]] = MappingProxyType({})
+# Shared, and never changed: most streams need none.
+_NO_WORK: Final = InFlight()
+_NO_HOLDS: Final = Holds()
+_NO_WAITS: Final[dict[str, float]] = {}
 _NOTHING: Final[frozenset[Limit]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Noticed:
-    """A clock that was found to be over: until when it was moved, and how often in a row (T4)."""
-
-    stalls: int
-    until: float = -math.inf
-
-
-# Of `tools` each entry has a clock of its own, known by what is due; a limit else has one.
-_Clock: TypeAlias = Limit | Due
-_NONE_NOTICED: Final[Mapping[_Clock, _Noticed]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class _Announced:
-    """The key of a hold that the backend announced itself: it belongs to the turn."""
-
-    id: str
+_NONE_NOTICED: Final[Mapping[Limit, Noticed]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -153,7 +149,6 @@ class Watch:
     last_signal: str | None = None
     token: str | None = None
     deeds: Deeds = field(default_factory=Deeds)
-    work: Mapping[str, Work] = field(default_factory=lambda: _NO_WORK)
     started: float | None = None
     waiting_since: float | None = None
     turn_open: bool = False
@@ -181,9 +176,11 @@ class Watch:
     _awake: float | None = None  # … since this machine woke, if nothing has come since (B5)
     _last_message: float | None = None
     _last_progress: float | None = None
-    _holds: Mapping[object, float] = field(default_factory=lambda: _NO_HOLDS)
+    _in_flight: InFlight = _NO_WORK
+    _holds: Holds = _NO_HOLDS
+    changed: Changed | None = None  # for whoever observes
     # Waits that were announced since anything else has happened, and the latest end of each (T6).
-    _waits: Mapping[str, float] = field(default_factory=lambda: _NO_WAITS)
+    _waits: dict[str, float] = field(default_factory=lambda: _NO_WAITS)
     _armed: bool = False
     _turn_started: float | None = None  # with its first pull or message
     _exit_from: float = 0.0
@@ -192,14 +189,12 @@ class Watch:
     _half_told: bool = False
     # Seconds the backend kept us waiting with no hold in force, in all (B1).
     _attended: float = 0.0
-    _listens: bool = False  # some work in flight has a silence of its own
-    _begun_by: Mapping[str, int] = field(default_factory=lambda: _NOBODY)  # how much, in flight
     _repetition: Repetition | None = None
     _has_worked: bool = False  # in this turn
     _messages_before: int = 0  # … it began
     _muted: frozenset[Limit] = _NOTHING
-    # Each clock that was found to be over, as long as it runs.
-    _noticed: Mapping[_Clock, _Noticed] = field(default_factory=lambda: _NONE_NOTICED)
+    # Each clock that was found to be over, as long as it runs. Work in flight has its own.
+    _noticed: Mapping[Limit, Noticed] = field(default_factory=lambda: _NONE_NOTICED)
 
     # -- facts ---------------------------------------------------------------------------
 
@@ -264,8 +259,8 @@ class Watch:
         self._say_what_ends_nothing()
         self.steady = (
             progress_last
-            and not self._holds
-            and not self._listens
+            and self._holds is _NO_HOLDS
+            and not self._in_flight.listened
             and self._exited_at is None
             and self.struck is None
         )
@@ -285,7 +280,7 @@ class Watch:
     def release(self, key: object, now: float) -> None:
         """A hold is over. Unknown ones, and those that have lapsed, are ignored."""
         self._settle(now)
-        self._holds = _but(self._holds, (key,))
+        self._release((key,))
 
     def touch(self, now: float) -> None:
         """Outside evidence of progress: as good as a message, but opens no turn."""
@@ -307,7 +302,7 @@ class Watch:
         self._settle(now)
         if self.limits.after_sleep is None or self.waiting_since is None or not self.turn_open:
             return False
-        if self._holds or (self.work and self._gated()):
+        if self._holds is not _NO_HOLDS or self._gated():
             return False
         self._awake = 0.0
         self._restart(_AFTER_SLEEP)
@@ -319,10 +314,9 @@ class Watch:
         if due.limit == "tools":
             # What was in flight paused `idle` up to here, and no longer (T5).
             self._settle(max(self.mark, due.deadline))
-            for entry in self.work.values():
-                entry.lapsed = entry.until <= due.deadline
+            self._in_flight.lapse(due.deadline)
         elif due.limit == "quiet":
-            self._told_quiet(due)
+            self._in_flight.tell_quiet(due.key)
         elif due.limit in _SHOWN:
             self.struck = None
             if due.limit in CEILINGS:  # each message from here on is beyond it
@@ -339,6 +333,16 @@ class Watch:
             self.stop = 0
 
     # -- questions -----------------------------------------------------------------------
+
+    @property
+    def work(self) -> Mapping[str, Work]:
+        """Work in flight by id, as it began. It changes in place: another thread goes through a copy."""
+        return self._in_flight.work
+
+    @property
+    def holds(self) -> Holds:
+        """Those in force; they change in place."""
+        return self._holds
 
     @property
     def completed(self) -> bool:
@@ -362,12 +366,12 @@ class Watch:
 
     def is_held(self, now: float) -> bool:
         """Whether a hold is in force. May be asked from any thread."""
-        return any(until > now for until in self._holds.values())
+        return self._holds.last > now
 
     def deadline(self) -> float:
         """The next instant at which `judge` has something to say; inf if never."""
         nearest = math.inf
-        for due in self._dues():
+        for due in self._dues(-math.inf):
             nearest = min(nearest, self._decidable(due), self._half_time(due))
         return nearest
 
@@ -399,14 +403,14 @@ class Watch:
 
     def due(self, now: float) -> Due | None:
         """The limit that has been reached, without the question whether the loop ran."""
-        return self._reached([due for due in self._dues() if self._ends(due)], now)
+        return self._reached([due for due in self._dues(now) if self._ends(due)], now)
 
     def judge(self, now: float) -> Judgement:
         """What is to be decided at `now`. A stall is decided here, by moving the limit (T4)."""
         judgement = self._judged(now)
         if not isinstance(judgement, Due) or self._ends(judgement):
             return judgement
-        self._told_quiet(judgement)
+        self._in_flight.tell_quiet(judgement.key)
         self.concern = judgement.limit
         spent = now - judgement.since
         return Found("quiet", judgement.window, spent, (judgement.work or "",), judgement.key)
@@ -416,7 +420,7 @@ class Watch:
         return due.limit != "quiet" or "quiet" in self.limits.end_on
 
     def _judged(self, now: float) -> Due | Half | Stalled | None:
-        dues = self._dues()
+        dues = self._dues(now)
         if (due := self._reached(dues, now)) is None:
             for silence in dues:
                 if now >= self._half_time(silence):
@@ -427,19 +431,29 @@ class Watch:
         self.leave_steady()
         if due.limit in _BY_THE_CLOCK or due.limit in _SHOWN:
             return due
-        clock = _clock_of(due)
         lateness = now - self._decidable(due)
-        noticed = self._noticed.get(clock) or _Noticed(0)
+        noticed = self._noticed_of(due) or Noticed(0)
         if noticed.stalls >= STALLS_IN_A_ROW:
             return due
         if lateness <= min(LATE, due.window / 2):
             # It was noticed in time: if somebody else's cancel puts the verdict off, that is no
             # stall, however much later it is judged again.
-            self._noticed = {**self._noticed, clock: _Noticed(STALLS_IN_A_ROW, noticed.until)}
+            self._notice(due, Noticed(STALLS_IN_A_ROW, noticed.until))
             return due
         extension = min(due.window, STALL_EXTENSION)
-        self._noticed = {**self._noticed, clock: _Noticed(noticed.stalls + 1, now + extension)}
+        self._notice(due, Noticed(noticed.stalls + 1, now + extension))
         return Stalled(due.limit, lateness, extension)
+
+    def _noticed_of(self, due: Due) -> Noticed | None:
+        if due.limit in _OF_WORK:
+            return self._in_flight.noticed(due)
+        return self._noticed.get(due.limit)
+
+    def _notice(self, due: Due, noticed: Noticed) -> None:
+        if due.limit in _OF_WORK:
+            self._in_flight.notice(due, noticed)
+        else:
+            self._noticed = {**self._noticed, due.limit: noticed}
 
     def lateness(self, due: Due, now: float) -> float:
         """How long `due` could have been decided already."""
@@ -463,9 +477,7 @@ class Watch:
             messages=self.messages,
             last_signal=self.last_signal,
             last_message_age=None if last is None else now - last,
-            in_flight=tuple(entry.name or key for key, entry in self.work.items())
-            if self.work
-            else (),
+            in_flight=tuple(entry.name or key for key, entry in self.work.items()),
             work=due.work,
             amount=due.amount,
             **known,
@@ -491,7 +503,7 @@ class Watch:
                     self._look_at_ceilings(now)
                 return
             case WorkProgressed() if not self.turn_open:
-                self._hear_of(signal.id)
+                self._in_flight.hear(signal.id, self._attended)
                 return  # background work's own: it opens no turn (T14)
             case SessionOpened():
                 self.token = signal.token if signal.resumable else None
@@ -512,7 +524,7 @@ class Watch:
             case Waiting():
                 self._announce(signal, now, wall)
                 return
-            case WaitEnded() if _Announced(signal.id) not in self._holds:
+            case WaitEnded() if Announced(signal.id) not in self._holds:
                 # Backends say "allowed" unasked; it is a sign, but nothing was done yet.
                 self._end_idle()
                 return
@@ -523,11 +535,11 @@ class Watch:
             case WorkStarted():
                 self._open_work(signal, now)
             case WorkProgressed():
-                self._hear_of(signal.id)
+                self._in_flight.hear(signal.id, self._attended)
             case WorkFinished():
                 self._close_work(signal, now)
             case WaitEnded():
-                self.release(_Announced(signal.id), now)
+                self._release((Announced(signal.id),))
             case _:
                 pass
 
@@ -537,78 +549,43 @@ class Watch:
             if self._repetition is None:
                 self._repetition = Repetition(self.limits.repeats)
             self._repetition.started(signal)
+        in_flight = self._in_flight
         if signal.parent is not None:
-            self._hear_of(signal.parent)
+            in_flight.hear(signal.parent, self._attended)
         if not signal.id:
             self._drop_work((signal.id,))  # nobody can tell which it is: the latest has just begun
         # A second start of the same id is the same work (partial, then final): S3.
-        if (entry := self.work.get(signal.id)) is not None:
-            entry.background = entry.background or signal.background
+        if signal.id in in_flight.work:
+            if signal.background:
+                in_flight.outlive_turn(signal.id)
             return
+        if in_flight is _NO_WORK:
+            self._in_flight = in_flight = InFlight()
         allowance = self.limits.allowance(signal.name)
         allowance = math.inf if allowance is None else allowance
         name = signal.name or ("" if signal.id else _NAMELESS)
-        begun_by = None if signal.parent is None else self._goes_on_as(signal.parent)
-        work = Work(name, now, allowance, signal.background, scope=signal.scope, parent=begun_by)
+        begun_by = None if signal.parent is None else in_flight.goes_on_as(signal.parent)
+        work = Work(name, now, allowance, signal.background, signal.scope, begun_by)
         work.quiet, is_named = self.limits.quiet_for(signal.name)
+        in_flight.begin(signal.id, work)
         if is_named and work.quiet is not None:
-            work.heard, self._listens = self._attended, True
-        self.work = {**self.work, signal.id: work}
-        if (parent := work.parent) is not None:
-            self._begun_by = {**self._begun_by, parent: self._begun_by.get(parent, 0) + 1}
-
-    def _goes_on_as(self, id_: str) -> str:
-        """The id under which that work is in flight: of a call that is over, what it has begun in the background.
-
-        A sub-agent in the background goes on under the id of its task, while its messages name the call.
-        """
-        if id_ in self.work:
-            return id_
-        for key, entry in self.work.items():
-            if entry.background and entry.parent == id_:
-                return key
-        return id_
-
-    def _hear_of(self, named: str) -> None:
-        """A piece of work has shown a sign of its own (B1)."""
-        id_ = self._goes_on_as(named)
-        entry = self.work.get(id_)
-        if entry is None or entry.quiet is None:
-            return
-        entry.heard, entry.told, self._listens = self._attended, False, True
-        if self._noticed:
-            self._noticed = _but(self._noticed, (_quiet_clock(id_),))
+            in_flight.listen(signal.id, work.quiet, self._attended)
+        if self.changed is not None:
+            self.changed.work[signal.id] = None
 
     def _close_work(self, signal: WorkFinished, now: float) -> None:
         if self._repetition is not None and (found := self._repetition.finished(signal)):
             self._find(found, now)
-        if signal.id not in self.work:
+        if signal.id not in self._in_flight.work:
             return
         self._drop_work((signal.id,))
         if not self.turn_open:
             self._exit_from = now  # T14: the grace begins when background work is done
 
-    def _drop_work(self, ids: Collection[str]) -> None:
-        before, self.work = self.work, _but(self.work, ids)
-        if before is self.work:
-            return
+    def _drop_work(self, ids: Iterable[str]) -> None:
         for id_ in ids:
-            entry = before.get(id_)
-            if entry is not None and (parent := entry.parent) is not None:
-                if others := self._begun_by[parent] - 1:
-                    self._begun_by = {**self._begun_by, parent: others}
-                else:
-                    self._begun_by = _but(self._begun_by, (parent,))
-                self._hear_of(parent)  # what it had begun has come to an end
-        if self._listens:
-            self._listens = any(entry.heard is not None for entry in self.work.values())
-        if self._noticed:
-            left = {_due_of(key, entry) for key, entry in self.work.items()}
-            left |= {_quiet_clock(key) for key in self.work}
-            gone = [
-                clock for clock in self._noticed if isinstance(clock, Due) and clock not in left
-            ]
-            self._noticed = _but(self._noticed, gone)
+            if self._in_flight.end(id_, self._attended) and self.changed is not None:
+                self.changed.work[id_] = None
 
     # -- beyond silence ------------------------------------------------------------------
 
@@ -667,17 +644,13 @@ class Watch:
         """What is in flight in the background: if the stream ends now, nobody waits for it any more."""
         return tuple(entry.name or key for key, entry in self.work.items() if entry.background)
 
-    def _told_quiet(self, due: Due) -> None:
-        if (entry := self.work.get(due.key)) is not None:
-            entry.told = True
-
     def _announce(self, signal: Waiting, now: float, wall: float) -> None:
         """A wait begins, or is announced again: then it is the same one, and no sign of work (T6).
 
         It is another one as soon as anything else has happened: whatever resets `idle`, but for the
         beginning of other waits, which may all be announced in turns for ever.
         """
-        key = _Announced(signal.id)
+        key = Announced(signal.id)
         match signal.until:
             case None:
                 until = now + defaults.HOLD
@@ -688,8 +661,10 @@ class Watch:
         latest = self._waits.get(signal.id)
         if latest is None:
             self._stir(now)
-            self._waits = {**self._waits, signal.id: max(until, now + defaults.HOLD)}
-        elif signal.until is None and self._holds.get(key, now) > now:
+            if self._waits is _NO_WAITS:
+                self._waits = {}
+            self._waits[signal.id] = max(until, now + defaults.HOLD)
+        elif signal.until is None and (held := self._holds.get(key)) and held[0] > now:
             return  # its end is known
         elif (until := min(until, latest)) <= now and key not in self._holds:
             return
@@ -699,7 +674,23 @@ class Watch:
         # Whichever way the last hold ends, a fresh window follows (T6). So what was before is
         # forgotten now, and nobody has to be told when a hold lapses.
         self._fresh_window()
-        self._holds = {**self._holds, key: max(until, now)}
+        if self._holds is _NO_HOLDS:
+            self._holds = Holds()
+        known = self._holds.get(key)
+        self._holds.put(key, max(until, now), next_number() if known is None else known[1])
+        if self.changed is not None:
+            self.changed.holds[key] = None
+
+    def _release(self, keys: Collection[object]) -> None:
+        for key in keys:
+            self._holds.drop(key)
+        self._are_over(keys)
+
+    def _are_over(self, holds: Iterable[object]) -> None:
+        if self.changed is not None:
+            self.changed.holds.update(dict.fromkeys(holds))
+        if not self._holds:
+            self._holds = _NO_HOLDS
 
     # -- turns and silences --------------------------------------------------------------
 
@@ -722,10 +713,10 @@ class Watch:
         self._exit_from = now
         self._more_expected = more_expected
         self._restart(_OF_A_TURN)
-        self._drop_work([id_ for id_, entry in self.work.items() if not entry.background])
-        self._holds = _but(
-            self._holds, [key for key in self._holds if isinstance(key, _Announced)]
-        )
+        self._drop_work(self._in_flight.of_turn)
+        if not self._in_flight.work:
+            self._in_flight = _NO_WORK
+        self._release(self._holds.announced)
 
     def _progress(self, now: float) -> None:
         self._waits = _NO_WAITS
@@ -776,35 +767,34 @@ class Watch:
             self.leave_steady()
         since, self.mark = self.mark, now
         quiet_from = since
-        if self._holds:
-            quiet_from = max(self._holds.values())
-            self._holds = _but(
-                self._holds, [key for key, until in self._holds.items() if until <= now]
-            )
+        if self._holds is not _NO_HOLDS:
+            quiet_from = self._holds.last
+            if lapsed := self._holds.over(now):
+                self._are_over(lapsed)
         if self.waiting_since is None:
             return
-        if not self._holds:
+        is_held = self._holds is not _NO_HOLDS
+        if not is_held:
             self._attended += now - quiet_from
         if not self.turn_open:
             return
         self._lifeless += now - since
         if self._awake is not None:
             self._awake += now - since
-        if not self._holds and not (self.work and self._gated()):
+        if not is_held and not self._gated():
             self._silent += now - quiet_from
 
     def _gated(self) -> bool:
-        if not self.limits.gate:
-            return False
-        return any(not entry.lapsed for entry in self.work.values())
+        return self._in_flight is not _NO_WORK and self.limits.gate and self._in_flight.pauses
 
     def _silence(self) -> Due | None:
         """The silence that is being measured: `first` until a turn's first progress."""
         limit: Limit = "idle" if self.progressed or self.limits.first is None else "first"
         window = self.limits.idle if limit == "idle" else self.limits.first
-        if window is None or (self.work and self._gated()):
+        if window is None or self._gated():
             return None
-        since = max(self._holds.values()) if self._holds else self.mark - self._silent
+        is_held = self._holds is not _NO_HOLDS
+        since = self._holds.last if is_held else self.mark - self._silent
         return Due(limit, end_of(window, since), window, since)
 
     def _after_sleep(self) -> Due | None:
@@ -828,11 +818,14 @@ class Watch:
             return None
         return Due("total", end_of(window, self.started), window, self.started)
 
-    def _dues(self) -> list[Due]:
-        """Every limit whose clock runs, with its deadline. None runs unless a pull waits."""
+    def _dues(self, now: float) -> list[Due]:
+        """Every limit whose clock runs, with its deadline; of work in flight what is next, or over `now`.
+
+        None runs unless a pull waits.
+        """
         if self.waiting_since is None:
             return []
-        dues = self._turn_dues() if self.turn_open else self._between_turns()
+        dues = self._turn_dues(now) if self.turn_open else self._between_turns()
         if self.limits.total is not None and (total := self._total()) is not None:
             dues.append(total)
         if (lease := self.lease()) is not None:
@@ -840,13 +833,14 @@ class Watch:
         if self._exited_at is not None:
             since = max(self._exited_at, self.waiting_since)
             dues.append(Due("exited", end_of(DRAIN, since), DRAIN, since))
-        if self._listens:
-            dues.extend(self._quiet_dues())
+        if self._in_flight.listened:
+            until = self.mark if self._holds is _NO_HOLDS else self._holds.last
+            dues += self._in_flight.quiet_dues(now, until, self._attended)
         if (strike := self.strike) is not None:
             dues.append(strike)
         return [due for due in dues if due.limit not in self._muted] if self._muted else dues
 
-    def _turn_dues(self) -> list[Due]:
+    def _turn_dues(self, now: float) -> list[Due]:
         dues: list[Due] = []
         if (silence := self._silence()) is not None:
             dues.append(silence)
@@ -857,27 +851,15 @@ class Watch:
             dues.append(woken)
         if (window := self.limits.turn) is not None and (began := self._turn_started) is not None:
             dues.append(Due("turn", end_of(window, began), window, began))
-        if self.work and self.limits.gate:
-            dues.extend(
-                _due_of(key, entry) for key, entry in self.work.items() if not entry.lapsed
-            )
+        if self._in_flight is not _NO_WORK and self.limits.gate:
+            dues += self._in_flight.dues(now)
         return dues
-
-    def _quiet_dues(self) -> Iterator[Due]:
-        """The silences of work that speaks for itself, unless work of its own is in flight (B1)."""
-        until = max(self._holds.values()) if self._holds else self.mark
-        for key, entry in self.work.items():
-            if entry.quiet is None or entry.heard is None or entry.told or key in self._begun_by:
-                continue
-            since = until - (self._attended - entry.heard)
-            name = entry.name or key
-            yield Due("quiet", end_of(entry.quiet, since), entry.quiet, since, name, key)
 
     def _between_turns(self) -> list[Due]:
         """After a turn's end: only `exit_grace`, once background work is done (T14)."""
         if (window := self.limits.exit_grace) is None:
             return []
-        since = max([self._exit_from, *(entry.until for entry in self.work.values())])
+        since = max(self._exit_from, self._in_flight.last_until)
         if self._more_expected:
             # An announced turn that never comes lapses as an announced wait does.
             since = max(since, self._exit_from + defaults.HOLD)
@@ -890,7 +872,7 @@ class Watch:
         before the turn) is decided at the first instant at which somebody does, and late only
         from there on. A silence adds up under our eyes: it may be over unnoticed just once.
         """
-        noticed = self._noticed.get(_clock_of(due)) if self._noticed else None
+        noticed = self._noticed_of(due)
         if due.limit in _BY_THE_CLOCK or (noticed is None and due.limit not in _UNATTENDED):
             return due.deadline
         when = due.deadline if noticed is None else max(due.deadline, noticed.until)
@@ -908,32 +890,11 @@ class Watch:
         return first
 
 
-def _due_of(key: str, entry: Work) -> Due:
-    return Due("tools", entry.until, entry.allowance, entry.since, entry.name or key)
-
-
-def _quiet_clock(key: str) -> Due:
-    return Due("quiet", 0.0, 0.0, 0.0, None, key)
-
-
-def _clock_of(due: Due) -> _Clock:
-    """What a row of stalls belongs to: a piece of work has a clock of its own."""
-    if due.limit == "tools":
-        return due
-    return _quiet_clock(due.key) if due.limit == "quiet" else due.limit
-
-
-def _but(mapping: Mapping[_K, _V], keys: Collection[Any]) -> Mapping[_K, _V]:
+def _but(mapping: Mapping[_K, _V], keys: Collection[_K]) -> Mapping[_K, _V]:
     """`mapping` without `keys`."""
     if mapping.keys().isdisjoint(keys):
         return mapping
     return {key: value for key, value in mapping.items() if key not in keys}
-
-
-def end_of(window: float, since: float) -> float:
-    """When `window` is over: rounded up, for floats may round a sum down (T2)."""
-    end = since + window
-    return end if end - since >= window else math.nextafter(end, math.inf)
 
 
 def _rank(due: Due) -> tuple[float, int]:

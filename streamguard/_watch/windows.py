@@ -6,7 +6,7 @@ Values only. Imports only errors, signals and the standard library.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -18,7 +18,6 @@ from streamguard._base import defaults
 if TYPE_CHECKING:
     from streamguard._base.spending import Ceiling
     from streamguard.errors import Limit
-    from streamguard.signals import WorkScope
 
 
 _NO_NAMES: Final[Mapping[str, float | None]] = MappingProxyType({})
@@ -79,29 +78,6 @@ class Limits:
         return self.quiet, False
 
 
-@dataclass(slots=True)
-class Work:
-    """An open entry of the gate. It pauses `idle` until its allowance has `lapsed`."""
-
-    name: str
-    since: float
-    allowance: float
-    background: bool
-    lapsed: bool = False
-    scope: WorkScope = "tool"
-    parent: str | None = None
-    # Where it is listened for: how long it may be silent, and how long all had been waited for in vain
-    # when it was heard last (None: it has not spoken). Work that it has begun speaks for it.
-    quiet: float | None = None
-    heard: float | None = None
-    told: bool = False
-
-    @property
-    def until(self) -> float:
-        """When its allowance ends."""
-        return self.since + self.allowance
-
-
 class Due(NamedTuple):
     """A limit whose clock runs, or, as a judgement, one that has been reached."""
 
@@ -110,7 +86,7 @@ class Due(NamedTuple):
     window: float
     since: float
     work: str | None = None
-    key: str = ""  # of that work, where it is the work's own clock
+    key: str = ""  # of that work: it has a clock of its own
     amount: float | None = None  # how often, or how much, where no time is measured
 
 
@@ -158,3 +134,27 @@ class Stalled:
 
 
 Judgement: TypeAlias = Due | Half | Stalled | Found | None
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A clock that was found to be over: until when it was moved, and how often in a row (T4)."""
+
+    stalls: int
+    until: float = -math.inf
+
+
+class Changed:
+    """What has begun, moved or ended since somebody looked: work by its ids, holds by their keys."""
+
+    __slots__ = ("holds", "work")
+
+    def __init__(self, work: Iterable[str], holds: Iterable[object]) -> None:
+        self.work = dict.fromkeys(work)
+        self.holds = dict.fromkeys(holds)
+
+
+def end_of(window: float, since: float) -> float:
+    """When `window` is over: rounded up, for floats may round a sum down (T2)."""
+    end = since + window
+    return end if end - since >= window else math.nextafter(end, math.inf)

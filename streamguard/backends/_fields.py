@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, TypeAlias
 
 from streamguard.retry import classes
@@ -29,19 +29,49 @@ Fields: TypeAlias = Mapping[str, Any]
 # What a message says; None is Progress.
 Said: TypeAlias = Signal | Iterable[Signal] | None
 Handler: TypeAlias = Callable[[Fields], Said]
+Read: TypeAlias = Callable[[object], Said]
 
 NOTHING: tuple[Signal, ...] = ()
 PROGRESS = Progress()
 LIVENESS = Liveness()
+# What a glance says of a message that is to be read: this very list.
+UNSURE: list[Signal] = []
 # Classes of errors after which the same turn may do better.
 RETRIABLE = {"rate_limit", "server", "network"}
 
 _NO_FIELDS: Fields = {}
+_NUMBERS = (int, float)  # `int | float` would be made anew for each count
+
+
+def glancing(glance: Callable[[Any], Said]) -> Callable[[Read], Read]:
+    """Makes a reader that has a glance at an object before it reads it: nearly all say one text.
+
+    `glance` looks straight at what it expects, by Python's names. It says what the reader would say, or that
+    it is UNSURE; and where a message is not as expected, it may raise. JSON is read at once.
+    """
+
+    def make(read: Read) -> Read:
+        @wraps(read)
+        def read_at_a_glance(message: object) -> Said:
+            if type(message) is not dict:
+                try:
+                    said = glance(message)
+                except (AttributeError, LookupError, TypeError, ValueError):
+                    return read(message)
+                if said is not UNSURE:
+                    return said
+            return read(message)  # pyright: ignore[reportUnknownArgumentType]
+
+        return read_at_a_glance
+
+    return make
 
 
 def fields_of(thing: object) -> Fields:
     """`thing` as a mapping: a dict itself, an object's attributes, empty for all else."""
     # No `cast` in here: a call costs as much as all the rest.
+    if thing is None:  # as what is asked for most often is
+        return _NO_FIELDS
     if isinstance(thing, dict):
         return thing  # pyright: ignore[reportUnknownVariableType]
     attributes: object = getattr(thing, "__dict__", None)
@@ -52,6 +82,8 @@ def all_fields_of(thing: Any) -> Fields:
     """As `fields_of`, and with what a pydantic model holds that its class does not declare."""
     fields = fields_of(thing)
     extras: Any = None if fields is thing else getattr(thing, "__pydantic_extra__", None)
+    if extras is None:
+        return fields
     return {**fields, **extras} if isinstance(extras, dict) and extras else fields
 
 
@@ -62,7 +94,7 @@ def text_in(value: object) -> str | None:
 
 def number_in(value: object) -> float | None:
     """`value` if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         return None
     try:
         return value if math.isfinite(value) else None

@@ -44,23 +44,6 @@ _INCLUDED = {
 _EMPTY = {"role", "provider_specific_fields"}
 
 
-def is_plain(fields: Fields) -> bool:
-    """Whether an object with these fields is text for one answer, as nearly all are: for speed.
-
-    What litellm tells beside text, such as usage, is never in such a chunk.
-    """
-    try:
-        [choice] = fields["choices"]
-        # litellm declares no fields, so that all of a choice and of its delta are extras.
-        said = choice.__dict__ or choice.__pydantic_extra__
-        delta = said["delta"]
-        if not (delta.__dict__.get("content") or delta.__pydantic_extra__["content"]):
-            return False
-        return said["finish_reason"] is None and not fields.get("usage")
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return False
-
-
 def said_by_chunk(chunk: object) -> Said:
     """What one chunk says; None is Progress."""
     fields = all_fields_of(chunk)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from streamguard import backends
 from streamguard.errors import ENDS_THE_PROGRAM, NotASignalError
@@ -18,14 +18,30 @@ from streamguard.signals import SIGNALS, Progress, Reader, SessionOpened, Signal
 if TYPE_CHECKING:
     from streamguard.backends import Backend
 
+# By type of message; None for a type that nobody reads.
+_Readers: TypeAlias = Mapping[type, Reader | None]
+
 PROGRESS: Final = (Progress(),)
-_NO_TYPES: Final[frozenset[type]] = frozenset()
-_NO_READERS: Final[Mapping[type, Reader]] = MappingProxyType({})
 # These have a shape instead of a type of their own: each is looked at until one is recognised.
 _SHAPED: Final = (dict, tuple)
 _KINDS: Final = frozenset(SIGNALS)
 # No message says more: a generator that goes on beyond this has no end, and would hang the loop.
 _MOST: Final = 10_000
+# So many types of messages a stream's reading keeps: whoever makes types by the thousand has no use for more.
+_MOST_KINDS: Final = 64
+
+
+class _Nothing:
+    """The type of no message: what is plain where each message is to be seen."""
+
+
+@lru_cache(maxsize=128)
+def _shared(readers: tuple[tuple[type, Reader | None], ...]) -> _Readers:
+    """One mapping for all streams that have met these types, in this order. Nobody changes it."""
+    return dict(readers)
+
+
+_NO_READERS: Final = _shared(())
 
 
 class Reporter(Protocol):
@@ -45,27 +61,24 @@ class Reading:
 
     __slots__ = (
         "_failed",
-        "_given",
         "_is_expected",
-        "_is_reading_all",
+        "_read",
         "_readers",
         "_repeated",
-        "_unknown",
         "backend",
-        "is_replayed",
         "plain",
     )
 
+    # Whether the latest message came before, in an earlier attempt: who can tell says so.
+    is_replayed: bool = False
+
     def __init__(self, given: Backend | None) -> None:
-        self._given = given
+        self._read = None if given is None else given.read
+        self._readers = _NO_READERS  # of the types met so far
         self._is_expected = False
         self._failed = False
-        self._is_reading_all = False
-        self._unknown: set[type] | frozenset[type] = _NO_TYPES
-        self._readers = _NO_READERS  # by type of message; replaced, never changed
         self._repeated: object = None
         self.backend = given
-        self.is_replayed = False  # the latest message came before, in an earlier attempt
         # The latest type whose every message is plain progress: it needs no reading.
         self.plain: type | None = None
 
@@ -84,17 +97,17 @@ class Reading:
 
     def read_all(self) -> None:
         """From here on somebody wants to see each message."""
-        self._is_reading_all, self.plain = True, None
+        self.plain = _Nothing
 
     def signals(self, message: object, reporter: Reporter) -> tuple[Signal, ...]:
         """What `message` says. Nobody's message, and a reader's failure, is Progress."""
         try:
-            read = self._readers.get(type(message)) or self._find(message)
-            if read is None:
-                self._note_unknown(type(message), reporter)
-                return PROGRESS
+            if (read := self._read) is None:
+                read = self._readers.get(type(message)) or self._find(message, reporter)
+                if read is None:
+                    return PROGRESS
             said = read(message)
-            if said is None or said is self._repeated or type(said) is Progress:
+            if said is None or said is self._repeated or _is_progress(said):
                 return PROGRESS
             signals = _signals_in(said)
             for signal in signals:
@@ -114,35 +127,46 @@ class Reading:
         else:
             return signals
 
-    def _find(self, message: object) -> Reader | None:
+    def _find(self, message: object, reporter: Reporter) -> Reader | None:
         if self._is_expected:  # from here on its messages speak for themselves
             self._is_expected, self.backend = False, None
-        backend = self._given or backends.find(message)
-        if backend is None:
-            # Lines of a backend that was recognised before stay its own.
-            known = self.backend if isinstance(message, _SHAPED) else None
-            return None if known is None else known.read
-        self._readers = {**self._readers, type(message): backend.read}
-        # A signal that somebody puts between a backend's messages does not make it another's.
-        if self.backend is None or not self.backend.always_ends_turns:
-            self.backend = backend
-        return backend.read
-
-    def _note_unknown(self, kind: type, reporter: Reporter) -> None:
-        if kind not in self._unknown:
-            self._unknown = {*self._unknown, kind}
-            reporter.unknown_message(kind)
-        if not (self._is_reading_all or issubclass(kind, _SHAPED)):
+        kind, is_shaped = type(message), isinstance(message, _SHAPED)
+        if is_shaped or kind not in self._readers:
+            if (backend := backends.find(message)) is not None:
+                self._remember(kind, backend.read)
+                # A signal that somebody puts between a backend's messages does not make it another's.
+                if self.backend is None or not self.backend.always_ends_turns:
+                    self.backend = backend
+                return backend.read
+            if is_shaped and self.backend is not None:
+                return self.backend.read  # lines of a backend that was recognised stay its own
+            if kind not in self._readers and self._remember(kind, None):
+                reporter.unknown_message(kind)
+        if not is_shaped and self.plain is not _Nothing:
             self.plain = kind
+        return None
+
+    def _remember(self, kind: type, read: Reader | None) -> bool:
+        """Keep who reads messages of that type; False if there is no room for it."""
+        has_room = len(self._readers) < _MOST_KINDS or kind in self._readers
+        if has_room:
+            self._readers = _shared((*self._readers.items(), (kind, read)))
+        return has_room
+
+
+def _is_progress(said: object) -> bool:
+    """Whether it is progress and nothing else, alone or as one of one."""
+    if type(said) is list or type(said) is tuple:
+        return len(said) == 1 and type(said[0]) is Progress  # pyright: ignore[reportUnknownArgumentType]
+    return type(said) is Progress
 
 
 def _signals_in(said: object) -> tuple[Signal, ...]:
     """What a reader returned as a tuple of signals; a NotASignalError for anything else."""
-    if type(said) in _KINDS or isinstance(said, SIGNALS):
-        return (cast("Signal", said),)
-
     is_one = False
     if type(said) is not list and type(said) is not tuple:  # they are nearly always
+        if type(said) in _KINDS or isinstance(said, SIGNALS):
+            return (cast("Signal", said),)
         # An empty string is no empty list of signals, which would mean that nothing was said.
         is_one = not isinstance(said, Iterable) or isinstance(said, str | bytes | Mapping)
     several = cast("Iterable[object]", (said,) if is_one else said)

@@ -48,7 +48,9 @@ class Columns:
         )
 
     def drawn(self, shown: Sequence[Line], caption: str = "") -> Table:
-        """For a terminal, with a bar for how much of the limit is spent."""
+        """For a terminal, with a bar for how much of the limit is spent: as many rows as it has lines."""
+        import shutil
+
         from rich.box import SIMPLE
         from rich.table import Table
         from rich.text import Text
@@ -59,7 +61,7 @@ class Columns:
             made.add_column(
                 name, justify="right" if name in self.numbers else "left", no_wrap=True
             )
-        for row in shown:
+        for row in shown[: shutil.get_terminal_size().lines]:
             cells = [Text(cell) for cell in row.cells]
             made.add_row(*cells, *([_bar(row.spent)] if self.has_bar else []))
         if not shown:

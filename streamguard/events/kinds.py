@@ -220,7 +220,7 @@ class MachineWoke(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownMessage(Event):
-    """A message type that no reader knows; it counts as Progress. Once per type."""
+    """A message type that no reader knows; it counts as Progress. Once for each of a stream's first 64 types."""
 
     type_name: str
 

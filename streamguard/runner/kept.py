@@ -31,7 +31,7 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 TO_JUDGE = (
     *_in("_base", "boottime done durations own_folder quoting spending trusted vitals waking"),
     *_in("_lines", "splitter"),
-    *_in("_watch", "repetition watch windows"),
+    *_in("_watch", "ends in_flight repetition watch windows"),
     *_in(
         "backends",
         "_anthropic_blocks _fields _gemini_api _langchain _langgraph_shapes _openai_chat "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from streamguard import events
-from streamguard._watch.watch import end_of
+from streamguard._watch.windows import end_of
 from streamguard.errors import LeaseLostError, Verdict
 
 if TYPE_CHECKING:

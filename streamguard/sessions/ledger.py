@@ -209,13 +209,14 @@ class Ledger:
 class Noted(Reading):
     """A reading whose signals also go into a ledger, and that tells replays from new messages."""
 
-    __slots__ = ("_clock", "_ledger")
+    __slots__ = ("_clock", "_ledger", "is_replayed")
 
     def __init__(self, plan: Plan, ledger: Ledger, clock: Callable[[], float]) -> None:
         super().__init__(plan.backend)
         self.go_on_from(ledger.backend)
         self._ledger = ledger
         self._clock = clock
+        self.is_replayed = False
 
     @property
     def cursor(self) -> object:

@@ -5,8 +5,8 @@ One small file for each guarded run, in a folder of the user's own (0700):
     ${XDG_RUNTIME_DIR}/streamguard/PID-SERIAL.json    or, without that variable,
     ${TMPDIR:-/tmp}/streamguard-UID/PID-SERIAL.json
 
-It is one JSON object, replaced as a whole (write, rename), at most once a second and at every
-change of state, and removed at the end:
+It is one JSON object, replaced as a whole (write, rename) when something has changed, at most once a
+second and at every change of state, and removed at the end:
 
     version           1
     pid, started      the guarding process; `started` is field 22 of its /proc/PID/stat (0: unknown)
@@ -33,6 +33,7 @@ start time, is stale: `read_all` passes it over and removes it. Imports procfs.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -96,11 +97,14 @@ class Published:
             "boot": time.monotonic(),
             **state,
         }
+        text = json.dumps(told)
+        if len(text) > _LONGEST_VALUE:
+            text = json.dumps(_bounded(told))
         beside = f"{self._path}.new"
         try:
             fd = os.open(beside, _ANEW, 0o600)
             with open(fd, "w", encoding="utf-8") as file:
-                json.dump(_bounded(told), file)
+                file.write(text)
             os.replace(beside, self._path)
         except OSError:
             self._path = None  # the folder is gone, or the disk is full
@@ -145,6 +149,7 @@ def read_all() -> list[dict[str, Any]]:
         return []
     from streamguard.process import procfs
 
+    is_alive = functools.cache(_is_alive)  # a program may have many
     found: list[dict[str, Any]] = []
     for name in names:
         path = f"{home}/{name}"
@@ -152,7 +157,7 @@ def read_all() -> list[dict[str, Any]]:
             told = _believable(json.loads(trusted.read(path, LARGEST)))
             if told.get("version") != VERSION or "pid" not in told:
                 continue
-            if _is_alive(told["pid"], told.get("started", 0)):
+            if is_alive(told["pid"], told.get("started", 0)):
                 found.append(told)
             elif procfs.is_there():  # without it we may only be in another namespace
                 os.unlink(path)

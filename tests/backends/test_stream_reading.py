@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
 import re
 import sys
 import types
+import weakref
 from datetime import datetime
 
 import pytest
 
 from streamguard import IdleTimeoutError, StreamTruncatedError, ToolTimeoutError, idle_guard
-from streamguard.backends import Backend, claude
+from streamguard.backends import Backend, claude, stream_reading
 from streamguard.backends.stream_reading import PROGRESS, Reading
 from streamguard.events import ReaderFailed, UnknownMessage
 from streamguard.signals import (
@@ -34,6 +36,7 @@ INIT = {"type": "system", "subtype": "init", "session_id": "s-1"}
 TEXT = {"type": "assistant", "session_id": "s-1", "message": {"content": []}}
 PING = {"type": "keep_alive"}
 RESULT = {"type": "result", "subtype": "success", "session_id": "s-1", "is_error": False}
+SAME = Progress()
 
 
 class Report:
@@ -351,10 +354,18 @@ def test_a_reader_may_say_a_lot(report, many):
     assert report.failed == []
 
 
-@pytest.mark.parametrize("progress", [None, Progress(), Progress])
-def test_to_say_progress_is_to_say_nothing(report, progress):
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda _: None,
+        lambda _: SAME,
+        lambda _: Progress(),
+        lambda _: (Progress(),),
+        lambda _: [Progress()],
+    ],
+)
+def test_to_say_progress_is_to_say_nothing(report, read):
     """Cost: a reader that makes a Progress for each message costs what `None` costs."""
-    read = (lambda _: Progress()) if progress is Progress else (lambda _: progress)
     assert reading(read).signals("x", report) is PROGRESS
 
 
@@ -392,3 +403,136 @@ async def test_a_failing_reader_does_not_end_the_stream(loop, form):
     [told] = events.of(ReaderFailed)
     assert told.type_name == "Said"
     assert isinstance(told.error, LookupError)
+
+
+# -- types ---------------------------------------------------------------------------------------
+
+
+def of_type(name, module="somebodys", base=object, **fields):
+    """An instance of a class of its own."""
+    one = type(name, (base,), {"__module__": module})()
+    vars(one).update(fields)
+    return one
+
+
+@pytest.mark.parametrize("base", [object, dict, tuple], ids=lambda base: base.__name__)
+def test_types_without_end_are_kept_up_to_a_bound(report, base):
+    """S1: counted. Who makes a type for each message finds the first ones told, and none of them kept."""
+    auto, before = Reading(None), stream_reading._shared.cache_info().misses
+    made = weakref.WeakSet()
+    for number in range(10_000):
+        unknown = of_type("Made", base=base)
+        made.add(type(unknown))
+        assert auto.signals(unknown, report) == PROGRESS
+        assert len(report.unknown) == min(number + 1, 64)
+    assert stream_reading._shared.cache_info().misses - before == 64
+    report.unknown.clear()
+    del unknown
+    gc.collect()
+    assert (
+        len(made) < 1000
+    )  # those in the caches that all streams share, of which each has a bound
+    assert auto.signals(INIT, report) == (SessionOpened("s-1"),)
+    assert auto.signals(PING, report) == (Liveness(),)
+    assert auto.signals(of_type("Other"), report) == PROGRESS
+    assert report.failed == report.unknown == []
+
+
+def test_two_classes_of_one_name_are_two(report):
+    """S1: whose a message is, says its package, and no other class of that name."""
+    auto, theirs = Reading(None), [of_type("StreamEvent"), of_type("StreamEvent")]
+    ping = of_type("StreamEvent", "claude_agent_sdk.types", event={"type": "ping"})
+    said = [auto.signals(each, report) for each in (theirs[0], ping, theirs[1], ping, theirs[0])]
+    assert said == [PROGRESS, (Liveness(),), PROGRESS, (Liveness(),), PROGRESS]
+    assert report.unknown == [type(each) for each in theirs]
+
+
+def test_a_subclass_is_read_as_what_it_is_of(report):
+    """S1: whose base is nobody's is another type that nobody knows."""
+    auto, unknown = Reading(None), of_type("Base")
+    ping = of_type("StreamEvent", "claude_agent_sdk.types", event={"type": "ping"})
+    ours = of_type("Mine", base=type(ping), event={"type": "ping"})
+    theirs = of_type("Derived", base=type(unknown))
+    said = [auto.signals(each, report) for each in (unknown, ours, theirs, ping)]
+    assert said == [PROGRESS, (Liveness(),), PROGRESS, (Liveness(),)]
+    assert report.unknown == [type(unknown), type(theirs)]
+
+
+def test_a_type_that_sometimes_speaks_is_read_each_time(report):
+    """S1: what one message of it has said is no word on the next."""
+    auto = Reading(None)
+    event = of_type("StreamEvent", "claude_agent_sdk.types")
+    for kind, said in [("x", PROGRESS), ("ping", (Liveness(),)), ("x", PROGRESS)] * 2:
+        event.event = {"type": kind}
+        assert auto.signals(event, report) == said
+        assert auto.plain is None
+    auto.signals("unknown", report)
+    assert auto.plain is str
+    assert auto.signals(event, report) == PROGRESS
+
+
+def test_a_type_in_the_place_of_one_that_is_gone_is_no_acquaintance(report):
+    """S1: types are told apart by what they are, not by where they lie."""
+    for number in range(3000):
+        module = "claude_agent_sdk.types" if number % 2 else "somebodys"
+        one = of_type("StreamEvent", module, event={"type": "ping"})
+        assert Reading(None).signals(one, report) == ((Liveness(),) if number % 2 else PROGRESS)
+    assert len(report.unknown) == 1500
+
+
+def test_types_that_take_turns_are_told_once_each(report):
+    """S1: and the latest is the plain one."""
+    auto = Reading(None)
+    for one in ["a", 1, "b", 2, 3.0] * 3:
+        assert auto.signals(one, report) is PROGRESS
+        assert auto.plain is type(one)
+    assert report.unknown == [str, int, float]
+
+
+def test_where_each_message_is_to_be_seen_no_type_is_plain(report):
+    """Whoever records, or knows replays, is shown every one."""
+    auto = Reading(None)
+    auto.signals("a", report)
+    auto.read_all()
+    for one in ("a", "b", 1, 2):
+        auto.signals(one, report)
+        assert auto.plain not in {str, int}
+    assert report.unknown == [str, int]
+
+
+def test_what_streams_have_in_common_is_there_once(report):
+    """Cost: an idle stream that has met a message or two owns nothing beside itself."""
+    readings = [Reading(None), Reading(None)]
+    for each in readings:
+        for one in (PING, INIT, "a", 3):
+            each.signals(one, report)
+    [owned, also_owned] = [gc.get_referents(each) for each in readings]
+    assert all(any(mine is theirs for theirs in also_owned) for mine in owned)
+
+
+def test_a_stream_whose_reader_is_given_keeps_no_types(report):
+    """Cost: and holds on to nothing of the user's beyond its own end."""
+
+    def read(_message):
+        return Liveness()
+
+    gone = weakref.ref(read)
+    given = reading(read)
+    assert given.signals("a", report) == given.signals(1, report) == (Liveness(),)
+    del read, given
+    gc.collect()
+    assert gone() is None
+
+
+class Falsy:
+    """A reader that is nothing to `if`."""
+
+    def __bool__(self):
+        return False
+
+    def __call__(self, _message):
+        return Liveness()
+
+
+def test_a_reader_that_is_false_reads_all_the_same(report):
+    assert reading(Falsy()).signals("a", report) == (Liveness(),)

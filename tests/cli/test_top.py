@@ -63,6 +63,15 @@ def test_what_is_paused_has_spent_nothing(paused):
     assert row.spent == 0
 
 
+def test_no_more_is_drawn_than_fits_the_screen(monkeypatch):
+    """To lay out 5,000 rows would take seconds, each second."""
+    monkeypatch.setenv("LINES", "30")
+    runs = [{**RUN, "pid": 5000 - n, "last_message_age": n / 100} for n in range(5000)]
+    table = top.RUNS.drawn(top.rows(runs, now=1000.0))
+    assert [str(cell) for cell in table.columns[0].cells][:2] == ["1", "2"]
+    assert table.row_count == 30
+
+
 def test_the_nearest_to_its_limit_is_first():
     runs = [RUN, {**RUN, "pid": 8, "last_message_age": 170.0}]
     assert [row.cells[0] for row in top.rows(runs, now=1000.0)] == ["8", "7"]

@@ -146,7 +146,8 @@ def stalls_move_all_limits(patch: pytest.MonkeyPatch) -> None:
         when = decidable(self, due)
         if due.limit == "total":
             return when
-        return max(when, *(each.until for each in self._noticed.values()), -math.inf)
+        of_work = (work.noticed for work in self.work.values() if work.noticed)
+        return max(when, *(each.until for each in (*self._noticed.values(), *of_work)), -math.inf)
 
     patch.setattr(watch.Watch, "_decidable", old)
 
@@ -156,7 +157,7 @@ def waits_begin_again(patch: pytest.MonkeyPatch) -> None:
     announce = watch.Watch._announce
 
     def old(self: Any, signal: Any, now: float, wall: float) -> None:
-        if watch._Announced(signal.id) not in self._holds:
+        if watch.Announced(signal.id) not in self._holds:
             self._waits = watch._NO_WAITS
         self._stir(now)
         announce(self, signal, now, wall)

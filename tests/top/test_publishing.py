@@ -16,8 +16,10 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
+from streamguard.process import procfs
 from streamguard.testing import Script, done, hang, opened, say, silence, tool, tool_start, usage
-from streamguard.top.published import read_all
+from streamguard.top import publisher
+from streamguard.top.published import Published, read_all
 from streamguard.top.publisher import _Board
 
 
@@ -53,6 +55,47 @@ async def test_a_stream_is_shown_while_it_is_live(loop):
     assert told["limits"] == {"idle": 60, "tools": 7200}
     assert loop.took(told["age"], 10)
     assert loop.took(told["last_message_age"], 10)
+
+
+async def test_a_file_is_written_again_when_there_is_news(loop, monkeypatch):
+    """Of thousands that are silent, nothing is written: who reads it knows how to count on."""
+    board, written = _Board(), []
+
+    def write(_file, *, name, messages, **_others):
+        if name == "coder":
+            written.append(messages)
+
+    monkeypatch.setattr(Published, "write", write)
+    activity = Activity("coder")
+    stream = aiter(
+        Script(say("a"), say("b"), silence(30), done()) | idle_guard(60, activity=activity)
+    )
+    for _ in range(2):
+        await anext(stream)
+        for _ in range(5):
+            board.look()
+    assert written == [1, 2]
+    with activity.hold("asked"):
+        board.look()
+    assert written == [1, 2, 2]
+    monkeypatch.setattr(publisher, "_AGAIN", 0.0)
+    board.look()  # the hold is over
+    board.look()  # somebody may have removed it
+    assert written == [1, 2, 2, 2, 2]
+    await stream.aclose()
+
+
+async def test_a_program_is_looked_for_once_however_many_streams_it_has(loop, monkeypatch):
+    board, asked, real = _Board(), [], procfs.read_stat
+    streams = [aiter(Script(say("a"), hang()) | idle_guard(60)) for _ in range(20)]
+    for stream in streams:
+        await anext(stream)
+    board.look()
+    monkeypatch.setattr(procfs, "read_stat", lambda pid: asked.append(pid) or real(pid))
+    assert len(read_all()) == 20
+    assert len(asked) == 1
+    for stream in streams:
+        await stream.aclose()
 
 
 async def test_a_concern_is_shown_while_its_stream_is_live(loop):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from streamguard._base import defaults
+from streamguard._watch.in_flight import InFlight
 from streamguard._watch.watch import Due, Found, Limits, Watch
 from streamguard.backends import NAMES, find, resolve
 from streamguard.signals import Progress, WorkProgressed
@@ -183,7 +184,7 @@ def test_control_sub_agents_are_told_of_where_their_window_is_too_short():
 
 def test_control_sub_agents_in_the_background_are_told_of_if_their_tools_are_nobodys(monkeypatch):
     """Their tools are begun by a call that is over: as nobody's, they would not speak for their task."""
-    monkeypatch.setattr(Watch, "_goes_on_as", lambda _, id_: id_)
+    monkeypatch.setattr(InFlight, "goes_on_as", lambda _, id_: id_)
     told = 0
     for seed in range(200):
         agent = healthy.Agent(seed)

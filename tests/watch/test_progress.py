@@ -157,7 +157,7 @@ def test_a_hold_pauses_it():
     say(watch, 0.0, WorkStarted("t", "Task"), WorkProgressed("t"))
     say(watch, 4.0, Waiting("ask", "human"))
     say(watch, 500.0, WorkProgressed("t"))  # it goes on beside
-    watch.release(next(iter(watch._holds)), 600.0)
+    watch.release(next(iter(watch.holds))[2], 600.0)
     watch.asked(600.0)
     assert watch.deadline() == 610.0
 

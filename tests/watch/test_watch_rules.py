@@ -602,7 +602,7 @@ def test_what_ran_out_before_the_turn_is_no_stall_of_it(begins):
         watch.see([signal], 60.0)  # while the pull goes on waiting
     assert watch.deadline() == 60.0
     due = watch.judge(60.0)
-    assert due == Due("tools", 10.0, 10.0, 0.0, "Task")
+    assert due == Due("tools", 10.0, 10.0, 0.0, "Task", "b")
     assert watch.verdict(due, 60.0).lateness == 0.0
 
 
@@ -650,7 +650,7 @@ def test_a_stall_moves_the_piece_of_work_that_was_due_and_no_other():
     answer(watch, [WorkStarted("b", "Read")], 2.5)
     assert watch.judge(12.0) == Stalled("tools", 2.0, 1.0)
     assert watch.deadline() == 12.5
-    assert watch.judge(12.5) == Due("tools", 12.5, 10.0, 2.5, "Read")
+    assert watch.judge(12.5) == Due("tools", 12.5, 10.0, 2.5, "Read", "b")
 
 
 def test_an_extension_outlives_the_prompt_that_follows():
@@ -660,7 +660,7 @@ def test_an_extension_outlives_the_prompt_that_follows():
     watch.judge(20.0)
     watch.mark_prompt(20.5)
     assert watch.deadline() == 21.0
-    assert watch.judge(21.0) == Due("tools", 10.0, 10.0, 0.0, "Bash")
+    assert watch.judge(21.0) == Due("tools", 10.0, 10.0, 0.0, "Bash", "a")
 
 
 @pytest.mark.parametrize("again", [21.5, 5000.0])
@@ -742,10 +742,10 @@ def test_work_is_in_flight_for_a_finite_time():
     watch = waiting(gate=True, tools=100.0, tools_by_name={"Bash": 20.0})
     answer(watch, [WorkStarted("a", "Read"), WorkStarted("b", "Bash")], 1.0)
     due = watch.judge(21.0)
-    assert due == Due("tools", 21.0, 20.0, 1.0, "Bash")
+    assert due == Due("tools", 21.0, 20.0, 1.0, "Bash", "b")
     answer(watch, [WorkFinished("b")], 21.0)
     assert watch.due(100.0) is None
-    assert watch.due(101.0) == Due("tools", 101.0, 100.0, 1.0, "Read")
+    assert watch.due(101.0) == Due("tools", 101.0, 100.0, 1.0, "Read", "a")
 
 
 def test_work_without_a_name_goes_by_its_id():
@@ -783,7 +783,7 @@ def test_duplicates_and_strays_leave_the_gate_correct():
     answer(watch, [WorkStarted("a", "Bash")], 1.0)
     answer(watch, [WorkStarted("a", "Bash")], 5.0)
     answer(watch, [WorkFinished("other")], 6.0)
-    assert watch.due(21.0) == Due("tools", 21.0, 20.0, 1.0, "Bash")
+    assert watch.due(21.0) == Due("tools", 21.0, 20.0, 1.0, "Bash", "a")
     answer(watch, [WorkFinished("a"), WorkFinished("a")], 7.0)
     assert not watch.work
     assert watch.due(17.0) == Due("idle", 17.0, 10.0, 7.0)
@@ -809,7 +809,7 @@ def test_background_work_pauses_the_next_turn_too():
     watch.mark_prompt(3.0)
     watch.asked(3.0)
     assert watch.due(100.0) is None
-    assert watch.due(101.0) == Due("tools", 101.0, 100.0, 1.0, "Task")
+    assert watch.due(101.0) == Due("tools", 101.0, 100.0, 1.0, "Task", "b")
 
 
 # -- T6: holds ---------------------------------------------------------------------------------

@@ -25,10 +25,11 @@ that tells one call from another. The counts of an answer are the session's, as 
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from streamguard.backends._fields import (
     NOTHING,
+    UNSURE,
     Fields,
     Handler,
     Said,
@@ -36,6 +37,7 @@ from streamguard.backends._fields import (
     either,
     fields_of,
     finished,
+    glancing,
     number_in,
     numbers_in,
     progressed,
@@ -58,7 +60,17 @@ from streamguard.signals import (
 # A prompt's end is an answer, not an update: a stream made of updates alone ends without one.
 ALWAYS_ENDS_TURNS = False
 
+_CHUNKS = {"agent_message_chunk", "agent_thought_chunk"}
 
+
+def _glance(message: Any) -> Said:
+    """Some text of an answer, or of thoughts, alone or in a notification."""
+    update = message.update if "update" in message.__dict__ else message
+    is_chunk = update.session_update in _CHUNKS
+    return None if is_chunk and getattr(update.content, "text", None) != "" else UNSURE
+
+
+@glancing(_glance)
 def read(message: object) -> Said:
     """What one update, notification or answer says; None is Progress."""
     fields = fields_of(message)
@@ -194,8 +206,7 @@ def _prompt_over(fields: Fields, reason: object) -> Said:
 
 
 _UPDATES: dict[str, Handler] = {
-    "agent_message_chunk": _chunk,
-    "agent_thought_chunk": _chunk,
+    **dict.fromkeys(_CHUNKS, _chunk),
     "tool_call": _tool_call,
     "tool_call_update": _tool_call_update,
     "usage_update": _usage_update,

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from streamguard.backends._anthropic_blocks import is_result, result_of
 from streamguard.backends._fields import (
@@ -52,12 +52,14 @@ from streamguard.backends._fields import (
     NOTHING,
     PROGRESS,
     RETRIABLE,
+    UNSURE,
     Fields,
     Handler,
     Said,
     always,
     class_of_status,
     fields_of,
+    glancing,
     number_in,
     numbers_in,
     opened,
@@ -105,6 +107,26 @@ _COUNTS_BY_MODEL = {
 }
 
 
+def _glance(message: Any) -> Said:
+    """An answer of one text, of a session or of none."""
+    if type(message).__name__ != "AssistantMessage":
+        return UNSURE
+    fields = message.__dict__
+    [block] = fields["content"]
+    if (
+        not block.text.strip()  # no other block has a text
+        or fields["error"] is not None
+        or fields["parent_tool_use_id"]
+        or fields.get("usage") is not None
+        or "message" in fields
+    ):
+        return UNSURE
+    if not (token := fields.get("session_id")):
+        return None
+    return opened_and_progress(token) if type(token) is str else UNSURE
+
+
+@glancing(_glance)
 def read(message: object) -> Said:
     """What one message says; None is Progress."""
     if isinstance(message, dict):
@@ -127,11 +149,12 @@ def _assistant(fields: Fields) -> Said:
     )  # a line wraps the API's, an object does not
     parent = fields.get("parent_tool_use_id")
     content = message.get("content")
-    done: Sequence[Signal] = _work(content, parent)
+    is_text = _is_text(content)
+    done: Sequence[Signal] = NOTHING if is_text else _work(content, parent)
     if (error := fields.get("error")) is not None:
         detail, over_at = text_in(error) or "", limit_over_at(fields)
         done = [*done, Failed(class_of_word(error), detail=detail, resets_at=over_at)]
-    has_said = bool(done) or not _is_empty(content)
+    has_said = is_text or bool(done) or not _is_empty(content)
     used = _used(message)
     if parent:
         return [*(_signs(parent, fields.get("agent_id")) if has_said else NOTHING), *used, *done]
@@ -146,6 +169,15 @@ def _assistant(fields: Fields) -> Said:
         return opened_and_progress(token) if has_said else opened(token)
     session = () if token is None else (opened(token),)
     return [*session, *used, *(done or ((PROGRESS,) if has_said else NOTHING))]
+
+
+def _is_text(content: object) -> bool:
+    """Whether a line has one block of text, with something in it, as most have."""
+    if not isinstance(content, list) or len(content) != 1:  # pyright: ignore[reportUnknownArgumentType]
+        return False
+    block = fields_of(content[0])  # pyright: ignore[reportUnknownArgumentType]
+    text = block.get("text") if block.get("type") == "text" else None
+    return isinstance(text, str) and text.strip() != ""
 
 
 def _is_empty(content: object) -> bool:

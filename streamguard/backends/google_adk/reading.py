@@ -30,14 +30,16 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from streamguard.backends._fields import (
     PROGRESS,
+    UNSURE,
     Fields,
     Said,
     either,
     fields_of,
+    glancing,
     opened,
     opened_and_progress,
     text_in,
@@ -50,6 +52,17 @@ ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 _ASKS_FOR_CREDENTIALS = "adk_request_credential"
 
 
+def _glance(message: Any) -> Said:
+    """Some of an answer, which goes on: whatever it has is told again."""
+    event = message.__dict__
+    if event["partial"] is not True or event["error_code"] or event["turn_complete"]:
+        return UNSURE
+    token = event["invocation_id"]
+    is_the_agents = type(token) is str and token and event["author"] != "user"
+    return opened_and_progress(token) if is_the_agents else UNSURE
+
+
+@glancing(_glance)
 def read(message: object) -> Said:
     """What one event says; None is Progress."""
     event = fields_of(message)

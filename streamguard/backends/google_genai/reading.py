@@ -29,7 +29,17 @@ May import `signals` and its helpers beside it, nothing else of the package.
 
 from __future__ import annotations
 
-from streamguard.backends._fields import NOTHING, PROGRESS, Said, either, fields_of
+from typing import Any
+
+from streamguard.backends._fields import (
+    NOTHING,
+    PROGRESS,
+    UNSURE,
+    Said,
+    either,
+    fields_of,
+    glancing,
+)
 from streamguard.backends._gemini_api import (
     failure_of,
     finish_of,
@@ -50,6 +60,16 @@ def is_message(kind: type) -> bool:
     return kind.__name__ == "GenerateContentResponse"
 
 
+def _glance(chunk: Any) -> Said:
+    """A text for one answer, which goes on."""
+    [candidate] = chunk.candidates
+    if chunk.usage_metadata or candidate.finish_reason:
+        return UNSURE
+    text = candidate.content.parts[0].text
+    return None if type(text) is str and text.strip() else UNSURE
+
+
+@glancing(_glance)
 def read(message: object) -> Said:
     """What one chunk says; None is Progress."""
     fields = fields_of(message)

@@ -83,6 +83,7 @@ _INTERRUPT = "__interrupt__"
 _WAITING = Waiting(_INTERRUPT, "human")
 _SPOKEN_TO = WaitEnded(_INTERRUPT)
 _MODES = {"values", "updates", "messages", "custom", "tasks", "checkpoints", "debug", "tools"}
+_LISTS = (list, tuple)  # `list | tuple` would be made anew for each message
 _SEVERAL = 32  # more dicts than that are no node's updates, but a state's own matter
 _NO_NODES: frozenset[str] = frozenset()
 
@@ -118,7 +119,7 @@ def _read(message: object, nodes: frozenset[str]) -> Said:
                 return handle(line, nodes)
         return _state(line, nodes)
     if isinstance(message, tuple):
-        return _tuple(cast("tuple[Any, ...]", cast("object", message)), nodes)
+        return _tuple(message, nodes)  # pyright: ignore[reportUnknownArgumentType]
     return None
 
 
@@ -168,7 +169,7 @@ def _part(event: str, data: object, nodes: frozenset[str]) -> Said:
 def _payload(mode: object, payload: object, nodes: frozenset[str]) -> Said:
     """What the payload of a known mode says."""
     if mode == "messages":
-        pair = cast("list[object]", payload) if isinstance(payload, list | tuple) else []
+        pair = cast("list[object]", payload) if isinstance(payload, _LISTS) else []
         return _message(fields_of(pair[0]), fields_of(pair[1])) if len(pair) == 2 else None
     handle = _HANDLERS.get(mode) if isinstance(mode, str) else None
     # A state may be an object: a dataclass, a model of pydantic's.

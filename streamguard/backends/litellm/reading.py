@@ -18,8 +18,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import Said, fields_of
-from streamguard.backends._openai_chat import is_plain, said_by_chunk
+from streamguard.backends._fields import UNSURE, Said, fields_of, glancing
+from streamguard.backends._openai_chat import said_by_chunk
 
 # A chunk with a finish_reason, once `adapted` has seen to it that it is the provider's.
 ALWAYS_ENDS_TURNS = True
@@ -33,12 +33,27 @@ def is_message(kind: type) -> bool:
     return kind.__name__.endswith("Event") or kind.__name__ in _CHUNKS
 
 
+def _glance(message: Any) -> Said:
+    """Text, for one answer that goes on."""
+    fields = message.__dict__
+    if "type" in fields or fields.get("usage"):
+        return UNSURE
+    # It declares no fields, so that all of a choice and of its delta are extras. What it tells beside
+    # text is in none of these chunks.
+    [choice] = fields["choices"]
+    said = choice.__dict__ or choice.__pydantic_extra__
+    delta = said["delta"]
+    is_text = delta.__dict__.get("content") or delta.__pydantic_extra__["content"]
+    return None if is_text and said["finish_reason"] is None else UNSURE
+
+
+@glancing(_glance)
 def read(message: object) -> Said:
     """What one message says; None is Progress."""
     fields = fields_of(message)
     kind = fields.get("type")
     if kind is None:
-        return None if fields is not message and is_plain(fields) else said_by_chunk(message)
+        return said_by_chunk(message)
     # litellm's types are members of an enum of strings, whose hash is that of their names.
     handle = responses.EVENTS.get(str.__str__(kind)) if isinstance(kind, str) else None
     return None if handle is None else handle(fields)

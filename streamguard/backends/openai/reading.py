@@ -16,9 +16,20 @@ Comments in the stream (SSE keep-alives) are swallowed by the client, so they ne
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import NOTHING, Fields, Handler, Said, always, fields_of
-from streamguard.backends._openai_chat import is_plain, said_by_chunk
+from streamguard.backends._fields import (
+    NOTHING,
+    UNSURE,
+    Fields,
+    Handler,
+    Said,
+    always,
+    fields_of,
+    glancing,
+)
+from streamguard.backends._openai_chat import said_by_chunk
 
 # A response ends with completed, failed or incomplete, a chat with a finish_reason. A connection
 # that is cut ends both without, and without an exception (T10).
@@ -41,12 +52,22 @@ def is_message(kind: type) -> bool:
     return is_event or name in _CHUNKS or name.startswith(_HELPERS)
 
 
+def _glance(message: Any) -> Said:
+    """An event that says nothing of its own; a chunk's text, for one answer that goes on."""
+    if "type" in message.__dict__:
+        return UNSURE if message.type in _EVENTS else None
+    [choice] = message.choices
+    is_text = choice.delta.content and choice.finish_reason is None and not message.usage
+    return None if is_text else UNSURE
+
+
+@glancing(_glance)
 def read(message: object) -> Said:
     """What one message says; None is Progress."""
     fields = fields_of(message)
     kind = fields.get("type")
     if kind is None:
-        return None if fields is not message and is_plain(fields) else said_by_chunk(message)
+        return said_by_chunk(message)
     handle = _EVENTS.get(kind) if isinstance(kind, str) else None
     return None if handle is None else handle(fields)
 

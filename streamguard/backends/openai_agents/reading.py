@@ -28,10 +28,12 @@ from streamguard.backends import _openai_responses as responses
 from streamguard.backends._fields import (
     NOTHING,
     PROGRESS,
+    UNSURE,
     Fields,
     Said,
     fields_of,
     finished,
+    glancing,
     started,
     text_in,
 )
@@ -58,6 +60,13 @@ def is_message(kind: type) -> bool:
     return kind.__name__ in _EVENTS
 
 
+def _glance(message: Any) -> Said:
+    """An event of the API's that says nothing of its own."""
+    is_raw = message.type == "raw_response_event"
+    return None if is_raw and message.data.type not in responses.EVENTS else UNSURE
+
+
+@glancing(_glance)
 def read(message: object) -> Said:
     """What one message says; None is Progress."""
     fields = fields_of(message)

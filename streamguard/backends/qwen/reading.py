@@ -91,14 +91,14 @@ def _message(line: Fields) -> Said:
     said: list[Signal] = [] if parent is None else [WorkProgressed(parent)]
     content = message.get("content")
     if isinstance(content, list):
-        blocks = (fields_of(block) for block in cast("list[object]", content))
-        said += filter(None, (_block(block, parent) for block in blocks))
-    if not said:
-        said.append(PROGRESS)
+        for block in cast("list[object]", content):
+            if (signal := _block(fields_of(block), parent)) is not None:
+                said = [*said, signal]
     # Of a message in several lines the last one counts; the others, and a sub-agent's, say 0.
-    if any(numbers_in(message.get("usage")).values()):
-        said += usage_in(message.get("usage"), "call", line.get("uuid"))
-    return None if said == [PROGRESS] else said
+    usage = message.get("usage")
+    if usage is not None and any(numbers_in(usage).values()):
+        return [*(said or (PROGRESS,)), *usage_in(usage, "call", line.get("uuid"))]
+    return said or None
 
 
 def _block(block: Fields, parent: str | None) -> Signal | None:
