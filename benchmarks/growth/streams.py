@@ -79,7 +79,9 @@ async def _messages(n: int) -> Mapping[str, float]:
 async def _piping(n: int) -> Mapping[str, float]:
     return {
         "one more": _piped(n, lambda: idle_timeout(180))[0],
-        "one more, with a disconnect": _piped(n, lambda: idle_guard(180, disconnect=_nothing))[0],
+        "one more, with a disconnect": _piped(n, lambda: idle_guard(180, disconnect=lambda: None))[
+            0
+        ],
     }
 
 
@@ -96,10 +98,6 @@ def _piped(n: int, make: Callable[[], Operator]) -> tuple[float, Operator]:
     with timed(n) as watch:
         guard = functools.reduce(operator.or_, (make() for _ in range(n)), _IDLE)
     return watch.seconds, guard
-
-
-def _nothing() -> None:
-    """A disconnect."""
 
 
 async def _scopes(n: int) -> Mapping[str, float]:

@@ -21,7 +21,7 @@ from streamguard._guard.knobs import is_guess
 from streamguard._guard.modes import mode_in_force
 from streamguard._guard.monitor import Block
 from streamguard._guard.operator import Operator, Pipeable
-from streamguard._guard.sources import Ask, Source
+from streamguard._guard.sources import Ask, Source, asking
 from streamguard._guard.teardown import LEAVING, close_bounded
 from streamguard._loops import Suspended, by_hand, stepped, suspend
 from streamguard.backends import adapted
@@ -145,6 +145,7 @@ class GuardedIterator(AsyncIterator[T]):
         "_is_hosted",
         "_iterator",
         "_looked",
+        "_origin",
         "_over",
         "_parking",
         "_pulling",
@@ -168,8 +169,10 @@ class GuardedIterator(AsyncIterator[T]):
         self.attempt = attempt
         self._is_hosted = is_hosted  # somebody else ends the attempt: an owner
         source = adapted(origin) if attempt.mode == "enforce" else origin
-        self._iterator = aiter(source)
-        self._source = Source(source, self._iterator)
+        self._origin, self._iterator = source, aiter(source)
+        self._source: Source | None = (
+            None  # as what is entered and closed, when one of these is due
+        )
         self._watch = attempt.watch
         self._ready = False
         self._total: float | None = None  # when a bare `total` is spent (T1)
@@ -185,7 +188,7 @@ class GuardedIterator(AsyncIterator[T]):
     @property
     def is_repeatable(self) -> bool:
         """Whether the source gives a new iteration each time it is asked for one."""
-        return self._source.is_repeatable
+        return self._origin is not self._iterator
 
     @property
     def is_finished(self) -> bool:
@@ -358,8 +361,14 @@ class GuardedIterator(AsyncIterator[T]):
             self._was_left = True
             self._stop(StopAsyncIteration())
         loop = attempt.loop or loops.current()
-        closers = self._source.closers(is_finished=not is_left and attempt.tearing_down is None)
+        is_finished = not is_left and attempt.tearing_down is None
+        closers = self._as_source().closers(is_finished=is_finished)
         return await close_bounded(closers, loop, bound)
+
+    def _as_source(self) -> Source:
+        if self._source is None:
+            self._source = Source(self._origin, self._iterator)
+        return self._source
 
     def _stop(self, over: BaseException) -> None:
         """Every pull from here on gets `over`."""
@@ -378,7 +387,7 @@ class GuardedIterator(AsyncIterator[T]):
     # -- one pull ------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """What the first pull does, and every one while a bare `total` runs or all is over."""
+        """What the first pull does, and every one that has to look at a bare `total` or finds all over."""
         attempt = self.attempt
         if self._over is not None:
             raise self._end_of_all()
@@ -393,14 +402,16 @@ class GuardedIterator(AsyncIterator[T]):
             self._settle_in(attempt.loop)
         if (verdict := attempt.overspent()) is not None:
             raise await self._conclude(None, verdict)
-        self._ask = self._source.ask
+        ask = asking(self._iterator)
+        self._ask = ask or self._as_source().ask
         # Does `total` run without a block whose scope it could cancel?
         is_bare = attempt.block is None and attempt.watch.limits.total is not None
         if is_bare:
             if attempt.mode == "enforce" and (verdict := attempt.overdue_total()) is not None:
                 raise await self._conclude(None, verdict)
             self._total, self._stop_anew = attempt.watch.total_deadline(), 0
-        self._ready = self._source.is_entered and not is_bare
+        is_entered = ask is not None or self._as_source().is_entered
+        self._ready = is_entered and not is_bare
 
     def _is_total_spent(self) -> bool:
         """Whether a bare `total` is over, which no loop will say while nobody waits (T1).

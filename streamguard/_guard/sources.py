@@ -32,8 +32,7 @@ class Source:
         self.iterator = iterator
         self._entered = False
         self._closed = False
-        # Called with the iterator: for most it is one function for all of them.
-        self.ask: Ask = self._enter_and_ask if _wants_entering(iterator) else _asking(iterator)
+        self.ask: Ask = asking(iterator) or self._enter_and_ask
 
     @property
     def is_repeatable(self) -> bool:
@@ -76,7 +75,7 @@ class Source:
                 raise
         else:
             self._entered = True
-        self.ask = _asking(self.iterator)
+        self.ask = _asking_entered(self.iterator)
         return await anext(self.iterator)
 
 
@@ -86,8 +85,13 @@ def _wants_entering(iterator: object) -> bool:
     return all(callable(getattr(kind, name, None)) for name in ("__aenter__", "__aexit__"))
 
 
-def _asking(iterator: AsyncIterator[Any]) -> Ask:
-    """How to get the steps of the next message, without a detour where none is needed."""
+def asking(iterator: AsyncIterator[Any]) -> Ask | None:
+    """How to get the steps of its next message; None for one that must be entered before."""
+    return None if _wants_entering(iterator) else _asking_entered(iterator)
+
+
+def _asking_entered(iterator: AsyncIterator[Any]) -> Ask:
+    # One function for all of a kind, without a detour where none is needed.
     if isinstance(iterator, AsyncGeneratorType):
         return cast("Ask", anext)  # what it gives to await is its own steps
     return _of_coroutine if inspect.iscoroutinefunction(iterator.__anext__) else _of_awaitable

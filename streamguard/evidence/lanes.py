@@ -210,6 +210,13 @@ class Lane:
         self._lines, self._counts = [], []
         return taken
 
+    @property
+    def is_told(self) -> bool:
+        """Whether there is nothing to take until more happens."""
+        return all(stretch.n == stretch.told for stretch in self.stretches.values()) and all(
+            span.is_told for span in self._spans.values()
+        )
+
     def settle(self) -> None:
         """The stream is over, maybe for ever: tell every count."""
         for (of, name), stretch in self.stretches.items():

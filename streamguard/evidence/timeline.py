@@ -47,6 +47,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self._lanes: dict[str, Lane] = {}
+        self._to_tell: dict[str, Lane] = {}  # those of which something is not told yet
         self._open: dict[tuple[str, str], Stretch] = {}
 
     def message(self, stream: str, kind: str, at: float, count: int = 1) -> None:
@@ -76,10 +77,13 @@ class Timeline:
         """The lines to be written now. With `last`, all that is known is told as it stands."""
         lines: list[Line] = []
         counts: list[Count] = []
-        for lane in self._lanes.values():
+        for stream, lane in list(self._to_tell.items()):
             of_lane, counted = lane.take(last=last)
             lines += of_lane
             counts += counted
+            if lane.is_told:
+                del self._to_tell[stream]
+                lane.listen()
         for i in range(0, len(counts), COUNTS_PER_LINE):
             lines.append({"kind": "counts", "counts": counts[i : i + COUNTS_PER_LINE]})
         return lines
@@ -89,6 +93,7 @@ class Timeline:
             if len(self._lanes) >= STREAMS and stream != OTHERS:
                 return self._lane(OTHERS, at)
             lane = self._lanes[stream] = Lane(stream, at)
+        self._to_tell[stream] = lane
         return lane
 
     def _count(self, stream: str, kind: str, at: float, count: int) -> None:

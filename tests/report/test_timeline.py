@@ -17,6 +17,7 @@ from streamguard.evidence.lanes import LONG_SPANS, MARKS, NAMES, OTHERS, PER_AGE
 from streamguard.evidence.stream_names import stream_of
 from streamguard.evidence.timeline import STREAMS, Timeline
 from streamguard.testing import Script, done, hang, opened, ping, say, silence, tool, tool_start
+from tests.growth import MOST, growth_of
 from tests.sizes import size
 from tests.support import take
 
@@ -179,6 +180,24 @@ def begin_and_end(timeline, activity, number, at, lasts):
     work = {"activity": activity, "id": f"t{number}", "name": "Bash"}
     timeline.event(events.WorkBegan(**work, at=at, background=False))
     timeline.event(events.WorkOver(**work, at=at + lasts, elapsed=lasts, outcome="finished"))
+
+
+def test_a_stream_that_is_over_is_looked_at_no_more():
+    """E5: a program that has had a thousand pays for the one that it has."""
+
+    def one_after_another(n):
+        def run():
+            timeline = Timeline()
+            for number in range(n):
+                about = {"activity": Activity(f"s-{number}")}
+                timeline.event(events.StreamStarted(**about, at=number))
+                timeline.message(f"s-{number}", "Progress", number + 0.1)
+                timeline.event(events.StreamEnded(**about, at=number + 0.5, error=None))
+                timeline.take()
+
+        return run
+
+    assert growth_of(one_after_another, 100) <= MOST
 
 
 def test_many_short_tools_are_counted_and_a_long_one_is_told():
