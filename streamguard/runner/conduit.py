@@ -34,9 +34,20 @@ _BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
 class Output:
-    """One command's output. `poll` is the loop's; `read_along` says whether bytes are wanted."""
+    """One command's output. `poll` is the loop's; `read_along` says whether bytes are wanted.
 
-    def __init__(self, source: int, sink: Outlet, poll: select.poll, *, read_along: bool) -> None:
+    `in_portions`: never many of them at a time, so that `hold` is in time for who writes them down.
+    """
+
+    def __init__(
+        self,
+        source: int,
+        sink: Outlet,
+        poll: select.poll,
+        *,
+        read_along: bool,
+        in_portions: bool = False,
+    ) -> None:
         os.set_blocking(source, False)
         self.source: int | None = source
         self.read_along = read_along
@@ -48,6 +59,8 @@ class Output:
         self._pending = b""
         self._can_splice = hasattr(os, "splice")
         self._portion = _PORTION
+        self._largest = _PORTION if in_portions else _LARGE
+        self._is_grown = False
         self._held: int | None = None
         self.is_blocked = False  # it is our own reader that we wait for, not the command (T1)
         self.is_held = False  # or who writes down what is passed on
@@ -248,9 +261,9 @@ class Output:
 
     def _grow(self) -> None:
         """Much is coming: with larger pipes there are fewer turns to take."""
-        if self._portion == _LARGE or self.source is None:
+        if self._is_grown or self.source is None:
             return
-        self._portion = _LARGE
+        self._is_grown, self._portion = True, self._largest
         import fcntl
 
         for fd in (self.source, self._sink.fd):

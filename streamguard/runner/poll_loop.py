@@ -169,7 +169,13 @@ class PollLoop:
         if run.evidence is not None:
             run.evidence.began(run.attempt, self.outcome.pid, self.began, resumes=run.is_resumed)
         if source is not None:
-            self._output = Output(source, run.sink, self._poll, read_along=settings.watches_output)
+            self._output = Output(
+                source,
+                run.sink,
+                self._poll,
+                read_along=settings.watches_output,
+                in_portions=run.evidence is not None,
+            )
         run.stdin.attach(self._poll, None if terminal is None else source)
         self._load_at = self.began + min(_LOADING, settings.shortest_limit / 2)
         self._load_by = self.began + min(_LATEST, settings.shortest_limit / 2)
