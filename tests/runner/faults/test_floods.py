@@ -133,7 +133,7 @@ def test_who_is_slow_to_write_keeps_the_command_waiting_and_who_stands_still_doe
 
     monkeypatch.setattr(aside, "fork", fork)
     evidence = Evidence("run", "agent", lambda _: None)
-    frames, answers = ends
+    _, answers = ends
     evidence.text(b"y\n" * 20_000, 1.0)
     began = time.monotonic()
     assert evidence.holds(began) is None
