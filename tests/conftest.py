@@ -48,6 +48,7 @@ REAL = [
 ]
 
 
+@functools.cache
 def is_real(path: Path) -> bool:
     return any(path.is_relative_to(HERE / real) for real in REAL)
 

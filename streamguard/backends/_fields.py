@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, wraps
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from streamguard.retry import classes
@@ -29,42 +29,18 @@ Fields: TypeAlias = Mapping[str, Any]
 # What a message says; None is Progress.
 Said: TypeAlias = Signal | Iterable[Signal] | None
 Handler: TypeAlias = Callable[[Fields], Said]
-Read: TypeAlias = Callable[[object], Said]
 
 NOTHING: tuple[Signal, ...] = ()
 PROGRESS = Progress()
 LIVENESS = Liveness()
-# What a glance says of a message that is to be read: this very list.
-UNSURE: list[Signal] = []
+# Readers that look deep into objects first have a glance, for speed: straight at where nearly all have their
+# text, by Python's names, in one `try`. What raises one of these, or is not plain, is read with care.
+NOT_AT_A_GLANCE = (AttributeError, LookupError, TypeError, ValueError)
 # Classes of errors after which the same turn may do better.
 RETRIABLE = {"rate_limit", "server", "network"}
 
 _NO_FIELDS: Fields = {}
 _NUMBERS = (int, float)  # `int | float` would be made anew for each count
-
-
-def glancing(glance: Callable[[Any], Said]) -> Callable[[Read], Read]:
-    """Makes a reader that has a glance at an object before it reads it: nearly all say one text.
-
-    `glance` looks straight at what it expects, by Python's names. It says what the reader would say, or that
-    it is UNSURE; and where a message is not as expected, it may raise. JSON is read at once.
-    """
-
-    def make(read: Read) -> Read:
-        @wraps(read)
-        def read_at_a_glance(message: object) -> Said:
-            if type(message) is not dict:
-                try:
-                    said = glance(message)
-                except (AttributeError, LookupError, TypeError, ValueError):
-                    return read(message)
-                if said is not UNSURE:
-                    return said
-            return read(message)  # pyright: ignore[reportUnknownArgumentType]
-
-        return read_at_a_glance
-
-    return make
 
 
 def fields_of(thing: object) -> Fields:

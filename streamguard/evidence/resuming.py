@@ -196,17 +196,17 @@ def _tools(plan: ResumePlan) -> str:
 
 def _latest_receipt(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """The latest one in the folder that is still to be dealt with."""
-    found: list[tuple[str, Path, dict[str, Any]]] = []
+    latest, found = ("", folder), None  # one of them at a time: there may be thousands
     for path in sorted(folder.glob("*-timeout.json")):
         if path.is_symlink():  # it may lead out of the run
             continue
         receipt = read_document(path)
         is_open = receipt is not None and receipt.get("recovered") is not True
         if receipt is not None and is_open and receipt.get("status") == "timeout":
-            found.append((str(_part(receipt, "timeout_event").get("timestamp")), path, receipt))
-    if not found:
-        return None
-    return max(found, key=lambda each: each[:2])[1:]
+            when = str(_part(receipt, "timeout_event").get("timestamp"))
+            if found is None or (when, path) > latest:
+                latest, found = (when, path), receipt
+    return None if found is None else (latest[1], found)
 
 
 def _final_action(folder: Path, receipt: dict[str, Any]) -> str | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
@@ -149,7 +150,8 @@ class Worker:
 
     def _rest(self) -> float:
         rest = PERIOD if self._later else _IDLE
-        return max(0.0, min([rest, *(w - time.monotonic() for w in self._timed.values())]))
+        due = min(self._timed.values(), default=math.inf)
+        return max(0.0, min(rest, due - time.monotonic()))
 
     def _cycle(self) -> None:
         jobs = len(self._jobs)

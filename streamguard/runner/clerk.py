@@ -253,7 +253,7 @@ class Clerk:
         self._line.clear()
         self._is_passing_over = self._reads_text
         if self._life is not None:
-            self._life.watch.messages += count
+            self._life.watch.upto += count
 
     def on_event(self, at: float, kind: str, facts: dict[str, Any]) -> None:
         self._tell(getattr(events, kind), at, **_with_vitals(facts))

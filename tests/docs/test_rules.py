@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,10 @@ def spoken(path: Path) -> list[str]:
     return [c.value for c in constants if isinstance(c.value, str) and id(c) not in skipped]
 
 
-PROSE = {path: prose(path) for path in files(".py", ".md", "run", ".toml")}
+@cache
+def all_prose() -> dict[Path, str]:
+    """Of every file. Not read where this is imported: each process of the tests' does that."""
+    return {path: prose(path) for path in files(".py", ".md", "run", ".toml")}
 
 
 def places(pattern: re.Pattern[str], texts: dict[Path, str]) -> dict[str, set[str]]:
@@ -104,12 +108,12 @@ def test_every_entry_is_whole():
 
 
 def test_every_number_that_is_met_is_told():
-    met = places(NUMBER, PROSE)
+    met = places(NUMBER, all_prose())
     assert {number: where for number, where in met.items() if number not in ENTRIES} == {}
 
 
 def test_every_rule_is_met():
-    elsewhere = places(NUMBER, {p: text for p, text in PROSE.items() if p != RULES})
+    elsewhere = places(NUMBER, {p: text for p, text in all_prose().items() if p != RULES})
     assert [number for number in ENTRIES if number not in elsewhere] == []
 
 
@@ -142,12 +146,12 @@ def test_every_requirement_that_is_named_is_told():
     told = set(
         REQUIREMENT.findall((ROOT / "docs" / "from-the-seeds.md").read_text(encoding="utf-8"))
     )
-    named = places(REQUIREMENT, PROSE)
+    named = places(REQUIREMENT, all_prose())
     assert {name: where for name, where in named.items() if name not in told} == {}
 
 
 def test_nothing_points_to_a_text_that_is_not_here():
-    assert places(ELSEWHERE, PROSE) == {}
+    assert places(ELSEWHERE, all_prose()) == {}
 
 
 def test_links_between_the_pages_lead_somewhere():
@@ -163,7 +167,9 @@ def test_links_between_the_pages_lead_somewhere():
 
 def test_who_uses_it_reads_no_numbers():
     """Neither in the pages for users nor in what the program says."""
-    pages = {p: t for p, t in PROSE.items() if p.suffix == ".md" and p.name not in FOR_DEVELOPERS}
+    pages = {
+        p: t for p, t in all_prose().items() if p.suffix == ".md" and p.name not in FOR_DEVELOPERS
+    }
     modules = (ROOT / "streamguard").rglob("*.py")
     said = {path: "\n".join(spoken(path)) for path in modules}
     rules = re.compile(rf"\b({'|'.join(ENTRIES)})\b(?!-\d)")

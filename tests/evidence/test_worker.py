@@ -10,6 +10,7 @@ import pytest
 
 from streamguard.evidence import worker
 from streamguard.evidence.worker import Worker
+from tests.growth import calls_of
 
 
 class Chore:
@@ -44,6 +45,16 @@ def test_jobs_are_done_in_their_order_all_in_one_thread(subject):
     assert subject.flush(60)
     assert [number for number, _ in done] == list(range(1000))
     assert len({thread for _, thread in done} - {threading.get_ident()}) == 1
+
+
+def test_the_clock_is_asked_once_for_all_that_is_due_later(subject):
+    """With as many streams as that it would be asked a million times a minute."""
+    subject.after(Chore([], 0), 10)
+    one = calls_of(subject._rest)
+    for number in range(1000):
+        subject.after(Chore([], number), 5)
+    assert calls_of(subject._rest) == one
+    assert 0 < subject._rest() <= 5
 
 
 def test_a_flush_sees_to_what_was_put_off(subject):
@@ -110,6 +121,7 @@ FORKS = """
 import os, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # that is what this is about
 from streamguard.evidence.worker import Worker
+from tests.growth import calls_of
 worker, said = Worker("subject"), []
 worker.now(lambda: said.append(os.getpid()))
 assert worker.flush(60)

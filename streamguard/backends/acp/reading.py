@@ -28,8 +28,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from streamguard.backends._fields import (
+    NOT_AT_A_GLANCE,
     NOTHING,
-    UNSURE,
     Fields,
     Handler,
     Said,
@@ -37,7 +37,6 @@ from streamguard.backends._fields import (
     either,
     fields_of,
     finished,
-    glancing,
     number_in,
     numbers_in,
     progressed,
@@ -63,16 +62,19 @@ ALWAYS_ENDS_TURNS = False
 _CHUNKS = {"agent_message_chunk", "agent_thought_chunk"}
 
 
-def _glance(message: Any) -> Said:
-    """Some text of an answer, or of thoughts, alone or in a notification."""
-    update = message.update if "update" in message.__dict__ else message
-    is_chunk = update.session_update in _CHUNKS
-    return None if is_chunk and getattr(update.content, "text", None) != "" else UNSURE
-
-
-@glancing(_glance)
-def read(message: object) -> Said:
+def read(message: Any) -> Said:
     """What one update, notification or answer says; None is Progress."""
+    if type(message) is not dict:
+        try:  # some text of an answer, or of thoughts, alone or in a notification
+            update = message.update if "update" in message.__dict__ else message
+            if update.session_update in _CHUNKS and getattr(update.content, "text", None) != "":
+                return None
+        except NOT_AT_A_GLANCE:
+            pass
+    return _read(message)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _read(message: object) -> Said:
     fields = fields_of(message)
     if "jsonrpc" in fields:
         if "error" in fields:

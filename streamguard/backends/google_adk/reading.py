@@ -33,13 +33,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 from streamguard.backends._fields import (
+    NOT_AT_A_GLANCE,
     PROGRESS,
-    UNSURE,
     Fields,
     Said,
     either,
     fields_of,
-    glancing,
     opened,
     opened_and_progress,
     text_in,
@@ -52,19 +51,22 @@ ALWAYS_ENDS_TURNS = False  # the iterator's end is the only end there is
 _ASKS_FOR_CREDENTIALS = "adk_request_credential"
 
 
-def _glance(message: Any) -> Said:
-    """Some of an answer, which goes on: whatever it has is told again."""
-    event = message.__dict__
-    if event["partial"] is not True or event["error_code"] or event["turn_complete"]:
-        return UNSURE
-    token = event["invocation_id"]
-    is_the_agents = type(token) is str and token and event["author"] != "user"
-    return opened_and_progress(token) if is_the_agents else UNSURE
-
-
-@glancing(_glance)
-def read(message: object) -> Said:
+def read(message: Any) -> Said:
     """What one event says; None is Progress."""
+    if type(message) is not dict:
+        try:  # some of an answer, which goes on: whatever it has is told again
+            event = message.__dict__
+            is_over = event["error_code"] or event["turn_complete"]
+            if event["partial"] is True and not is_over and event["author"] != "user":
+                token = event["invocation_id"]
+                if type(token) is str and token:
+                    return opened_and_progress(token)
+        except NOT_AT_A_GLANCE:
+            pass
+    return _read(message)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _read(message: object) -> Said:
     event = fields_of(message)
     token = text_in(event.get("invocation_id") or event.get("invocationId"))
     counts = event.get("usage_metadata") or event.get("usageMetadata")

@@ -32,13 +32,12 @@ from __future__ import annotations
 from typing import Any
 
 from streamguard.backends._fields import (
+    NOT_AT_A_GLANCE,
     NOTHING,
     PROGRESS,
-    UNSURE,
     Said,
     either,
     fields_of,
-    glancing,
 )
 from streamguard.backends._gemini_api import (
     failure_of,
@@ -60,18 +59,21 @@ def is_message(kind: type) -> bool:
     return kind.__name__ == "GenerateContentResponse"
 
 
-def _glance(chunk: Any) -> Said:
-    """A text for one answer, which goes on."""
-    [candidate] = chunk.candidates
-    if chunk.usage_metadata or candidate.finish_reason:
-        return UNSURE
-    text = candidate.content.parts[0].text
-    return None if type(text) is str and text.strip() else UNSURE
-
-
-@glancing(_glance)
-def read(message: object) -> Said:
+def read(message: Any) -> Said:
     """What one chunk says; None is Progress."""
+    if type(message) is not dict:
+        try:  # a text for one answer, which goes on
+            [candidate] = message.candidates
+            if not (message.usage_metadata or candidate.finish_reason):
+                text = candidate.content.parts[0].text
+                if type(text) is str and text.strip():
+                    return None
+        except NOT_AT_A_GLANCE:
+            pass
+    return _read(message)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _read(message: object) -> Said:
     fields = fields_of(message)
     candidates = fields.get("candidates")
     # Most chunks have none, and a call costs as much as the rest.

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from streamguard.backends import _openai_responses as responses
-from streamguard.backends._fields import UNSURE, Said, fields_of, glancing
+from streamguard.backends._fields import NOT_AT_A_GLANCE, Said, fields_of
 from streamguard.backends._openai_chat import said_by_chunk
 
 # A chunk with a finish_reason, once `adapted` has seen to it that it is the provider's.
@@ -33,23 +33,26 @@ def is_message(kind: type) -> bool:
     return kind.__name__.endswith("Event") or kind.__name__ in _CHUNKS
 
 
-def _glance(message: Any) -> Said:
-    """Text, for one answer that goes on."""
-    fields = message.__dict__
-    if "type" in fields or fields.get("usage"):
-        return UNSURE
-    # It declares no fields, so that all of a choice and of its delta are extras. What it tells beside
-    # text is in none of these chunks.
-    [choice] = fields["choices"]
-    said = choice.__dict__ or choice.__pydantic_extra__
-    delta = said["delta"]
-    is_text = delta.__dict__.get("content") or delta.__pydantic_extra__["content"]
-    return None if is_text and said["finish_reason"] is None else UNSURE
-
-
-@glancing(_glance)
-def read(message: object) -> Said:
+def read(message: Any) -> Said:
     """What one message says; None is Progress."""
+    if type(message) is not dict:
+        try:  # a chunk's text, for one answer that goes on
+            fields = message.__dict__
+            if "type" not in fields and not fields.get("usage"):
+                # It declares no fields, so that all of a choice and of its delta are extras. What it
+                # tells beside text is in none of these chunks.
+                [choice] = fields["choices"]
+                said = choice.__dict__ or choice.__pydantic_extra__
+                delta = said["delta"]
+                text = delta.__dict__.get("content") or delta.__pydantic_extra__["content"]
+                if text and said["finish_reason"] is None:
+                    return None
+        except NOT_AT_A_GLANCE:
+            pass
+    return _read(message)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _read(message: object) -> Said:
     fields = fields_of(message)
     kind = fields.get("type")
     if kind is None:

@@ -20,14 +20,13 @@ from typing import Any
 
 from streamguard.backends import _openai_responses as responses
 from streamguard.backends._fields import (
+    NOT_AT_A_GLANCE,
     NOTHING,
-    UNSURE,
     Fields,
     Handler,
     Said,
     always,
     fields_of,
-    glancing,
 )
 from streamguard.backends._openai_chat import said_by_chunk
 
@@ -52,18 +51,24 @@ def is_message(kind: type) -> bool:
     return is_event or name in _CHUNKS or name.startswith(_HELPERS)
 
 
-def _glance(message: Any) -> Said:
-    """An event that says nothing of its own; a chunk's text, for one answer that goes on."""
-    if "type" in message.__dict__:
-        return UNSURE if message.type in _EVENTS else None
-    [choice] = message.choices
-    is_text = choice.delta.content and choice.finish_reason is None and not message.usage
-    return None if is_text else UNSURE
-
-
-@glancing(_glance)
-def read(message: object) -> Said:
+def read(message: Any) -> Said:
     """What one message says; None is Progress."""
+    if type(message) is not dict:
+        try:  # an event that says nothing of its own; a chunk's text, for one answer that goes on
+            if "type" in message.__dict__:
+                if message.type not in _EVENTS:
+                    return None
+            else:
+                [choice] = message.choices
+                goes_on = choice.finish_reason is None and not message.usage
+                if goes_on and choice.delta.content:
+                    return None
+        except NOT_AT_A_GLANCE:
+            pass
+    return _read(message)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _read(message: object) -> Said:
     fields = fields_of(message)
     kind = fields.get("type")
     if kind is None:

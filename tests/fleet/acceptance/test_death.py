@@ -120,7 +120,7 @@ def test_a_message_that_was_read_and_not_processed(yard, faults):
     old, new = yard.worker("old", faults=faults), yard.worker("new", faults=faults)
     old.go()
     yard.until(old.is_up)
-    [session] = yard.submit(["s"], kind="steady", messages=1, every=0.0, busy=1.0)
+    [session] = yard.submit(["s"], kind="steady", messages=1, every=0.0, busy=4.0)
     truth = yard.until(lambda truth: truth.of("delivered", seq=1))
     read = truth.of("delivered", seq=1)[0]["at"]
     yard.until(lambda truth: sum(b["sent"] > read for b in truth.of("beat")) >= 2)
@@ -150,13 +150,13 @@ def test_tools_were_run_and_no_token_is_known(yard, faults):
     assert yard.store.show(session).why.startswith("unsafe")
 
 
-@pytest.mark.parametrize("within", [None, 0.2], ids=["", "control"])
+@pytest.mark.parametrize("within", [False, True], ids=["", "control"])
 def test_a_delay_outlives_its_worker(yard, within):
     """F5: a session that hung waits for its policy's delay, whoever is killed. Within a session it would be forgotten."""
     old, new = yard.worker("old", idle_delay=5.0), yard.worker("new", idle_delay=5.0)
     old.go()
     yard.until(old.is_up)
-    [session] = yard.submit(["s"], kind="hangs", within=5.0 if within else None)
+    [session] = yard.submit(["s"], kind="hangs", within=30.0 if within else None)
     if within:
         truth = yard.until(lambda truth: truth.of("delivered"))
         began = truth.of("delivered")[0]["at"]
@@ -170,7 +170,7 @@ def test_a_delay_outlives_its_worker(yard, within):
     truth = yard.until_status([session], "done")
     again = truth.of("opened", pid=new.pid)[0]["at"]
     if within:
-        assert again - began < 5.0 + 0.5  # its lease's end is all that was waited for
+        assert again - began < 25.0  # its lease's end is all that was waited for
     else:
         assert again - began >= 4.9
     assert len(truth.of("opened", pid=old.pid)) == 1

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.acceptance.test_death import keys, taken_by
-from tests.fleet.acceptance.yard import TTL
 
+# What is to happen within parts of it is done by processes that a busy machine lets wait.
+TTL = 4.0
 MANY = 50_000
 
 
@@ -25,13 +26,13 @@ def lives(pid: int) -> bool:
 def test_a_backend_that_is_a_process(yard, tmp_path, faults):
     """F2: it has done nothing more once another one had begun: its worker killed, stopped, or slow to close it."""
     black = tmp_path / "black"
-    common = {"limit": 2, "faults": faults, "processes": True}
+    common = {"limit": 2, "faults": faults, "processes": True, "ttl": TTL}
     old = {
         "killed": yard.worker("killed", **common),
         "stopped": yard.worker("stopped", **common),
         "slow": yard.worker("slow", black=str(black), **common),
     }
-    new = yard.worker("new", processes=True, faults=["eager"])
+    new = yard.worker("new", processes=True, ttl=TTL, faults=["eager"])
     held: dict[str, list[str]] = {}
     for name, worker in old.items():
         worker.go()
@@ -70,7 +71,7 @@ def test_a_backend_that_is_a_process(yard, tmp_path, faults):
 def test_wherever_the_consumer_is_when_the_lease_is_lost(yard, tmp_path, faults):
     """F1: a verdict: the client is disconnected, the tree dead, and a line says why."""
     black = tmp_path / "black"
-    worker = yard.worker("worker", black=str(black), faults=faults, processes=True)
+    worker = yard.worker("worker", black=str(black), faults=faults, processes=True, ttl=2 * TTL)
     worker.go()
     yard.until(worker.is_up)
     places = ["idle", "busy", "closing", "backoff", "between"]
@@ -95,6 +96,6 @@ def test_wherever_the_consumer_is_when_the_lease_is_lost(yard, tmp_path, faults)
     assert disconnected == {"idle", "busy", "between"}  # what has failed by itself is not asked
     errors = {line["error"] for line in truth.of("ended")}
     # On a busy machine what was left of the ttl may be over before a handler is: then its worker cuts it.
-    assert errors - {"CancelledError"} == {"LeaseLostError"}
+    assert errors - {"CancelledError", "Cancelled"} == {"LeaseLostError"}
     assert not any(map(lives, backends.values()))
     assert len(truth.of("opened")) == len(places)
