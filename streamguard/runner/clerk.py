@@ -305,7 +305,7 @@ class Clerk:
             self._stream.transcribed(message, said)
         watch = life.watch
         if watch.steady and said is PROGRESS:  # then no more of it counts, see `Watch.steady`
-            watch.messages += 1
+            watch.upto += 1
             watch.mark = at
         else:
             watch.see(said, at, self._scribe.epoch(at) + at)
