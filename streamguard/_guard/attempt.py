@@ -443,7 +443,7 @@ class Attempt:
             self._tap(message, signals)
         assert loop is not None
         if watch.steady and signals is PROGRESS:
-            watch.messages += 1
+            watch.upto += 1
             if watch.waiting_since is not None or self.plan.stamps:
                 watch.waiting_since = None
                 watch.mark = loop.clock()

@@ -39,11 +39,11 @@ T = TypeVar("T")
 U = TypeVar("U")
 R = TypeVar("R")
 
-# As long as so many messages come within a moment, the clock is read once for all of them.
-_STRIDE: Final = 16
+# For how many messages a pull need not look around: no more than there are small integers, since a larger one
+# would be made anew for each. With a bare `total` that many may come between two looks at the clock, within a moment.
+_STRIDE: Final = 256
+_QUICK_STRIDE: Final = 32
 _MOMENT: Final = 1e-3
-# More messages than there are; a larger number would be dearer to compare.
-_NEVER: Final = 2**30 - 1
 _NOTHING: Final[Any] = None
 
 
@@ -151,7 +151,6 @@ class GuardedIterator(AsyncIterator[T]):
         "_pulling",
         "_ready",
         "_source",
-        "_stop_anew",
         "_total",
         "_waited",
         "_was_left",
@@ -176,7 +175,6 @@ class GuardedIterator(AsyncIterator[T]):
         self._watch = attempt.watch
         self._ready = False
         self._total: float | None = None  # when a bare `total` is spent (T1)
-        self._stop_anew = _NEVER  # `watch.stop`, where all is steady again
         self._looked = 0.0  # at the clock, for that
         self._waited = True  # a guess: the last pull found nothing ready
         self._pulling = False
@@ -221,13 +219,13 @@ class GuardedIterator(AsyncIterator[T]):
     @by_hand
     def __anext__(self) -> Generator[Any, Any, T]:  # noqa: C901, PLR0912, PLR0915 - calls are dear here
         watch = self._watch
-        # In short: where nothing is new, a pull is this method and nothing else. `stop` says for how
-        # many messages that is known. A wait that is still noted is another pull, under way: without
+        # In short: where nothing is new, a pull is this method and nothing else. `left` says for how
+        # many messages more that is known. A wait that is still noted is another pull, under way: without
         # a look at it two tasks would be in one generator.
-        if watch.messages >= watch.stop and (
+        if not watch.left and (
             not watch.steady
             or watch.waiting_since is not None
-            or (self._total is not None and self._is_total_spent())
+            or ((not self._waited or self._total is not None) and self._is_total_spent())
         ):
             yield from self._get_ready().__await__()
         try:
@@ -245,7 +243,7 @@ class GuardedIterator(AsyncIterator[T]):
             else:
                 message = yield from stepped(suspend, steps)
                 if type(message) is watch.plain:
-                    watch.messages += 1
+                    watch.left -= 1
                     return message
                 trap = None
                 if type(message) is Suspended:
@@ -281,11 +279,9 @@ class GuardedIterator(AsyncIterator[T]):
             # It may have changed while we waited: a stamp, a hold, a limit that came due, another
             # thread's `touch()`. Not asked again, those would never learn of this message.
             if type(message) is watch.plain:
-                watch.messages += 1
+                watch.upto += 1
                 watch.waiting_since = None  # or the next pull takes this one for still under way
                 watch.mark = self._clock()
-                if not self._waited:
-                    watch.stop = self._stop_anew
             elif not self._came(message):
                 yield from self._raise_verdict().__await__()  # it is too late (T3)
         except BaseException as error:
@@ -409,7 +405,7 @@ class GuardedIterator(AsyncIterator[T]):
         if is_bare:
             if attempt.mode == "enforce" and (verdict := attempt.overdue_total()) is not None:
                 raise await self._conclude(None, verdict)
-            self._total, self._stop_anew = attempt.watch.total_deadline(), 0
+            self._total = attempt.watch.total_deadline()
         is_entered = ask is not None or self._as_source().is_entered
         self._ready = is_entered and not is_bare
 
@@ -419,14 +415,15 @@ class GuardedIterator(AsyncIterator[T]):
         Where the loop runs at all its alarm ends all steadiness. So the clock is read for a consumer
         that never lets it run: at each pull, but seldom while many come within a moment.
         """
-        assert self._total is not None
-        now = self._clock()
-        if now >= self._total:
-            return True
+        stride = _STRIDE
+        if self._total is not None:
+            now = self._clock()
+            if now >= self._total:
+                return True
+            stride = _QUICK_STRIDE if now - self._looked < _MOMENT else 1
+            self._looked = now
         if not self._waited:
-            is_quick = now - self._looked < _MOMENT
-            self._watch.stop = self._watch.messages + (_STRIDE if is_quick else 1)
-        self._looked = now
+            self._watch.grant(stride)
         return False
 
     def _begin_to_wait(self) -> None:
@@ -435,7 +432,7 @@ class GuardedIterator(AsyncIterator[T]):
             self._move()
         watch = self._watch
         if watch.steady:
-            watch.stop = 0  # the next pull is not as short
+            watch.grant(0)  # the next pull is not as short
             watch.waiting_since = watch.mark = self._clock()
         else:
             self.attempt.asked()
@@ -459,8 +456,6 @@ class GuardedIterator(AsyncIterator[T]):
         attempt.received(message)
         if watch.steady:
             watch.plain = attempt.reading.plain
-            if not self._waited:
-                watch.stop = watch.stop or self._stop_anew
         return True
 
     async def _raise_verdict(self) -> NoReturn:

@@ -144,7 +144,6 @@ class Watch:
     limits: Limits
 
     # What others may read.
-    messages: int = 0
     turns: int = 0
     last_signal: str | None = None
     token: str | None = None
@@ -164,10 +163,11 @@ class Watch:
     # `waiting_since`, because the sums are zero before and after it. Callers may then set these
     # instead of telling `asked`, `answered` and `see`: three calls less for each message.
     steady: bool = False
-    # For who does so, and set by him: the type whose every message is plain progress, and up to how
-    # many messages a pull has nothing to look at first.
+    # For who does so, and set by him: the type whose every message is plain progress, and how many of
+    # them a pull may still bring with nothing to look at first. Each is told by taking one off `left`.
     plain: type | None = None
-    stop: int = 0
+    left: int = 0
+    upto: int = 0  # messages, once none is left
 
     # Seconds the backend kept us waiting, settled up to `mark`.
     mark: float = 0.0
@@ -247,7 +247,7 @@ class Watch:
         `is_replayed`: it came before, and tells of nothing done since.
         """
         self._settle(now)
-        self.messages += 1
+        self.upto += 1
         self._last_message = now
         if self._turn_started is None:
             self._turn_started = now
@@ -330,7 +330,12 @@ class Watch:
             self._last_progress = self._last_message = self.mark
             self.steady = False
             self.plain = None
-            self.stop = 0
+            self.grant(0)
+
+    def grant(self, messages: int) -> None:
+        """So many may come, from here on, with nothing to look at before."""
+        self.upto += messages - self.left
+        self.left = messages
 
     # -- questions -----------------------------------------------------------------------
 
@@ -343,6 +348,11 @@ class Watch:
     def holds(self) -> Holds:
         """Those in force; they change in place."""
         return self._holds
+
+    @property
+    def messages(self) -> int:
+        """How many came."""
+        return self.upto - self.left
 
     @property
     def completed(self) -> bool:

@@ -325,7 +325,7 @@ class Judge:
                 self._is_certain = True
                 self._is_told("tools")  # it says which tools it runs
         if watch.steady and signals is PROGRESS:  # then no more of it counts, see `Watch.steady`
-            watch.messages += 1
+            watch.upto += 1
             watch.mark, watch.waiting_since = now, None
             if self._failure.failed is not None:
                 self._note(signals)
