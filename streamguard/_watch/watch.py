@@ -640,9 +640,8 @@ class Watch:
         spending = self.deeds.spending
         if spending is None:
             return
-        whole = spending.whole
         for limit, ceiling in self.limits.ceilings.items():
-            spent = whole.get(limit, 0.0)
+            spent = spending.spent(limit)
             if spent <= ceiling or limit in self._muted:
                 continue
             if limit in self.limits.end_on or limit not in spending.told:
