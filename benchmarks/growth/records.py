@@ -41,7 +41,7 @@ _TIMES = 1_000
 _LOT = 32
 _STREAMS = 1_000  # that one recorder tells one by one
 _LINE = as_line({"at": "2026-11-20T02:14:26.000Z", "number": 1, "message": "x" * 100})
-# Where XDG_RUNTIME_DIR mostly is.
+# As XDG_RUNTIME_DIR mostly is.
 _IN_MEMORY = "/dev/shm"
 _FAIL, _RETRY = b"fail ", b"retry"
 
@@ -128,7 +128,9 @@ async def _observers(n: int) -> Mapping[str, float]:
 
 
 @contextmanager
-def _folder(within: str | None = None) -> Iterator[Path]:
+def _folder(*, in_memory: bool = False) -> Iterator[Path]:
+    """`in_memory`, where that is: what a disk makes of many small files is not ours."""
+    within = _IN_MEMORY if in_memory and Path(_IN_MEMORY).is_dir() else None
     with tempfile.TemporaryDirectory(dir=within) as folder:
         yield Path(folder) / "run"
 
@@ -170,7 +172,7 @@ async def _lines(n: int) -> Mapping[str, float]:
 
 async def _verdicts(n: int) -> Mapping[str, float]:
     """All of them are written before it is known of any what follows."""
-    with _folder() as run, mock.patch("os.fsync"):
+    with _folder(in_memory=True) as run, mock.patch("os.fsync"):
         log, receipts = Folder(run), Folder(run, "receipts")
         lines = [
             as_line({"id": f"{number:09}", "text": "x" * 500, "a": "fail "}) for number in range(n)
@@ -272,7 +274,7 @@ async def _top(n: int) -> Mapping[str, float]:
 
 @contextmanager
 def _runtime_folder() -> Iterator[None]:
-    with _folder(_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as folder:
+    with _folder(in_memory=True) as folder:
         folder.mkdir(0o700)
         with mock.patch.dict(os.environ, XDG_RUNTIME_DIR=str(folder)):
             yield

@@ -60,7 +60,7 @@ def publishing(every: Seconds = _EVERY) -> Generator[None, None, None]:
 _one_at_a_time: Final = threading.Lock()
 
 
-class _Said(NamedTuple):
+class _Seen(NamedTuple):
     """What is to be known of an activity at `now`, and since when it has been so."""
 
     now: float
@@ -76,7 +76,7 @@ class _Said(NamedTuple):
             "last_message_age": None if last is None else self.now - last,
         }
 
-    def is_news_after(self, before: _Said) -> bool:
+    def is_news_after(self, before: _Seen) -> bool:
         """Whether more than time has passed."""
         return self[1:] != before[1:]
 
@@ -115,10 +115,10 @@ class _File:
 
     def __init__(self) -> None:
         self._published = Published.for_this_process()
-        self._told: _Said | None = None
+        self._told: _Seen | None = None
         self._due = -math.inf
 
-    def tell(self, said: _Said) -> None:
+    def tell(self, said: _Seen) -> None:
         """Write it, unless who reads it knows it: the ages go on by themselves."""
         now = time.monotonic()
         if self._told is None or said.is_news_after(self._told) or now >= self._due:
@@ -130,7 +130,7 @@ class _File:
         self._published.remove()
 
 
-def _said_of(activity: Activity) -> _Said | None:
+def _said_of(activity: Activity) -> _Seen | None:
     """What is to be known of it; None if it has ended meanwhile, or gone on to something else."""
     bound, watch = activity._bound, activity._watch
     if bound is None or bound.loop is None or watch is None:
@@ -154,4 +154,4 @@ def _said_of(activity: Activity) -> _Said | None:
         "limits": {name: window for name, window in named.items() if window is not None},
         "session_id": activity.token,
     }
-    return _Said(bound.loop.clock(), activity.started, activity.last_message, facts)
+    return _Seen(bound.loop.clock(), activity.started, activity.last_message, facts)

@@ -61,7 +61,7 @@ class Trio:
         plain = signals == [Progress()]
         if plain and self.quick.steady:
             self.happened["shortcut message"] += 1
-            self.quick.messages += 1
+            self.quick.upto += 1
             self.quick.mark = self.now
             self.quick.waiting_since = None
         else:

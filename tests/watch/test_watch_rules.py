@@ -1282,7 +1282,7 @@ def test_what_was_seen_while_steady_counts_as_progress():
     """O8: whatever ends the steadiness."""
     watch = begun(idle=10.0)
     watch.see(PROGRESS, 1.0)
-    watch.messages, watch.mark = 2, 5.0  # the shortcut: the next pull began at 5.0
+    watch.upto, watch.mark = 2, 5.0  # the shortcut: the next pull began at 5.0
     assert watch.last_progress == 5.0
     watch.leave_steady()
     assert watch.last_progress == 5.0
