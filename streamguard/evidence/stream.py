@@ -51,7 +51,8 @@ class Life:
         self.is_over = False
         self.activity = activity
         self.teller = Teller(activity, (tell,))
-        self.watch = Watch(Limits(gate=True), deeds=deeds)
+        self.watch = Watch(Limits(gate=True))
+        self.watch.deeds = deeds
         self.loop: Any = self
         self.now = 0.0
 
