@@ -6,6 +6,7 @@ everything else on the machine only adds. A start is measured in CPU time, as `s
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -47,8 +48,10 @@ def measure(rounds: int, lines: int, gigabytes: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         return [
             *_start(rounds),
-            *_bytes(Path(folder), "100 MB", 100, rounds // 2 + 1, hold=2.0),
-            *(_bytes(Path(folder), "1 GB", 1000, 7 * gigabytes, hold=1.2) if gigabytes else ()),
+            *_in_a_project_of_ours(Path(folder), rounds),
+            *_bytes(Path(folder), "100 MB", 100, rounds // 2 + 1, hold=1.5),
+            *(_bytes(Path(folder), "1 GB", 1000, 7 * gigabytes, hold=1.1) if gigabytes else ()),
+            *_recorded(Path(folder), rounds // 4 + 1),
             *_latency(lines),
             *_while_nothing_happens(),
         ]
@@ -62,7 +65,7 @@ def _start(rounds: int) -> list[Figure]:
             "timeout": [*_OURS, "timeout", "10", "true"],
         },
         rounds,
-        lambda words: subprocess.run(words, cwd="/", check=True),
+        lambda words: subprocess.run(words, cwd="/", check=True, stdout=subprocess.PIPE),
         _children,
     )
     nothing = min(used["nothing"])
@@ -74,7 +77,7 @@ def _start(rounds: int) -> list[Figure]:
             value=min(used[name]) / nothing,
             median=statistics.median(used[name]) / statistics.median(used["nothing"]),
             unit="x",
-            hold=2.0,
+            hold=1.65,
         )
         for name in ("run", "timeout")
     ] + [
@@ -87,6 +90,103 @@ def _start(rounds: int) -> list[Figure]:
             unit="ms",
         )
     ]
+
+
+def _in_a_project_of_ours(folder: Path, rounds: int) -> list[Figure]:
+    """A project that only depends on us is asked for its configuration, and has none."""
+    peaks: dict[str, list[float]] = {}
+    places: dict[str, Path] = {}
+    for name in ("anybody", "streamguard"):
+        places[name] = folder / name
+        places[name].mkdir()
+        told = f'[project]\nname = "project"\nversion = "1"\ndependencies = ["{name}>=0.1"]\n'
+        (places[name] / "pyproject.toml").write_text(told)
+
+    def run(words: list[str]) -> None:
+        name, *command = words
+        ended = subprocess.Popen(command, cwd=places[name], stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(ended.pid, 0)
+        ended.returncode = os.waitstatus_to_exitcode(status)
+        assert ended.returncode == 0
+        peaks.setdefault(name, []).append(used.ru_maxrss / 1024)
+
+    used = _race({name: [name, *_GUARDED, "true"] for name in places}, rounds, run, _children)
+    ours, others = min(used["streamguard"]), min(used["anybody"])
+    return [
+        Figure(
+            group="command line",
+            loop="-",
+            what="in a project that depends on streamguard, to any other's",
+            value=ours / others,
+            median=statistics.median(used["streamguard"]) / statistics.median(used["anybody"]),
+            unit="x",
+            hold=1.05,
+        ),
+        Figure(
+            group="command line",
+            loop="-",
+            what="in a project that depends on streamguard, peak of memory added",
+            value=min(peaks["streamguard"]) - min(peaks["anybody"]),
+            unit="MB",
+            hold=0.5,
+        ),
+    ]
+
+
+def _recorded(folder: Path, rounds: int) -> list[Figure]:
+    """What `--record` makes of lines that come as fast as can be: who writes them slows who says them."""
+    figures: list[Figure] = []
+    for what, length, megabytes in (
+        ("80-byte", 80, 20),
+        ("1 KB", 1024, 40),
+        ("16 KB", 16384, 100),
+    ):
+        file, status, record = folder / "lines", folder / "status.json", folder / "record"
+        file.write_bytes((b"word " * (length // 5 + 1))[: length - 1] + b"\n")
+        file.write_bytes(file.read_bytes() * (megabytes * 1_000_000 // length))
+        options = ["--idle", "15m", "--status-file", str(status)]
+
+        def run(words: list[str]) -> None:
+            shutil.rmtree(record, ignore_errors=True)  # noqa: B023 - it is called at once
+            _piped(file, words)  # noqa: B023 - as above
+
+        walls = _race(
+            {
+                "passed": [*_OURS, "run", *options, "--", "cat"],
+                "recorded": [*_OURS, "run", *options, "--record", str(record), "--", "cat"],
+            },
+            rounds,
+            run,
+        )
+        least = min(walls["recorded"])
+        is_short = length < 1024
+        figures += [
+            Figure(
+                group="command line",
+                loop="-",
+                what=f"--record, 20 MB of {what} lines",
+                value=least * 20 / megabytes,
+                unit="s",
+                hold=1.0 if is_short else None,
+            ),
+            Figure(
+                group="command line",
+                loop="-",
+                what=f"--record, {what} lines, to the same without",
+                value=least / min(walls["passed"]),
+                unit="x",
+                hold=None if is_short else 1.1,
+            ),
+            Figure(
+                group="command line",
+                loop="-",
+                what=f"--record, {what} lines, not recorded",
+                value=json.loads(status.read_text())["not_recorded"],
+                unit="lines",
+                hold=0.0,
+            ),
+        ]
+    return figures
 
 
 def _bytes(folder: Path, size: str, megabytes: int, rounds: int, *, hold: float) -> list[Figure]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Recorded: TypeAlias = "Attempt | Life"
 
 QUEUE: Final = 4096
+_AT_A_TIME: Final = 128
 _SHORTEST_REST: Final = 0.25
 _LONGEST_REST: Final = 2.0
 
@@ -50,7 +51,8 @@ class Life:
         self.is_over = False
         self.activity = activity
         self.teller = Teller(activity, (tell,))
-        self.watch = Watch(Limits(gate=True), deeds=deeds)
+        self.watch = Watch(Limits(gate=True))
+        self.watch.deeds = deeds
         self.loop: Any = self
         self.now = 0.0
 
@@ -101,6 +103,10 @@ class Stream:
         self._clock: Callable[[], float] = time.monotonic
         self._epoch = 0.0
         self._number = 0
+        self._walled = (
+            0.0,
+            "",
+        )  # an instant, as the wall clock has it: what came in one lot has the same
         self._written_attempt = 1  # that of the message which is written: the next may have begun
 
     # -- on the loop's thread --------------------------------------------------------------
@@ -202,7 +208,7 @@ class Stream:
                 run = self._end_run(run)
             run = (kind, at, run[2] + 1)
             lines.append(self._line(at, signals, what))
-            if len(lines) >= 32:
+            if len(lines) >= _AT_A_TIME:
                 self._scribe.transcribe(self, lines)
                 lines = []
         self._end_run(run)
@@ -220,7 +226,12 @@ class Stream:
 
     def _wall(self, at: float) -> str:
         """An instant on the loop's clock as the wall clock has it."""
-        return timestamp(datetime.fromtimestamp(self._epoch + at, UTC))
+        instant, text = self._walled
+        if instant != self._epoch + at:
+            instant = self._epoch + at
+            text = timestamp(datetime.fromtimestamp(instant, UTC))
+            self._walled = instant, text
+        return text
 
     def _line(self, at: float, signals: tuple[Signal, ...], message: object) -> dict[str, Any]:
         self._number += 1

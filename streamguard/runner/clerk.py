@@ -303,8 +303,13 @@ class Clerk:
             self._stream.dropped(1, at)
         else:
             self._stream.transcribed(message, said)
-        life.watch.see(said, at, self._scribe.epoch(at) + at)
-        self._news.look(at, said)
+        watch = life.watch
+        if watch.steady and said is PROGRESS:  # then no more of it counts, see `Watch.steady`
+            watch.upto += 1
+            watch.mark = at
+        else:
+            watch.see(said, at, self._scribe.epoch(at) + at)
+            self._news.look(at, said)
         self._waiting += 1
         if self._waiting >= _AT_A_TIME:
             self._waiting = 0

@@ -34,9 +34,20 @@ _BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
 class Output:
-    """One command's output. `poll` is the loop's; `read_along` says whether bytes are wanted."""
+    """One command's output. `poll` is the loop's; `read_along` says whether bytes are wanted.
 
-    def __init__(self, source: int, sink: Outlet, poll: select.poll, *, read_along: bool) -> None:
+    `in_portions`: never many of them at a time, so that `hold` is in time for who writes them down.
+    """
+
+    def __init__(
+        self,
+        source: int,
+        sink: Outlet,
+        poll: select.poll,
+        *,
+        read_along: bool,
+        in_portions: bool = False,
+    ) -> None:
         os.set_blocking(source, False)
         self.source: int | None = source
         self.read_along = read_along
@@ -48,8 +59,11 @@ class Output:
         self._pending = b""
         self._can_splice = hasattr(os, "splice")
         self._portion = _PORTION
+        self._largest = _PORTION if in_portions else _LARGE
+        self._is_grown = False
         self._held: int | None = None
         self.is_blocked = False  # it is our own reader that we wait for, not the command (T1)
+        self.is_held = False  # or who writes down what is passed on
         poll.register(source, IN)
         self._source_alone = select.poll()
         self._source_alone.register(source, IN)
@@ -117,6 +131,22 @@ class Output:
     def has_pending(self) -> bool:
         return bool(self._pending)
 
+    @property
+    def keeps_waiting(self) -> bool:
+        """Whether it is not the command that we wait for, but the command that waits."""
+        return self.is_blocked or self.is_held
+
+    def hold(self, *, is_held: bool) -> None:
+        """Leave in its pipe what comes, or go on."""
+        if is_held is self.is_held:
+            return
+        self.is_held = is_held
+        if self.source is not None and not self.is_blocked:
+            if is_held:
+                forget(self._poll, self.source)
+            else:
+                self._poll.register(self.source, IN)
+
     def _copy(self) -> bytes:
         assert self.source is not None
         try:
@@ -139,7 +169,7 @@ class Output:
 
     def has_more(self) -> bool:
         """Whether there is something to be read now, and room for it as far as is known."""
-        return self.is_open and not self.is_blocked and bool(self._source_alone.poll(0))
+        return self.is_open and not self.keeps_waiting and bool(self._source_alone.poll(0))
 
     def _splice(self) -> int:
         """As much as comes without a pause: a turn of the loop costs more than the move."""
@@ -201,7 +231,7 @@ class Output:
         elif self.is_blocked:
             self.is_blocked = False
             self._poll.modify(self._sink.fd, 0)
-            if self.source is not None:
+            if self.source is not None and not self.is_held:
                 self._poll.register(self.source, IN)
 
     def _wait_for_reader(self) -> None:
@@ -231,9 +261,9 @@ class Output:
 
     def _grow(self) -> None:
         """Much is coming: with larger pipes there are fewer turns to take."""
-        if self._portion == _LARGE or self.source is None:
+        if self._is_grown or self.source is None:
             return
-        self._portion = _LARGE
+        self._is_grown, self._portion = True, self._largest
         import fcntl
 
         for fd in (self.source, self._sink.fd):

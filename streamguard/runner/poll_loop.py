@@ -94,6 +94,7 @@ class PollLoop:
         self._judged_from: int | None = None
         self._cut_at = _NEVER  # when a limit or a signal first asked for its end
         self._limit_at = _NEVER
+        self._held_until = _NEVER  # by who records, should he write nothing
         self._sleeps: Sleeps | None = None
         self._wake_timer: WakeTimer | None = None
         self._start(command)
@@ -110,6 +111,7 @@ class PollLoop:
             now = time.monotonic()
             for fd, events in ready:
                 self._handle(fd, events, now)
+            self._see_to_record(now)
             self._decide(now, is_pause=not ready)
             if now >= self._note_at:
                 self._note(now)
@@ -167,7 +169,13 @@ class PollLoop:
         if run.evidence is not None:
             run.evidence.began(run.attempt, self.outcome.pid, self.began, resumes=run.is_resumed)
         if source is not None:
-            self._output = Output(source, run.sink, self._poll, read_along=settings.watches_output)
+            self._output = Output(
+                source,
+                run.sink,
+                self._poll,
+                read_along=settings.watches_output,
+                in_portions=run.evidence is not None,
+            )
         run.stdin.attach(self._poll, None if terminal is None else source)
         self._load_at = self.began + min(_LOADING, settings.shortest_limit / 2)
         self._load_by = self.began + min(_LATEST, settings.shortest_limit / 2)
@@ -176,7 +184,7 @@ class PollLoop:
         self._total_at = _NEVER if settings.only_warn else run.began + (settings.total or _NEVER)
 
     def _milliseconds(self, now: float) -> float | None:
-        due = min(self._link.due(), self._note_at, self._run.signs_due)
+        due = min(self._link.due(), self._note_at, self._run.signs_due, self._held_until)
         if self.outcome.is_dead:
             if self._is_settled:
                 due = min(due, self._drained_at(), self._over_by())
@@ -214,6 +222,17 @@ class PollLoop:
                 self._signal(number, now)
         elif self._run.evidence is None or not self._run.evidence.handle(fd):
             self._run.stdin.handle(fd, events)
+
+    def _see_to_record(self, now: float) -> None:
+        """Whoever is slow to write down what comes slows the command, too: but not an end of it."""
+        self._held_until = _NEVER
+        evidence, output = self._run.evidence, self._output
+        if evidence is None or output is None:
+            return
+        until = None if self._is_cut else evidence.holds(now)
+        output.hold(is_held=until is not None)
+        if until is not None:
+            self._held_until = until
 
     def _came(self, came: bytes | int, now: float) -> None:
         self._last_came = now
@@ -352,7 +371,7 @@ class PollLoop:
     def _limits(self, now: float) -> None:
         if self._judge is None:
             return
-        if self._output is None or not self._output.is_blocked:
+        if self._output is None or not self._output.keeps_waiting:
             self._judge.waits(now)
         else:
             self._judge.is_kept(now)

@@ -2,8 +2,9 @@
 
 A disk may take seconds, or for ever, and a watchdog may not wait for it. So nothing is written here, nor
 made ready to be written: what happens goes as small frames into a pipe that does not block. What
-does not fit waits in memory, within a bound; what is beyond that is dropped and counted, messages
-first. What the clerk makes of it is in `clerk`. It answers with lines: what it could not write, and
+does not fit waits in memory, within a bound. Before that is reached the command's output is left in its pipe
+(`holds`), so that a slow disk slows the command; where a disk stands still, it goes on, and what is beyond the
+bound is dropped and counted, messages first. What the clerk makes of it is in `clerk`. It answers with lines: what it could not write, and
 how much it is done with.
 
 Forked before the command is started, since there may be no process left to be had later. Nothing here
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 # that it can be done with them in time. What the run itself does is never dropped.
 _ROOM = 2 * 1024 * 1024
 _MOST_BEHIND = 50_000
+# The command is kept waiting from half of that on, as long as the clerk gets on: for so long, in seconds, it may not.
+_STANDSTILL = 1.0
 _PIPE = 1024 * 1024
 _F_SETPIPE_SZ = 1031
 _PORTION = 64 * 1024
@@ -65,6 +68,7 @@ class Evidence:
         self._heard = b""
         self._told = 0  # how much the clerk was told, and how much of that it is done with
         self._done = 0
+        self._got_on = 0.0  # when it was last done with anything, or was given something to do
         self._dropped = 0  # since the clerk was last told of it
         self._lost = 0
         self._is_late = mmap.mmap(-1, 1)  # shared: the clerk is to pass messages over
@@ -132,6 +136,12 @@ class Evidence:
         """The run is over, and `code` is how it ends."""
         self._tell("ended", at, _end_of(outcome), code)
         self.flush()
+
+    def holds(self, now: float) -> float | None:
+        """Until when the command's output is to be left where it is, if nothing is written; None: it is not."""
+        is_much = len(self._pending) > _ROOM // 2 or self._told - self._done > _MOST_BEHIND // 2
+        until = self._got_on + _STANDSTILL
+        return until if is_much and self._frames >= 0 and now < until else None
 
     # -- the pipe --------------------------------------------------------------------------
 
@@ -237,6 +247,8 @@ class Evidence:
         except ValueError:  # a reader has named something by what is no plain value
             self._drop(weight)
             return
+        if self._told == self._done:
+            self._got_on = time.monotonic()
         self._pending += len(frame).to_bytes(LENGTH, "little")
         self._pending += frame
         self._told += weight
@@ -289,7 +301,7 @@ class Evidence:
         *lines, self._heard = (self._heard + came).split(b"\n")
         for line in lines:
             if line.isdigit():
-                self._done = int(line)
+                self._done, self._got_on = int(line), time.monotonic()
             elif line.startswith(RECEIPT):
                 self.receipt = os.fsdecode(line.removeprefix(RECEIPT))
             else:

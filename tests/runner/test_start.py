@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 PROGRAM = """
     import os, sys, time
     from streamguard.runner.child import Ends, Start
@@ -95,3 +97,72 @@ def test_a_keeper_that_is_killed_before_it_has_told_the_pid_is_said_to_be(tmp_pa
     assert (done.returncode, done.stdout) == (125, "")
     assert "was killed at the start" in done.stderr
     assert not (tmp_path / "file").exists()
+
+
+# What a start may import of ours, and of the standard library beside what Python itself has; each costs some 0.1 ms.
+OF_OURS = {
+    "_base": "configured defaults durations lazy quoting variables",
+    "cli": "agents arguments elsewhere from_configuration run",
+    "runner": "_signal aside child conduit keeper keeper_link kept kernel options outbox poll_loop result run "
+    "stdin wakeups words",
+}
+NOT_FOR_TIMEOUT = {
+    "_base.configured",
+    "cli.agents",
+    "cli.elsewhere",
+    "cli.from_configuration",
+    "cli.run",
+    "runner.kept",
+}
+OF_OTHERS = {"__future__", "_ctypes", "errno", "gc", "marshal", "select", "streamguard"}
+LOADED = """
+    import sys
+    before = set(sys.modules)
+    from streamguard.cli import main
+    from streamguard.runner import run
+
+    run.leave = lambda code: print(code, *set(sys.modules) - before, file=sys.stderr)
+    main()
+"""
+
+
+@pytest.mark.parametrize("command", ["run --idle 600 --", "timeout 600"])
+def test_a_start_imports_nothing_that_was_not_asked_for(tmp_path, command):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LOADED), *command.split(), "true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=tmp_path,
+    )
+    code, *loaded = done.stderr.split()
+    rooms = OF_OURS.items()
+    allowed = {
+        "_version",
+        *OF_OURS,
+        *(f"{room}.{name}" for room, names in rooms for name in names.split()),
+    }
+    if command.startswith("timeout"):
+        allowed = allowed - NOT_FOR_TIMEOUT | {"cli.timeout"}
+    ours = {name.removeprefix("streamguard.") for name in loaded if "streamguard." in name}
+    assert code == "0"
+    assert ours - allowed == set()
+    assert {name for name in loaded if "streamguard." not in name} - OF_OTHERS == set()
+
+
+def test_a_project_that_only_depends_on_us_imports_no_more(tmp_path):
+    told = []
+    for name in ("anybody", "streamguard"):
+        (tmp_path / "pyproject.toml").write_text(f'[project]\\ndependencies = ["{name}>=0.1"]\\n')
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(LOADED), "run", "--idle", "600", "true"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            cwd=tmp_path,
+        )
+        told.append(set(done.stderr.split()))
+    assert "0" in told[0]
+    assert told[0] == told[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from streamguard.evidence.files import read_lines
 from streamguard.runner import aside
 from streamguard.runner.clerk import Clerk
+from streamguard.runner.conduit import Outlet, Output
 from streamguard.runner.record import Evidence
 from streamguard.top.published import LARGEST, Published, folder, read_all
 from tests.process.backends import PATIENCE, comes_true
@@ -117,6 +119,75 @@ def test_a_clerk_that_is_behind_is_told_of_no_more_messages(tmp_path, monkeypatc
     assert evidence._lost == 110_000 - before
     os.close(taken[0])
     evidence._let_go()
+
+
+def test_who_is_slow_to_write_keeps_the_command_waiting_and_who_stands_still_does_not(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    ends = []
+
+    def fork(_, kept):
+        ends.extend(map(os.dup, kept))
+        return os.getpid()
+
+    monkeypatch.setattr(aside, "fork", fork)
+    evidence = Evidence("run", "agent", lambda _: None)
+    _, answers = ends
+    evidence.text(b"y\n" * 20_000, 1.0)
+    began = time.monotonic()
+    assert evidence.holds(began) is None
+    evidence.text(b"y\n" * 10_000, 2.0)
+    until = evidence.holds(began)
+    assert until is not None
+    assert began - 60 < until <= began + 1
+    assert evidence.holds(until) is None  # nothing was written since
+    os.write(answers, b"1000\n")
+    evidence.handle(evidence._answers)
+    assert evidence.holds(time.monotonic()) is not None
+    os.write(answers, b"30000\n")
+    evidence.handle(evidence._answers)
+    assert evidence.holds(time.monotonic()) is None
+    for fd in ends:
+        os.close(fd)
+    evidence._let_go()
+
+
+def test_what_is_held_is_left_in_its_pipe_and_goes_on_unchanged():
+    source, theirs = os.pipe()
+    reader, writer = os.pipe()
+    poll = select.poll()
+    outlet = Outlet(writer)
+    outlet.open()
+    output = Output(source, outlet, poll, read_along=True, in_portions=True)
+    os.write(theirs, b"one\n")
+    output.hold(is_held=True)
+    output.hold(is_held=True)
+    assert not poll.poll(0)
+    assert output.keeps_waiting
+    assert not output.has_more()
+    assert output.left() == 4
+    output.hold(is_held=False)
+    ((fd, events),) = poll.poll(0)
+    assert output.handle(fd, events) == b"one\n"
+    assert os.read(reader, 100) == b"one\n"
+    output.close()
+    for each in (theirs, reader):
+        os.close(each)
+    outlet.close()
+
+
+def test_a_flood_is_recorded_whole_by_a_disk_that_only_is_slow(ground):
+    evidence, count = ground.folder / "evidence", 70_000
+    program = f"import time; time.sleep(1); print(('y' * 79 + chr(10)) * {count}, end='')"
+    words = ["--idle", LONG, "--status-file", str(ground.status), "--record", str(evidence), "--"]
+    done = ground.run(*words, sys.executable, "-c", program)
+    assert (done.code, len(done.out)) == (0, 80 * count)
+    if "--record" in done.err:
+        return  # this machine is too busy: see the two tests above
+    assert ground.told()["not_recorded"] == 0
+    numbers = [line["number"] for line in transcript_in(evidence) if "number" in line]
+    assert max(numbers) == count
 
 
 @pytest.mark.parametrize("length", [1_000, 5_000_000])
