@@ -216,7 +216,7 @@ class Activity:
     @property
     def done(self) -> Done:
         """What was done so far: tool calls, token counts, attempts, the backend's folder."""
-        return self._watch.deeds.so_far(self._attempt) if self._watch else NOTHING_DONE
+        return self._watch.done(self._attempt) if self._watch else NOTHING_DONE
 
     @property
     def _bound(self) -> Bound | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Ceiling: TypeAlias = Literal["tokens", "cost", "calls"]
 CEILINGS: Final[tuple[Ceiling, ...]] = get_args(Ceiling)
 _PARTS: Final = ("input", "output")
+_TOLD: Final = (*CEILINGS, *_PARTS)
 
 _INPUT: Final = ("input_tokens", "prompt_tokens")
 _OUTPUT: Final = ("output_tokens", "completion_tokens")
@@ -27,28 +28,29 @@ _CALLS_KEPT: Final = 16
 
 
 def _first_of(names: tuple[str, ...], counts: Mapping[str, float]) -> float | None:
-    return next((counts[name] for name in names if name in counts), None)
+    for name in names:
+        if name in counts:
+            return counts[name]
+    return None
 
 
-def tokens_in(counts: Mapping[str, float]) -> float | None:
-    """All tokens that the counts tell of, read and written; None if they tell of none."""
-    if "total_tokens" in counts:
-        return counts["total_tokens"]
-    return _sum_of(_first_of(_INPUT, counts), _first_of(_OUTPUT, counts), _cached_in(counts))
+def tokens_in(
+    counts: Mapping[str, float],
+) -> tuple[float | None, float | None, float | None]:
+    """All tokens that the counts tell of; those the model has read, from a cache or not; and those it has written.
+
+    None of what they do not tell of.
+    """
+    cached = _plus(counts.get(_CACHED[0]), counts.get(_CACHED[1]))
+    read, written = _plus(_first_of(_INPUT, counts), cached), _first_of(_OUTPUT, counts)
+    total = counts["total_tokens"] if "total_tokens" in counts else _plus(read, written)
+    return total, read, written
 
 
-def input_in(counts: Mapping[str, float]) -> float | None:
-    """The tokens that the model has read, from a cache or not; None if none are told of."""
-    return _sum_of(_first_of(_INPUT, counts), _cached_in(counts))
-
-
-def _cached_in(counts: Mapping[str, float]) -> float | None:
-    return _sum_of(*map(counts.get, _CACHED))
-
-
-def _sum_of(*told: float | None) -> float | None:
-    known = [count for count in told if count is not None]
-    return sum(known) if known else None
+def _plus(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one + other
 
 
 class _Cumulative:
@@ -148,16 +150,19 @@ class Spending:
     def note(self, usage: Usage) -> None:
         """The backend has told what it used."""
         counts, span, call = usage.counts, usage.span, usage.call
-        values: dict[str, float | None] = {
-            "tokens": tokens_in(counts),
-            "cost": _first_of(_COST, counts),
-            "calls": 1.0 if span == "call" else counts.get("calls"),
-            "input": input_in(counts),
-            "output": _first_of(_OUTPUT, counts),
-        }
-        for name, value in values.items():
+        tokens, read, written = tokens_in(counts)
+        calls = 1.0 if span == "call" else counts.get("calls")
+        told = tokens, _first_of(_COST, counts), calls, read, written
+        sums = self._sums
+        for name, value in zip(_TOLD, told, strict=True):
             if value is not None:
-                self._sums.setdefault(name, _Sum()).add(span, call, value)
+                if (known := sums.get(name)) is None:
+                    known = sums[name] = _Sum()
+                known.add(span, call, value)
+
+    def spent(self, name: Ceiling) -> float:
+        """So much of it was used up."""
+        return 0.0 if (known := self._sums.get(name)) is None else known.whole
 
     def end_turn(self) -> None:
         """What is told of a turn from here on is of another one."""

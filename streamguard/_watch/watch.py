@@ -40,7 +40,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from streamguard._base import defaults
-from streamguard._base.done import Deeds
+from streamguard._base.done import Deeds, Done
 from streamguard._base.spending import CEILINGS
 from streamguard._watch.ends import Announced, Holds, next_number
 from streamguard._watch.in_flight import InFlight, Work
@@ -147,7 +147,7 @@ class Watch:
     turns: int = 0
     last_signal: str | None = None
     token: str | None = None
-    deeds: Deeds = field(default_factory=Deeds)
+    _deeds: Deeds | None = None  # made by the first signal that tells of one
     started: float | None = None
     waiting_since: float | None = None
     turn_open: bool = False
@@ -350,6 +350,21 @@ class Watch:
         return self._holds
 
     @property
+    def deeds(self) -> Deeds:
+        """What was done."""
+        if self._deeds is None:
+            self._deeds = Deeds()
+        return self._deeds
+
+    @deeds.setter
+    def deeds(self, deeds: Deeds) -> None:
+        self._deeds = deeds
+
+    def done(self, attempts: int = 1) -> Done:
+        """A count of it. Any thread may ask, and makes nothing that it would have to share."""
+        return (self._deeds or Deeds()).so_far(attempts)
+
+    @property
     def messages(self) -> int:
         """How many came."""
         return self.upto - self.left
@@ -476,7 +491,7 @@ class Watch:
         known.setdefault("token", self.token)
         known.setdefault("first_seen", self.progressed or self.turns > 0)
         if "done" not in known:
-            known["done"] = self.deeds.so_far()
+            known["done"] = self.done()
         last = self.last_message
         return Verdict(
             limit=due.limit,
@@ -625,9 +640,8 @@ class Watch:
         spending = self.deeds.spending
         if spending is None:
             return
-        whole = spending.whole
         for limit, ceiling in self.limits.ceilings.items():
-            spent = whole.get(limit, 0.0)
+            spent = spending.spent(limit)
             if spent <= ceiling or limit in self._muted:
                 continue
             if limit in self.limits.end_on or limit not in spending.told:

@@ -311,7 +311,7 @@ def test_b6_no_processor_time_resets_idle(loop, backends):
         messages, error = await take(says("one") | guard)
         assert messages == ["one"]
         assert isinstance(error, IdleTimeoutError)
-        assert error.verdict.elapsed < 2 * IDLE + 1
+        assert error.verdict.elapsed < 20
         assert anyio.current_time() - began < 30
         return error.verdict
 

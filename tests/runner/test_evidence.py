@@ -374,8 +374,8 @@ def test_a_disk_that_stalls_holds_up_no_verdict(commands):
     done = commands.wait(process)
     told = json.loads(status.read_text())
     assert (done.code, told["limit"]) == (124, "idle")
-    assert told["elapsed"] < 2
-    assert time.monotonic() - began < 5 + 6
+    assert told["elapsed"] < 5
+    assert time.monotonic() - began < 5 + 30
     assert told["not_recorded"] >= 4  # two messages, the verdict and the end
     assert "not all was written in time" in done.err
     assert commands.all_gone()

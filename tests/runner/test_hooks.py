@@ -158,10 +158,10 @@ def test_what_it_leaves_in_the_background_ends_with_it(commands):
 def test_a_warning_that_hangs_holds_up_no_verdict(commands):
     words = [*SILENCE, "--on-warn", shlex.join(ENDLESS), "--", *TALKS]
     path = commands.folder / "status.json"
-    done = commands.run(*within(1.5, "--status-file", str(path), *words))
+    done = commands.run(*within(5.0, "--status-file", str(path), *words))
     told = json.loads(path.read_text())
     assert (done.code, told["limit"]) == (124, "idle")
-    assert told["elapsed"] < 1.5
+    assert told["elapsed"] < 5.0
     assert commands.living() == set()
 
 

@@ -264,3 +264,24 @@ def test_a_stream_without_work_or_holds_shares_what_it_has_none_of():
     assert watch._waits is other._waits
     assert not other.work
     assert len(other.holds) == 0
+
+
+def test_rules_that_are_off_are_not_asked():
+    """B1, B2, B4: neither is anything hashed, nor compared with a ceiling; and a control, with both on."""
+
+    def called(limits):
+        watch, names = Watch(limits), set()
+        watch.begin(0.0)
+        before = sys.getprofile()
+        sys.setprofile(lambda frame, event, _arg: names.add(frame.f_code.co_qualname))
+        try:
+            watch.see([WorkStarted("a", "Bash", input={"x": 1}), Usage({"input_tokens": 1})], 1.0)
+            watch.see([WorkFinished("a", outcome="ok")], 2.0)
+        finally:
+            sys.setprofile(before)
+        return {name for name in names if name.startswith(("Repetition", "digest"))} | (
+            names & {"Watch._look_at_ceilings", "InFlight.quiet_dues"}
+        )
+
+    assert called(Limits(idle=60.0, gate=True)) == set()
+    assert {"digest", "Repetition.started", "Watch._look_at_ceilings"} <= called(LIMITS)

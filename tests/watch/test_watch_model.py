@@ -100,7 +100,7 @@ class Chance:
         """The same work, or a cycle, a few times, with something else between."""
         ids = self.source.choice(["a", "ab", "abc", "abcd"])
         ended = WorkFinished("", outcome="ok")
-        for _ in range(self.source.choice([2, 3, 4])):
+        for _ in range(self.source.choice([2, 3, 4, 9])):
             for id_ in ids:
                 trio.message([WorkStarted(id_, "Bash", input=id_)])
                 trio.message([replace(ended, id=id_)])
