@@ -27,7 +27,7 @@ from streamguard.signals import (
 from tests.backends.reading import NOTHING, PROGRESS, said
 from tests.loopback.script import stall, text, tool
 from tests.loopback.server import ModelServer
-from tests.process.backends import Backends
+from tests.process.backends import Backends, comes_true
 
 openai_codex = pytest.importorskip("openai_codex", reason="pip install 'streamguard[codex]'")
 
@@ -304,7 +304,7 @@ def test_a_session_survives_an_app_server_that_is_stopped(config, server, backen
                         os.kill(pid, signal.SIGSTOP)
             assert each.payload.turn.status.value == "completed"
             assert chat.point.attempt > 1
-        assert not backends.living()
+        assert comes_true(lambda: not backends.living())
 
     run(main)
     assert asked(server)[:2] == ["First", "Second"]
