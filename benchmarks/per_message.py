@@ -48,7 +48,7 @@ def all_but_total() -> Operator:
 
 
 def all_limits() -> Operator:
-    """The same with `total`, for which a bare stream looks at the clock before each pull (T1)."""
+    """The same with `total`, for which a bare stream looks at the clock now and then (T1)."""
     return all_but_total() | idle_guard(180, total=14400)
 
 

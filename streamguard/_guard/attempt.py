@@ -143,6 +143,7 @@ class Attempt:
     __slots__ = (
         "__weakref__",
         "_context",
+        "_error",
         "_interrupting",
         "_is_shown",
         "_news",
@@ -153,7 +154,6 @@ class Attempt:
         "_withdrawn",
         "block",
         "entry",
-        "error",
         "exit",
         "is_left_open",
         "is_spared",
@@ -189,7 +189,8 @@ class Attempt:
         self.teardown: Teardown | None = None
         self.tearing_down: TearingDown | None = None
         self.supervision: Supervision | None = None
-        self.error: StreamGuardError | None = None  # what the consumer got for the final verdict
+        # Weakly: on trio the cancel that is its cause has the frames of whoever cancelled, and so us.
+        self._error: weakref.ref[StreamGuardError] | None = None
         self._teller: Teller | None = None
         self.state = State.UNBEGUN
         self._reached: _Reached | None = None
@@ -263,6 +264,11 @@ class Attempt:
         if self.tearing_down is None or self._reached is None:
             return None
         return self._reached.verdict
+
+    @property
+    def error(self) -> StreamGuardError | None:
+        """What the consumer got for the final verdict, as long as anybody has it."""
+        return self._error() if self._error is not None else None
 
     @property
     def candidate(self) -> Verdict | None:
@@ -990,7 +996,8 @@ class Attempt:
         """What the consumer gets for the final verdict; None is a normal end. Decided once."""
         reached, tearing_down = self._reached, self.tearing_down
         if self.state is State.OVER or reached is None or tearing_down is None:
-            return self.error
+            is_forgotten = self._error is not None and self.error is None
+            return self._raisable(cause) if is_forgotten else self.error
         verdict = reached.verdict
         assert verdict is not None
         self.teardown = teardown = tearing_down.result(closed=closed, was_forced=reached.is_forced)
@@ -1000,14 +1007,23 @@ class Attempt:
             self.watch.completed or (verdict.exit == 0 and not self._knows_turns)
         ):
             kind = None  # T3, T10
+        error: StreamGuardError | None = None
         if kind is not None:
-            self.error = kind(verdict=verdict, activity=self.activity)
-            self.error.teardown = teardown
-            tail = getattr(self.origin, "tail", None)
-            self.error.tail = tail if isinstance(tail, Tail) else None
-            self.error.__cause__ = cause
-        self.end(self.error)
-        return self.error
+            error = self._raisable(cause)
+        self.end(error)
+        return error
+
+    def _raisable(self, cause: BaseException | None) -> StreamGuardError:
+        """The error of the final verdict: made anew if nobody has kept the one that was made."""
+        verdict = self.verdict
+        assert verdict is not None
+        error = ERRORS[verdict.limit](verdict=verdict, activity=self.activity)
+        error.teardown = self.teardown
+        tail = getattr(self.origin, "tail", None)
+        error.tail = tail if isinstance(tail, Tail) else None
+        error.__cause__ = cause
+        self._error = weakref.ref(error)
+        return error
 
     # -- questions to the watch ----------------------------------------------------------
 

@@ -276,6 +276,7 @@ class GuardedIterator(AsyncIterator[T]):
                     message = ready.value
                 finally:
                     parking.unpark()
+                    answer = None  # trio's has the cancel, and that has this frame (O7)
             # It may have changed while we waited: a stamp, a hold, a limit that came due, another
             # thread's `touch()`. Not asked again, those would never learn of this message.
             if type(message) is watch.plain:
@@ -297,7 +298,10 @@ class GuardedIterator(AsyncIterator[T]):
                 raise
             # With its own cause, or none: our cancel, which is what the pull met, would else stand
             # in every traceback as what went wrong.
-            raise outcome from outcome.__cause__
+            try:
+                raise outcome from outcome.__cause__
+            finally:
+                del outcome, self  # as above: the error has this frame, and we have the error
         return message
 
     async def _get_ready(self) -> None:

@@ -53,6 +53,8 @@ class Source:
         if self._closed:
             return []
         self._closed = True
+        if getattr(self._origin, "ag_frame", self) is None:
+            return []  # a generator that has raised, as most have when they were cut: it is closed
         close = _leaving(self.iterator) if self._entered else _closer(self.iterator)
         closers = [] if close is None else [close]
         # An SDK's stream keeps the connection itself and iterates through a generator.

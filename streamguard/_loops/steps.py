@@ -94,6 +94,7 @@ def taken(steps: Steps, parking: Callable[[], Parking]) -> Steps:
         # On every way out: a cut that comes later would hit the task wherever it is then, in the
         # consumer's work or in the close of the source.
         place.unpark()
+        answer = None  # trio's has the cancel, and that has this frame
 
 
 def steps_of(awaitable: Any) -> Steps:

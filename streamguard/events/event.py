@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from traceback import walk_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from streamguard.errors import NotASignalError
 
@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 class Event:
     """Base of all events: which guarded stream it is about, and the loop's time of it.
 
-    `level`: as `logging` has it. `names_itself`: its text says what it is about.
+    `level`: as `logging` has it. `loudest`: the highest that it can have, where it depends on what
+    happened. `names_itself`: its text says what it is about.
     """
 
     level = logging.DEBUG
+    loudest: ClassVar[int] = logging.DEBUG
     names_itself = False
+
+    def __init_subclass__(cls) -> None:
+        if isinstance(level := vars(cls).get("level"), int):
+            cls.loudest = level
 
     activity: Activity
     at: float

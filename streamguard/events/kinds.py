@@ -409,6 +409,7 @@ class ProcessSurvived(Event):
 class TornDown(Event):
     """Teardown is over."""
 
+    loudest = logging.ERROR
     verdict: Verdict
     teardown: Teardown
 

@@ -227,6 +227,7 @@ class WatchdogKilled(WatchdogEvent):
     """The process is dead. `signals`: what was sent to it and to what it had started."""
 
     told_as = "watchdog.killed"
+    loudest = logging.WARNING
 
     signals: tuple[str, ...]
     exit: int | None

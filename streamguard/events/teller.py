@@ -68,15 +68,18 @@ class Teller:
         """Whether anybody is told of a verdict: an observer, a recorder, or the log."""
         return bool(self.observers) or logger.isEnabledFor(logging.WARNING)
 
-    def tell(self, kind: Callable[..., Event], **facts: Any) -> None:
-        """An event of that kind has happened: now, if the facts do not say when (`at`)."""
+    def tell(self, kind: type[Event], **facts: Any) -> None:
+        """An event of that kind has happened: now, if the facts do not say when (`at`).
+
+        One that nobody listens to is not even made.
+        """
+        may_be_logged = logger.isEnabledFor(kind.loudest)
+        if not may_be_logged and not any(_hears(each, kind) for each in self.observers):
+            return
         if "at" not in facts:
             facts["at"] = self.clock()
         event = kind(activity=self.activity, **facts)
-        if logger.isEnabledFor(event.level):
-            tell((log, *self.observers), event)
-        elif self.observers:
-            tell(self.observers, event)
+        tell((log, *self.observers) if may_be_logged else self.observers, event)
 
     # What a reading notices.
     def unknown_message(self, kind: type) -> None:
@@ -84,6 +87,10 @@ class Teller:
 
     def reader_failed(self, kind: type, error: BaseException) -> None:
         self.tell(ReaderFailed, type_name=kind.__qualname__, error=error)
+
+
+def _hears(observer: Observer, kind: type[Event]) -> bool:
+    return not isinstance(observer, Warned) or issubclass(kind, Concern)
 
 
 def tell(observers: Iterable[Callable[[_E], None]], event: _E) -> None:

@@ -283,16 +283,12 @@ class Scribe:
         self._failures[told] = self._failures.get(told, 0) + 1
         if self._failures[told] > 1:
             return
-        event = partial(
-            events.RecordingFailed,
-            what=what,
-            path=os.fspath(path) if path is not None else None,
-            why=why,
-        )
+        where = os.fspath(path) if path is not None else None
+        facts: dict[str, Any] = {"what": what, "path": where, "why": why}
         if stream is not None:
-            stream.report(event)
+            stream.report(events.RecordingFailed, facts)
         else:
-            self._report(event(activity=Activity(what), at=0.0))
+            self._report(events.RecordingFailed(activity=Activity(what), at=0.0, **facts))
 
     # -- on the inspector's thread -----------------------------------------------------------
 

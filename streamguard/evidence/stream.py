@@ -23,7 +23,7 @@ from streamguard.evidence.rendering import Shortened
 from streamguard.evidence.stream_names import stream_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from streamguard._base.done import Deeds
     from streamguard._guard.attempt import Attempt
@@ -167,21 +167,21 @@ class Stream:
         if not self._is_due:
             self._ask()
 
-    def report(self, make: Callable[..., Event]) -> None:
+    def report(self, kind: type[Event], facts: Mapping[str, Any]) -> None:
         """Tell the stream's observers; if it is over, the log. From any thread."""
         attempt = self.attempt() if self.attempt is not None else None
         loop = attempt.loop if attempt is not None else None
         if attempt is None or loop is None or attempt.is_over:
-            events.log(make(activity=Activity(self.name), at=0.0))
+            events.log(kind(activity=Activity(self.name), at=0.0, **facts))
             return
 
         def tell() -> None:
-            attempt.teller.tell(make, at=loop.clock())
+            attempt.teller.tell(kind, at=loop.clock(), **facts)
 
         try:
             loop.submit(tell)
         except RuntimeError:  # that loop is closed
-            events.log(make(activity=attempt.activity, at=0.0))
+            events.log(kind(activity=attempt.activity, at=0.0, **facts))
 
     def _ask(self) -> None:
         self._is_due = True

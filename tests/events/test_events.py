@@ -64,6 +64,7 @@ from streamguard.events import (
     log,
     tell,
 )
+from streamguard.events.teller import Teller, Warned
 from streamguard.testing import (
     Script,
     done,
@@ -682,6 +683,36 @@ def test_every_event_has_a_line(caplog):
     """E6: none is forgotten in the table above."""
     covered = {case[0] for case in test_each_event_as_a_log_line.pytestmark[0].args[1]}
     assert covered == {kind for kind in below(Event) if not kind.__subclasses__()}
+
+
+def test_what_nobody_listens_to_is_not_made(caplog, monkeypatch):
+    """E6: neither an observer nor an enabled logger; `on_warn` listens to concerns alone."""
+    made, heard = [], []
+    init = StreamStarted.__init__
+
+    def noted(event, **facts):
+        made.append(event)
+        init(event, **facts)
+
+    monkeypatch.setattr(StreamStarted, "__init__", noted)
+    caplog.set_level(logging.INFO, "streamguard")
+    Teller(Activity(), ()).tell(StreamStarted)
+    Teller(Activity(), (Warned(heard.append),)).tell(StreamStarted)
+    assert not made
+    Teller(Activity(), (Warned(heard.append), heard.append)).tell(StreamStarted)
+    assert heard == made
+    caplog.set_level(logging.DEBUG, "streamguard")
+    Teller(Activity(), ()).tell(StreamStarted)
+    assert len(made) == 2
+
+
+def test_every_event_says_how_loud_it_can_be():
+    """E6: or it might not be made though the log would have taken it."""
+    for kind in below(Event):
+        if isinstance(kind.level, int):
+            assert kind.loudest == kind.level
+        else:
+            assert "loudest" in vars(kind)
 
 
 def below(kind):

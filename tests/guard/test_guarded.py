@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import sys
 import threading
 
@@ -1015,3 +1016,28 @@ async def test_partials_and_methods_make_sources_too(loop):
 
     make = functools.partial(count, 7)
     assert (await take(make() | idle_guard(180))).messages == [7]
+
+
+async def test_a_verdict_leaves_nothing_for_the_collector(loop):
+    """O7: of 10,000 at one instant, the collector would take more time than all else."""
+
+    async def consume():
+        with contextlib.suppress(IdleTimeoutError):
+            async for _ in Script(hang()) | idle_guard(60):
+                pass
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consume)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(consume)
+        gc.collect()
+        ours = {type(each).__name__ for each in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert ours.isdisjoint({"Attempt", "GuardedIterator", "Watch", "IdleTimeoutError"}), ours

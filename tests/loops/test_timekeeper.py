@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
+import weakref
 from collections.abc import Callable
 
 import pytest
 
-from streamguard._loops.timekeeper import Entry, Timekeeper
+from streamguard._loops.timekeeper import _MANY, Entry, Timekeeper
 
 
 class Clockwork(Timekeeper):
@@ -170,3 +172,72 @@ def test_no_alarm_is_set_for_one_that_was_dropped_under_another(keeper: Clockwor
     keeper.ring_at(25.0)
     assert keeper.alarm is None
     assert not keeper._heap
+
+
+def test_whose_time_comes_while_others_are_asked_is_asked_with_them(keeper: Clockwork):
+    """T2: it is confirmed with them, and not when all that they cut has unwound; who comes then, is not."""
+    log: list[object] = []
+
+    class Slow(Sleeper):
+        def on_time(self, now: float) -> bool:
+            keeper.now += 1
+            return super().on_time(now)
+
+    sleepers = [Slow(when, log, curious=True) for when in (1.0, 1.5, 2.5)]
+    for sleeper, when in zip(sleepers, (1.0, 1.5, 2.5), strict=True):
+        keeper.put(sleeper, when)
+    keeper.now = 1.0
+    keeper.ring()
+    assert log == [(1.0, 1.0), (1.5, 2.0)]
+    assert keeper.alarm == 2.5
+    assert len(keeper.passing) == 1
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_collector_rests_while_many_are_confirmed_and_is_left_as_it_was(
+    keeper: Clockwork, *, is_on: bool
+):
+    """It is the whole program's: not for a few, not where it is off, and back whatever happens."""
+    seen: list[bool] = []
+
+    class Looks(Sleeper):
+        def on_confirmed(self, now: float) -> None:
+            seen.append(gc.isenabled())
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+
+    was_on = gc.isenabled()
+    gc.enable() if is_on else gc.disable()
+    try:
+        many = [Looks(number, [], curious=True) for number in range(_MANY + 1)]
+        for sleeper in many:
+            keeper.put(sleeper, 1.0)
+        keeper.now = 1.0
+        keeper.ring()
+        with pytest.raises(KeyboardInterrupt):
+            keeper.passing.pop()()
+        assert gc.isenabled() is is_on
+        keeper.passing.pop()()
+        # The first two in one call that was of many, the rest, being few, in another.
+        assert seen == [False] * 2 + [is_on] * (_MANY - 1)
+    finally:
+        gc.enable() if was_on else gc.disable()
+
+
+def test_who_keeps_one_of_many_keeps_no_other(keeper: Clockwork):
+    """O7: trio's cancels have the frames that they were sent from, and so what these have."""
+    frames: list[object] = []
+
+    class Kept(Sleeper):
+        def on_confirmed(self, now: float) -> None:
+            frames.append(sys._getframe())
+
+    sleepers = [Kept(number, [], curious=True) for number in range(3)]
+    first, *_, last = map(weakref.ref, sleepers)
+    for sleeper in sleepers:
+        keeper.put(sleeper, 1.0)
+    keeper.ring_at(1.0)
+    del sleepers, sleeper, frames[:-1]
+    gc.collect()
+    assert last() is not None
+    assert first() is None
