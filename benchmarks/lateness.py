@@ -130,7 +130,7 @@ async def _at_once(wait: Callable[[float], Awaitable[None]], streams: int) -> No
 
     By then the collector has seen them once, as it has where they have waited for long.
     """
-    end = _clock() + max(1.0, streams * 3e-4)
+    end = _clock() + max(1.0, streams * 2e-4)
     async with anyio.create_task_group() as tasks:
         for _ in range(streams):
             tasks.start_soon(_wait_until, wait, end)

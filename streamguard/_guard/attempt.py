@@ -1083,15 +1083,16 @@ class Attempt:
     def _record(
         self, due: Due, now: float, lateness: float | None = None, **known: Any
     ) -> Verdict:
+        activity = self.activity
         return self.watch.verdict(
             due,
             now,
             lateness,
-            name=self.activity.name,
-            labels=dict(self.activity.labels),
+            name=activity.name,
+            labels=dict(activity.labels),
             guard=self.plan.guard,
-            token=self.activity.token,
-            done=self.activity.done,
+            token=activity.token,
+            done=activity.done,
             scope=scopes.path(),
             when=datetime.now(UTC),
             exit=self.supervision.exit_status
