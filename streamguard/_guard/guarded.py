@@ -42,7 +42,7 @@ R = TypeVar("R")
 # For how many messages a pull need not look around: no more than there are small integers, since a larger one
 # would be made anew for each. With a bare `total` that many may come between two looks at the clock, within a moment.
 _STRIDE: Final = 256
-_QUICK_STRIDE: Final = 32
+_QUICK_STRIDE: Final = 64
 _MOMENT: Final = 1e-3
 _NOTHING: Final[Any] = None
 
@@ -220,35 +220,37 @@ class GuardedIterator(AsyncIterator[T]):
     def __anext__(self) -> Generator[Any, Any, T]:  # noqa: C901, PLR0912, PLR0915 - calls are dear here
         watch = self._watch
         # In short: where nothing is new, a pull is this method and nothing else. `left` says for how
-        # many messages more that is known. A wait that is still noted is another pull, under way: without
-        # a look at it two tasks would be in one generator.
-        if not watch.left and (
-            not watch.steady
-            or watch.waiting_since is not None
-            or ((not self._waited or self._total is not None) and self._is_total_spent())
-        ):
-            yield from self._get_ready().__await__()
+        # many messages more that is known. A wait that is still noted is another pull, under way:
+        # without a look at it two tasks would be in one generator.
+        left = watch.left
+        if not left:
+            if (
+                not watch.steady
+                or watch.waiting_since is not None
+                or ((not self._waited or self._total is not None) and self._is_total_spent())
+            ):
+                yield from self._get_ready().__await__()
+            left = watch.left
         try:
             # By hand, since a wait must be seen when it begins and only then: what is ready costs
             # no clock, no task and no scope. Two ways to the first step, as the last pull went.
             steps = self._ask(self._iterator)
-            message: T
-            if self._waited:  # it will wait again: cheaper like this, and dearer if it does not
+            if left or not self._waited:
+                message: T = yield from stepped(suspend, steps)
+                if type(message) is watch.plain:  # so it is steady still, and `left` is true
+                    watch.left = left - 1
+                    return message
+                trap = None
+                if type(message) is Suspended:
+                    self._waited = True
+                    trap = message.trap  # type: ignore[attr-defined]
+            else:  # it will wait again: cheaper like this, and dearer if it does not
                 message = trap = _NOTHING
                 try:
                     trap = steps.send(None)
                 except StopIteration as ready:
                     self._waited = False
                     message = ready.value
-            else:
-                message = yield from stepped(suspend, steps)
-                if type(message) is watch.plain:
-                    watch.left -= 1
-                    return message
-                trap = None
-                if type(message) is Suspended:
-                    self._waited = True
-                    trap = message.trap  # type: ignore[attr-defined]
             if self._waited:
                 # As in `steps.taken`, and once more here, since a wait in a generator of its own
                 # would cost each idle stream 250 bytes.

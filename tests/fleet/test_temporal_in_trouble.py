@@ -186,39 +186,51 @@ async def test_a_worker_that_is_killed(world):
 async def test_a_worker_that_is_stopped_and_goes_on(world):
     """F2: it delivers nothing more, and begins nothing that it was sent meanwhile.
 
-    Controls: without the fence, and without the first heartbeat.
+    Controls: without the fence, and without the first heartbeat. What they do late is a race with their server's
+    cancellation, so that another round may be needed to see both.
     """
-    names = ("sound", "unfenced", "unproven")
-    for name in names:
+    delivered = begun = 0
+    for number in range(4):
+        late = await late_of_one_that_was_stopped(world, number)
+        world.figure(f"late {number}", late)
+        assert late["sound"] == (0, 0)
+        delivered, begun = delivered + late["unfenced"][0], begun + late["unproven"][1]
+        if delivered and begun:
+            break
+    assert delivered
+    assert begun
+    assert "task_token" not in world.stderr()
+
+
+async def late_of_one_that_was_stopped(world, number: int) -> dict[str, tuple[int, int]]:
+    """How many messages of what it had it delivered late, and how many sessions it began late, by its fault."""
+    kinds = {f"{kind}-{number}": kind for kind in ("sound", "unfenced", "unproven")}
+    for name in kinds:
         await world.submit(name, 3)
-    async with world.child(1000, {name: name for name in names}) as child:
-        await world.until(lambda: world.all_deliver("child", names))
+    async with world.child(1000, kinds) as child:
+        await world.until(lambda: world.all_deliver("child", kinds))
         child.send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
-        held = {name: list(world.keys[name]) for name in names}
-        for name in names:
+        held = {name: list(world.keys[name]) for name in kinds}
+        for name in kinds:
             await world.submit(name, 3)  # sent to who asked for work before it was stopped
         await asyncio.sleep(TTL / 4)
         handler = world.truth.handler("heir", 1000)
-        async with serving(*((world.worker(name), handler) for name in names)):
-            await world.until(lambda: world.all_deliver("heir", names))
+        async with serving(*((world.worker(name), handler) for name in kinds)):
+            await world.until(lambda: world.all_deliver("heir", kinds))
             assert time.monotonic() - stopped > TTL
             child.send_signal(signal.SIGCONT)
             woke = time.monotonic()
             await asyncio.sleep(WATCHED)
-            late = [line for line in world.truth.lines() if line.who == "child" and line.at > woke]
-    counts = {
-        name: (
+            lines = world.truth.lines()
+    late = [line for line in lines if line.who == "child" and line.at > woke]
+    return {
+        kind: (
             sum(line.number >= 0 and line.key in held[name] for line in late),
             sum(line.number == -1 and line.key in world.keys[name] for line in late),
         )
-        for name in names
+        for name, kind in kinds.items()
     }
-    world.figure("late", counts)
-    assert counts["sound"] == (0, 0)
-    assert counts["unfenced"][0] >= 1
-    assert counts["unproven"][1] >= 1
-    assert "task_token" not in world.stderr()
 
 
 async def test_a_worker_that_is_cut_off(world):
