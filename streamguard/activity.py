@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from streamguard._watch.watch import Watch
 
 _NONE: Mapping[str, object] = MappingProxyType({})
-_making: Final = threading.Lock()
+_making: Final = threading.RLock()  # the collector may run at any line, and what it ends may hold
 _FAR: Final = 366 * 86400.0
 _DEFAULT_ALLOWANCE: Final = Default(defaults.HOLD)
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 Status: TypeAlias = Literal[
     "new", "streaming", "waiting", "working", "held", "between turns", "ended"
 ]
@@ -282,9 +283,10 @@ class Activity:
         bound = self._bound
         loop = bound.loop if bound is not None else loops.current_or_none()
         held = _Held(reason, _Instant.now(loop), allowance)
+        holds: dict[object, _Held] = {}
         with _making:
             if self._holds is None:
-                self._holds = {}
+                self._holds = holds
         self._holds[key] = held
         self._tell(lambda bound, now: self._pass_on(key, held, bound, now))
 
@@ -338,7 +340,12 @@ class Activity:
 
     def unbind(self, bound: Bound) -> None:
         """That attempt is over, unless a later one is shown already; what it was stays readable."""
-        if self._is_bound and self._weak_bound is not None and self._weak_bound() is bound:
+        if not self._is_bound or self._weak_bound is None:
+            return
+        if self._weak_bound() in (
+            bound,
+            None,
+        ):  # the collector clears references before it ends a stream
             self._is_bound = False
             _live.pop(self._weak_bound, None)
 
@@ -437,19 +444,22 @@ def _epoch(until: datetime | float) -> float:
     return epoch
 
 
-# By the attempts, whose weak references there are anyway. One that is collected says so before
+# By the attempts, whose weak references there are anyway. One that is collected says so
 # (`Attempt.forgotten`); of a block that was never left nobody does, and its reference is dead.
-_live: dict[weakref.ref[Bound], None] = {}  # smaller than a set
+_live: dict[weakref.ref[Any], None] = {}  # smaller than a set
 
 
-def appears(bound: Bound) -> None:
-    """`bound` is live, and nobody has asked for its activity yet."""
-    _live[weakref.ref(bound)] = None
+def appears(bound: T) -> weakref.ref[T]:
+    """`bound` is live. The reference, to be kept: once the collector has cleared it there is no other like it."""
+    shown_as = weakref.ref(bound)
+    _live[shown_as] = None
+    return shown_as
 
 
-def disappears(bound: Bound) -> None:
-    """And nobody ever did."""
-    _live.pop(weakref.ref(bound), None)
+def disappears(shown_as: weakref.ref[Any] | None) -> None:
+    """It is not live any more."""
+    if shown_as is not None:
+        _live.pop(shown_as, None)
 
 
 def live() -> list[Activity]:

@@ -20,6 +20,9 @@ from streamguard import (
     idle_guard,
     live,
 )
+from streamguard import activity as activity_module
+from streamguard._guard import attempt as attempt_module
+from streamguard.events.teller import Teller
 from streamguard.signals import Liveness, WorkFinished, WorkStarted
 from streamguard.testing import (
     Script,
@@ -843,3 +846,84 @@ def test_only_signals_can_be_heard():
     assert activity.status == "new"
     with pytest.raises(TypeError, match=r"hear\('ping'\): pass signals"):
         activity.hear("ping")
+
+
+# -- made when it is asked for -------------------------------------------------------------------
+
+
+class Holder:
+    """What a stream is left in, for the collector to find."""
+
+    def __init__(self, stream):
+        self.stream, self.me = stream, self
+
+
+class Ready:
+    """All there when it is asked for, for ever; and no generator, of which trio would complain."""
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        return "x"
+
+
+async def left_to_the_collector():
+    stream = aiter(Ready() | idle_guard(60))
+    await anext(stream)
+    Holder(stream)
+
+
+async def test_a_stream_that_is_collected_is_not_live_any_more(loop):
+    """O7, E5: the collector clears all references to it before it says so itself."""
+    gc.collect()
+    before = len(activity_module._live)
+    for _ in range(20):
+        await left_to_the_collector()
+    gc.collect()
+    assert len(activity_module._live) == before
+
+
+async def test_the_collector_may_end_a_stream_while_another_s_activity_is_made(loop, monkeypatch):
+    """E5: it runs at any line, in this very thread."""
+    stream = Script(repeat(say("x"))) | idle_guard(60)
+    messages = aiter(stream)
+    await anext(messages)
+    await left_to_the_collector()
+    collected = []
+
+    class Collecting(Activity):
+        def __init__(self, *args, **kwargs):
+            collected.append(gc.collect())
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(attempt_module, "Activity", Collecting)
+    assert stream.activity in live()
+    assert collected
+    await messages.aclose()
+
+
+async def test_an_activity_that_another_thread_asks_for_while_the_stream_begins(loop, monkeypatch):
+    """E5, T6: it is bound all the same, and holds."""
+    inside = threading.Event()
+
+    class Slow(Teller):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            inside.set()
+            time.sleep(0.2)  # the first pull is made meanwhile, or waits for this
+
+    monkeypatch.setattr(attempt_module, "Teller", Slow)
+    stream = Script(repeat(say("x"))) | idle_guard(60)
+    messages = aiter(stream)
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(stream.activity))
+    thread.start()
+    assert inside.wait(30)
+    await anext(messages)
+    thread.join()
+    assert seen == [stream.activity]
+    assert stream.activity.messages == 1
+    assert stream.activity in live()
+    await messages.aclose()
+    assert stream.activity not in live()

@@ -101,7 +101,8 @@ class Cuttable(Protocol):
 _holders: weakref.WeakValueDictionary[int, Attempt] = weakref.WeakValueDictionary()
 
 
-_making: Final = threading.Lock()
+# An RLock: the collector may run at any line, and ends the streams that it finds.
+_making: Final = threading.RLock()
 
 
 class _Reached:
@@ -145,9 +146,9 @@ class Attempt:
         "_context",
         "_error",
         "_interrupting",
-        "_is_shown",
         "_news",
         "_reached",
+        "_shown_as",
         "_stamps",
         "_tap",
         "_teller",
@@ -201,7 +202,7 @@ class Attempt:
         self._stamps: list[float] | None = None
         self._news: News | None = None
         self._tap: recording.Tap | None = None
-        self._is_shown = False  # its activity is live
+        self._shown_as: weakref.ref[Attempt] | None = None  # by `live()`, if it is
 
     # -- who tells, and what shows it --------------------------------------------------------
 
@@ -211,21 +212,20 @@ class Attempt:
 
         Of ten thousand streams that say nothing, nobody does.
         """
-        if self._teller is None:
-            with _making:  # any thread may ask, through `live()`
-                self._teller = self._made_teller()
-        return self._teller
+        return self._teller or self._made_teller()
 
     def _made_teller(self) -> Teller:
-        if self._teller is not None:
+        with _making:  # any thread may ask, through `live()`
+            plan, loop = self.plan, self.loop
+            activity = plan.activity
+            if activity is None:
+                activity = Activity()
+                if self.watch.started is not None:  # else it is bound when the stream begins
+                    activity.show(self, is_live=self._shown_as is not None)
+            made = Teller(activity, plan.listeners, *(() if loop is None else (loop.clock,)))
+            if self._teller is None:
+                self._teller = made
             return self._teller
-        plan, loop = self.plan, self.loop
-        activity = plan.activity
-        if activity is None:
-            activity = Activity()
-            if self.watch.started is not None:  # else it is bound when the stream begins
-                activity.show(self, is_live=self._is_shown)
-        return Teller(activity, plan.listeners, *(() if loop is None else (loop.clock,)))
 
     @property
     def activity(self) -> Activity:
@@ -449,7 +449,7 @@ class Attempt:
             self._tap(message, signals)
         assert loop is not None
         if watch.steady and signals is PROGRESS:
-            watch.upto += 1
+            watch.came_steadily()
             if watch.waiting_since is not None or self.plan.stamps:
                 watch.waiting_since = None
                 watch.mark = loop.clock()
@@ -537,7 +537,7 @@ class Attempt:
     def heard(self) -> None:
         """The watch was told something by hand (T6)."""
         self._on(Event.ASIDE)
-        if self.loop is None or not self._is_shown:
+        if self.loop is None or self._shown_as is None:
             return
         now = self.loop.clock()
         if self._news is not None:
@@ -590,7 +590,7 @@ class Attempt:
 
     def let_go(self, outcome: StreamOutcome, error: BaseException | None = None) -> None:
         """The stream has ended, which is told once; a block may still be open around it."""
-        if not self._is_shown:
+        if self._shown_as is None:
             return
         assert self.loop is not None
         now = self.loop.clock()
@@ -612,10 +612,12 @@ class Attempt:
 
     def _appear(self, now: float) -> None:
         """It is live: to be seen by `live()`, by the scopes around it, and in its activity."""
-        self._is_shown = True
-        if self._teller is None and self.plan.activity is None:
-            activities.appears(self)
-        else:
+        with (
+            _making
+        ):  # another thread may be making the teller: then it sees to all of it, or we do
+            self._shown_as = activities.appears(self)
+            is_known = self._teller is not None or self.plan.activity is not None
+        if is_known:
             assert self.loop is not None
             self.activity.bind(self, now)
             self.teller.clock, self.teller.observers = self.loop.clock, self.plan.listeners
@@ -625,8 +627,8 @@ class Attempt:
     def _disappear(self) -> None:
         """It is not live any more."""
         with _making:  # or another thread, just now, would show it as one that is
-            self._is_shown = False
-        activities.disappears(self)
+            shown_as, self._shown_as = self._shown_as, None
+        activities.disappears(shown_as)
         if self._teller is not None:
             self._teller.activity.unbind(self)
 

@@ -40,7 +40,8 @@ U = TypeVar("U")
 R = TypeVar("R")
 
 # For how many messages a pull need not look around: no more than there are small integers, since a larger one
-# would be made anew for each. With a bare `total` that many may come between two looks at the clock, within a moment.
+# would be made anew for each. With a bare `total`, as many come between two looks at the clock as twice those between
+# the two before, if they came within a moment; but no more than some.
 _STRIDE: Final = 256
 _QUICK_STRIDE: Final = 64
 _MOMENT: Final = 1e-3
@@ -151,6 +152,7 @@ class GuardedIterator(AsyncIterator[T]):
         "_pulling",
         "_ready",
         "_source",
+        "_stride",
         "_total",
         "_waited",
         "_was_left",
@@ -176,6 +178,7 @@ class GuardedIterator(AsyncIterator[T]):
         self._ready = False
         self._total: float | None = None  # when a bare `total` is spent (T1)
         self._looked = 0.0  # at the clock, for that
+        self._stride = 1
         self._waited = True  # a guess: the last pull found nothing ready
         self._pulling = False
         self._interrupted = False
@@ -419,14 +422,15 @@ class GuardedIterator(AsyncIterator[T]):
         """Whether a bare `total` is over, which no loop will say while nobody waits (T1).
 
         Where the loop runs at all its alarm ends all steadiness. So the clock is read for a consumer
-        that never lets it run: at each pull, but seldom while many come within a moment.
+        that never lets it run: at each pull, and ever more seldom while many come within a moment.
         """
         stride = _STRIDE
         if self._total is not None:
             now = self._clock()
             if now >= self._total:
                 return True
-            stride = _QUICK_STRIDE if now - self._looked < _MOMENT else 1
+            is_quick = now - self._looked < _MOMENT
+            self._stride = stride = min(2 * self._stride, _QUICK_STRIDE) if is_quick else 1
             self._looked = now
         if not self._waited:
             self._watch.grant(stride)

@@ -332,6 +332,13 @@ class Watch:
             self.plain = None
             self.grant(0)
 
+    def came_steadily(self) -> None:
+        """A message came that changes nothing, while all is steady: another of those that were granted, if any was."""
+        if self.left:
+            self.left -= 1
+        else:
+            self.upto += 1
+
     def grant(self, messages: int) -> None:
         """So many may come, from here on, with nothing to look at before."""
         self.upto += messages - self.left

@@ -444,8 +444,9 @@ def test_total_overdue_is_raised_before_anything_is_asked_for(virtual):
     virtual(main)
 
 
+@pytest.mark.parametrize("message", [object(), Said("x")], ids=["nobody's", "read"])
 @pytest.mark.parametrize(("work", "late"), [(0.00001, 64), (0.01, 1), (30.0, 1)])
-def test_total_of_a_consumer_that_never_lets_the_loop_run(virtual, work, late):
+def test_total_of_a_consumer_that_never_lets_the_loop_run(virtual, work, late, message):
     """T1: no alarm can ring. The clock is read at each pull, but for many pulls within a moment once for all."""
 
     class Ready:
@@ -458,7 +459,7 @@ def test_total_of_a_consumer_that_never_lets_the_loop_run(virtual, work, late):
 
         async def __anext__(self):
             self.pulls += 1
-            return object()
+            return message
 
     source = Ready()
     total = work * 500
@@ -472,8 +473,9 @@ def test_total_of_a_consumer_that_never_lets_the_loop_run(virtual, work, late):
     assert 500 <= source.pulls <= 500 + late
 
 
-def test_total_of_a_consumer_that_becomes_slow(virtual):
-    """T1: of many within a moment the next 64 may pass, and no more."""
+@pytest.mark.parametrize(("quick", "late"), [(3, 4), (40, 32), (1000, 64)])
+def test_total_of_a_consumer_that_becomes_slow(virtual, quick, late):
+    """T1: as many more may pass as came within a moment, and no more than 64."""
     pulls = 0
 
     async def ready():
@@ -485,10 +487,10 @@ def test_total_of_a_consumer_that_becomes_slow(virtual):
     async def main():
         with pytest.raises(DeadlineExceededError):
             async for _ in ready() | idle_guard(None, total=100):
-                block_loop(0.00001 if pulls < 1000 else 10)
+                block_loop(0.00001 if pulls < quick else 10)
 
     virtual(main)
-    assert 1009 <= pulls <= 1010 + 64
+    assert quick + 9 <= pulls <= quick + 10 + late
 
 
 async def test_total_cuts_the_block_in_which_the_consumer_works(loop):
