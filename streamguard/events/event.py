@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from traceback import walk_tb
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from streamguard.errors import NotASignalError
 
@@ -23,7 +23,7 @@ class Event:
     """
 
     level = logging.DEBUG
-    loudest: ClassVar[int] = logging.DEBUG
+    loudest = logging.DEBUG
     names_itself = False
 
     def __init_subclass__(cls) -> None:

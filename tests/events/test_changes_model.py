@@ -34,11 +34,12 @@ class Compared:
         self.watch, self.work, self.holds = watch, {}, {}
 
     def look(self, now, signals):
-        finished = {s.id: s.error for s in signals if isinstance(s, WorkFinished)}
+        ends = [(s.id, s.error) for s in signals if isinstance(s, WorkFinished)]
         before, self.work = self.work, dict(self.watch.work)
         for id_, work in before.items():
             if id_ not in self.work:
-                how = {None: "dropped", False: "finished", True: "failed"}[finished.get(id_)]
+                errors = [error for ended, error in ends if ended == id_]
+                how = "failed" if any(errors) else "finished" if errors else "dropped"
                 elapsed = now - work.since
                 yield (
                     "WorkOver",
