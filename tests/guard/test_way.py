@@ -427,7 +427,9 @@ def is_silent(case: Case) -> bool:
 # What each step leaves behind: `None` where there is nothing to be seen of it.
 SEEN: dict[Do, Callable[[Case], object]] = {
     Do.NOTHING: lambda case: True,
-    Do.BEGIN: lambda case: len(case.events.of(StreamStarted)) >= 1 and case.attempt._shown_as is not None,
+    Do.BEGIN: lambda case: (
+        len(case.events.of(StreamStarted)) >= 1 and case.attempt._shown_as is not None
+    ),
     Do.REARM: lambda case: case.attempt.entry is not None,
     Do.REST: lambda case: case.attempt._reached is None and not case.pull.cuts[1:],
     Do.JUDGE_AGAIN: lambda case: case.attempt._reached.due is None,

@@ -101,7 +101,11 @@ def test_an_error_in_a_process_that_stays_is_ended_in_seconds(run, cli, server, 
 def test_a_tool_that_left_for_its_own_session_is_ended_too(run, cli, server, backends):
     """D4."""
     orphan = cli.home / "orphan"
-    server.script(cli.shell(f"setsid {FOREVER} & echo $! >{orphan}; {FOREVER}"))
+    # Whose tool is ended before it is itself may ask what to do next.
+    server.script(
+        cli.shell(f"setsid {FOREVER} & echo $! >{orphan}; {FOREVER}"),
+        forever=text("It was ended."),
+    )
     code, _, told = run("--idle", 2 * PATIENCE, "--tools", 2 * WINDOW)
     assert (code in (124, 137), told["limit"]) == (True, "tools")
     assert orphan.exists()
