@@ -167,7 +167,10 @@ def test_without_a_stdin_the_same_command_does_its_work(run, cli, server):
 def test_a_tool_that_nobody_tells_of_is_a_silence(run, cli, server, backends):
     """The control of `test_a_long_tool_is_no_hang`: what opencode says without the tap."""
     cli.has_tap = False
-    server.script(text("I look. ") + cli.shell(f"timeout {2 * PATIENCE} {FOREVER}"))
+    server.script(
+        text("I look. ") + cli.shell(f"timeout {2 * PATIENCE} {FOREVER}"),
+        forever=text("It was ended."),
+    )
     code, _, told = run("--idle", LONG)
     assert (code in (124, 137), told["limit"]) == (True, "idle")
     assert backends.living() == set()
