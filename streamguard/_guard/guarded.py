@@ -424,17 +424,15 @@ class GuardedIterator(AsyncIterator[T]):
         Where the loop runs at all its alarm ends all steadiness. So the clock is read for a consumer
         that never lets it run: at each pull, and ever more seldom while many come within a moment.
         """
-        stride = _STRIDE
+        is_spent, stride = False, _STRIDE
         if self._total is not None:
             now = self._clock()
-            if now >= self._total:
-                return True
-            is_quick = now - self._looked < _MOMENT
+            is_spent, is_quick = now >= self._total, now - self._looked < _MOMENT
             self._stride = stride = min(2 * self._stride, _QUICK_STRIDE) if is_quick else 1
             self._looked = now
         if not self._waited:
-            self._watch.grant(stride)
-        return False
+            self._watch.grant(stride)  # also if it is spent: in mode `warn` the stream goes on
+        return is_spent
 
     def _begin_to_wait(self) -> None:
         """Nothing is ready: from here on the backend keeps us waiting."""

@@ -473,6 +473,29 @@ def test_total_of_a_consumer_that_never_lets_the_loop_run(virtual, work, late, m
     assert 500 <= source.pulls <= 500 + late
 
 
+def test_total_that_is_only_told_of_goes_on(virtual):
+    """T11: each message is counted, and looked at, while the loop does not run."""
+    left = set()
+
+    async def main():
+        async def ready():
+            for _ in range(50):
+                yield object()
+
+        stream = ready() | idle_guard(None, total=10, mode="warn")
+        messages = aiter(stream)
+        count = 0
+        async for _ in messages:
+            count += 1
+            block_loop(1)
+            assert stream.activity.messages == count
+            left.add(messages._watch.left)
+        assert count == 50
+
+    virtual(main)
+    assert min(left) >= 0
+
+
 @pytest.mark.parametrize(("quick", "late"), [(3, 4), (40, 32), (1000, 64)])
 def test_total_of_a_consumer_that_becomes_slow(virtual, quick, late):
     """T1: as many more may pass as came within a moment, and no more than 64."""
