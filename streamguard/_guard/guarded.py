@@ -424,14 +424,16 @@ class GuardedIterator(AsyncIterator[T]):
         Where the loop runs at all its alarm ends all steadiness. So the clock is read for a consumer
         that never lets it run: at each pull, and ever more seldom while many come within a moment.
         """
-        is_spent, stride = False, _STRIDE
+        now = 0.0 if self._total is None else self._clock()
+        is_spent = self._total is not None and now >= self._total
+        if self._waited:
+            return is_spent
+        stride = _STRIDE
         if self._total is not None:
-            now = self._clock()
-            is_spent, is_quick = now >= self._total, now - self._looked < _MOMENT
+            is_quick = now - self._looked < _MOMENT
             self._stride = stride = min(2 * self._stride, _QUICK_STRIDE) if is_quick else 1
             self._looked = now
-        if not self._waited:
-            self._watch.grant(stride)  # also if it is spent: in mode `warn` the stream goes on
+        self._watch.grant(stride)  # also if it is spent: in mode `warn` the stream goes on
         return is_spent
 
     def _begin_to_wait(self) -> None:
