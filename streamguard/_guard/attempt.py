@@ -607,14 +607,13 @@ class Attempt:
         return (
             self._teller is not None
             or bool(self.plan.listeners)
-            or logger.isEnabledFor(kind.level)
+            or logger.isEnabledFor(kind.loudest)
         )
 
     def _appear(self, now: float) -> None:
         """It is live: to be seen by `live()`, by the scopes around it, and in its activity."""
-        with (
-            _making
-        ):  # another thread may be making the teller: then it sees to all of it, or we do
+        # Another thread may be making the teller: then it sees to all of it, or we do.
+        with _making:
             self._shown_as = activities.appears(self)
             is_known = self._teller is not None or self.plan.activity is not None
         if is_known:

@@ -82,9 +82,7 @@ def taken(steps: Steps, parking: Callable[[], Parking]) -> Steps:
                 place.unpark()
                 trap = steps.throw(error)
             else:
-                if (
-                    answer is None
-                ):  # asyncio says nothing: it needs no parking of its own for each wait
+                if answer is None:  # asyncio says nothing: all else can do without us
                     return (yield from steps)
                 place.unpark()
                 trap = steps.send(answer)
