@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from streamguard._base.calling import checked, factory
 from streamguard._base.numbers import Default, Seconds, seconds
 from streamguard._guard.knobs import (
     CONFIGURED,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from streamguard.events.teller import Observer, OnWarn
 
 
+@factory("stream | idle_guard(180)")
 def idle_guard(
     limit: IdleLimit = CONFIGURED,
     /,
@@ -192,6 +194,7 @@ def idle_guard(
     return operator("idle_guard", written, limit)
 
 
+@factory("stream | idle_timeout(180)")
 def idle_timeout(idle: Seconds | None) -> Operator:
     """Raises `IdleTimeoutError` when the backend keeps us waiting for `idle` seconds.
 
@@ -200,6 +203,7 @@ def idle_timeout(idle: Seconds | None) -> Operator:
     return operator("idle_timeout", {}, idle)
 
 
+@factory("stream | idle_timeout(180) | inflight_tool_gate()")
 def inflight_tool_gate(
     tools: Seconds | Mapping[str, Seconds | None] | None = DEFAULT_TOOLS, /
 ) -> Operator:
@@ -207,6 +211,7 @@ def inflight_tool_gate(
     return operator("inflight_tool_gate", {"tools": tools})
 
 
+@factory("stream | activity_stamp(activity) | idle_guard(180)")
 def activity_stamp(
     into: Activity | Callable[[Activity], object], /, *, every: Seconds = 0
 ) -> Operator:
@@ -221,6 +226,7 @@ def activity_stamp(
     return Operator(Plan(stamps=((into, interval),)), f"activity_stamp({into!r}{spaced})")
 
 
+@checked
 def derived_idle(total: Seconds) -> float:
     """An idle limit for a job of `total` seconds: a fifth of it, between 300 and 900."""
     return idle_for(seconds(total, "total"))

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from streamguard._base.calling import Factory, refusing
 from streamguard._base.numbers import Default
 from streamguard._guard.knobs import (
     CONFIGURED,
@@ -105,12 +106,24 @@ class Operator:
 
     def __or__(self, other: Any, /) -> Any:
         if not isinstance(cast("object", other), Operator):
+            if isinstance(other, Factory):
+                other.refuse()
             raise TypeError(
                 f"{self!r} | {other!r}: the right side is not an operator. Write the source first: "
                 "stream | idle_guard(180) | ..., so that what follows gets a stream"
             )
         kind = type(other) if isinstance(other, type(self)) else type(self)
         return kind(self._plan.merged(other.plan), f"{self!r} | {other!r}")
+
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        _PIPE_FIRST = "an operator is piped onto a stream: "
+        __await__ = refusing(f"{_PIPE_FIRST}async for message in stream | ...")
+        __getitem__ = refusing(f"{_PIPE_FIRST}async for message in stream | ...")
+        __enter__ = __exit__ = refusing(f"{_PIPE_FIRST}async with stream | ... as messages")
+        __aenter__ = __aexit__ = refusing(
+            f"{_PIPE_FIRST}async with stream | ... as messages; for a loop that cannot be piped, "
+            "async with operator.monitor() as monitor"
+        )
 
     def replace(self, limit: IdleLimit = CONFIGURED, /, **knobs: Any) -> Operator:
         """This operator with `knobs` set anew, whatever was written for them before.
@@ -172,12 +185,17 @@ def _what_was_forgotten(source: object) -> str:
     if callable(source):
         return _what_to_call(source)
     if hasattr(source, "__iter__"):
-        return "it is iterated without async, so nothing can be awaited in between"
+        return (
+            "it is iterated with plain `for`, and never keeps anybody waiting: it needs no guard. In a test, "
+            "yield its items in an `async def`"
+        )
     return "pipe what you would write after `async for ... in`"
 
 
 def _what_to_call(function: Callable[..., Any]) -> str:
-    called = f"{getattr(function, '__name__', 'it')}()"
+    owner = getattr(function, "__self__", None)
+    is_method = owner is not None and not inspect.ismodule(owner)
+    called = f"{'client.' * is_method}{getattr(function, '__name__', 'it')}()"
     if inspect.iscoroutinefunction(function):
         return f"it is a coroutine function: call and await it first, (await {called}) | operator"
-    return f"it is a function: call it first, {called} | operator"
+    return f"it was not called: write {called} | operator"

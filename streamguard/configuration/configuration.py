@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard._base import defaults
+from streamguard._base.calling import checked
 from streamguard._base.configured import PREFIX, variable
 from streamguard._base.quoting import quoted
 from streamguard._base.spending import CEILINGS
@@ -56,6 +57,7 @@ _SECTIONS: Final = ("guard", "guards", "retry", "resume", "breaker", "breakers",
 _DEFAULT: Final = "default"
 
 
+@checked
 def from_config(file: str | PathLike[str] | None = None) -> Configuration:
     """The configuration in `file`, or in force for the working directory.
 
@@ -72,6 +74,7 @@ def from_config(file: str | PathLike[str] | None = None) -> Configuration:
     return found
 
 
+@checked
 def from_env(prefix: str = PREFIX) -> Configuration:
     """What environment variables say that begin with `prefix`, such as "MYAPP".
 

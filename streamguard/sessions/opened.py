@@ -108,8 +108,7 @@ class OpenedConnection(Generic[T]):
             )
         opened: Any = await manager.__aenter__()
         self._manager = manager
-        is_packed = isinstance(opened, Connection)
-        self._connection = cast("Connection[T]", opened) if is_packed else Connection(opened)
+        self._connection = _connection(opened)
         plan = self._connection.over(self.plan)
         if plan.process is not None:
             named = partial(self._named, plan.process)
@@ -283,6 +282,18 @@ class OpenedConnection(Generic[T]):
             self._let_go(is_gone=gone)
             if gone and (exclusive := self._hosting.exclusive) is not None:
                 exclusive.gone(self)
+
+
+def _connection(opened: Any) -> Connection[Any]:
+    if isinstance(opened, Connection):
+        return cast("Connection[Any]", opened)
+    if not (callable(opened) or hasattr(cast("object", type(opened)), "__aiter__")):
+        hint = ", such as client.receive_response()" if hasattr(opened, "receive_response") else ""
+        raise TypeError(
+            f"open(point) yielded {opened!r}, which is no stream: yield an async iterable{hint}, or a "
+            "Connection of one"
+        )
+    return Connection(opened)
 
 
 def _nothing() -> None:
