@@ -64,7 +64,7 @@ def parser() -> Parser:
         description="Say whether `streamguard run --heartbeat FILE` is well, for probes and monitors. The run renews "
         f"FILE every {with_unit(defaults.HEARTBEAT)}, unless it should have ended by now and has not.",
         epilog="Where streamguard is not installed: "
-        "test $(( $(date +%%s) - $(stat -c %%Y FILE) )) -lt 60",
+        "test $(( $(date +%s) - $(stat -c %Y FILE) )) -lt 60",
         exit_codes=EXIT_CODES,
     )
     made.add_argument("file", metavar="FILE", help="the file that --heartbeat names")

@@ -23,6 +23,7 @@ def text_of(
     intro: str,
     groups: Mapping[str, Mapping[str, Option]],
     letters: Mapping[str, str],
+    *,
     exit_codes: Iterable[tuple[str, str]],
     outro: str,
 ) -> str:

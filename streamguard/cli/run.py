@@ -17,7 +17,7 @@ from streamguard.cli.arguments import (
 )
 from streamguard.runner._signal import signal_number
 from streamguard.runner.options import Settings
-from streamguard.runner.result import OUR_FAILURE
+from streamguard.runner.result import EXIT_CODES, OUR_FAILURE
 from streamguard.runner.words import say
 
 TYPE_CHECKING = False
@@ -271,7 +271,11 @@ GROUPS = {
     },
     "How COMMAND is ended": {
         "signal": Option(
-            "signal", signal_number, "SIGNAL", "what is sent first, a name or a number", default="TERM"
+            "signal",
+            signal_number,
+            "SIGNAL",
+            "what is sent first, a name or a number",
+            default="TERM",
         ),
         "kill-after": Option(
             "kill_after",
@@ -389,9 +393,8 @@ GROUPS = {
     },
 }
 LETTERS = {"k": "kill-after", "s": "signal", "v": "verbose", "h": "help"}
-OPTIONS = {name: option for group in GROUPS.values() for name, option in group.items()}
-OPTIONS |= {letter: OPTIONS[name] for letter, name in LETTERS.items()}
-OPTIONS |= {alias: OPTIONS[name] for alias, name in _ALIASES.items()}
+_NAMED = {name: option for group in GROUPS.values() for name, option in group.items()}
+OPTIONS = _NAMED | {other: _NAMED[name] for other, name in (LETTERS | _ALIASES).items()}
 
 
 def main(words: Sequence[str]) -> int:
@@ -400,9 +403,9 @@ def main(words: Sequence[str]) -> int:
         said, command = parse(words, OPTIONS)
         if said.pop("help", False):
             from streamguard.cli.helping import text_of
-            from streamguard.runner.result import EXIT_CODES
 
-            print(text_of(USAGE, INTRO, GROUPS, LETTERS, EXIT_CODES, OUTRO), end="")
+            told = text_of(USAGE, INTRO, GROUPS, LETTERS, exit_codes=EXIT_CODES, outro=OUTRO)
+            print(told, end="")
             return 0
         settings = settings_of(said, command)
     except ConfiguredWrongError as error:

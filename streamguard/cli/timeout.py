@@ -77,8 +77,8 @@ EXIT_CODES = (
     ("127", "COMMAND was not found"),
     ("137", "it was killed by KILL"),
 )
-OPTIONS = dict(GROUPS["Options"])
-OPTIONS |= {letter: OPTIONS[name] for letter, name in LETTERS.items()}
+_NAMED = GROUPS["Options"]
+OPTIONS = _NAMED | {letter: _NAMED[name] for letter, name in LETTERS.items()}
 
 
 def main(words: Sequence[str]) -> int:
@@ -88,7 +88,8 @@ def main(words: Sequence[str]) -> int:
         if said.pop("help", False):
             from streamguard.cli.helping import text_of
 
-            print(text_of(USAGE, INTRO, GROUPS, LETTERS, EXIT_CODES, OUTRO), end="")
+            told = text_of(USAGE, INTRO, GROUPS, LETTERS, exit_codes=EXIT_CODES, outro=OUTRO)
+            print(told, end="")
             return 0
         if said.pop("version", False):
             from streamguard._version import __version__
