@@ -1,4 +1,4 @@
-"""The figures of docs/benchmarks.md, made of the saved results: `python -m benchmarks.page`.
+"""The figures of docs/explanation/benchmarks.md, made of the saved results: `python -m benchmarks.page`.
 
 What stands between two markers is made here; all else is written by hand. A marker names groups of figures, each a table, or
 one of the names in `SPECIAL`. Whoever edits a figure by hand is found by a test.
@@ -15,7 +15,7 @@ from benchmarks import plot, tables
 from benchmarks.report import RESULTS
 from benchmarks.tables import Run
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "explanation" / "benchmarks.md"
 SPECIAL: Final[Mapping[str, Callable[[Sequence[Run]], str]]] = {
     "machines": tables.machines,
     "what does not hold": tables.missed,

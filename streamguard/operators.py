@@ -77,7 +77,7 @@ def idle_guard(
     Args:
         limit: Seconds of silence that end the stream; or a preset: how finely the backend talks,
             "tokens" (120 s, first 300), "messages" (900 s) or "command" (1800 s), or whose
-            limits they are, such as "claude-print" (see docs/presets.md). What is written beside
+            limits they are, such as "claude-print" (see docs/how-to/presets.md). What is written beside
             it goes over it. None for no idle limit. Left out, and `idle` too, the configuration
             says it, and all else that is not written here: see `from_config`.
 
@@ -121,7 +121,7 @@ def idle_guard(
         client: What has `async def disconnect()`; short for `disconnect=client.disconnect`. Its
             process is looked for: by `get_subprocess_pid()`, then where known SDKs keep theirs.
             Of a client of a known SDK, interrupt and reader are taken, too. What is written here
-            goes before all of that. See docs/backends.md.
+            goes before all of that. See docs/how-to/backends/index.md.
 
         disconnect: Called on a verdict, sync or async, in a task of its own.
 

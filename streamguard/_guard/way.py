@@ -12,7 +12,7 @@ it is final, and the teardown begins (D1, O6); whoever pulls claims it. Where th
 the verdict.
 
 A table without I/O. `attempt` finds out which event has happened, and does what the row says; the
-diagram in docs/verdict.md is checked against it. Imports `machine` alone.
+diagram in docs/explanation/verdict.md is checked against it. Imports `machine` alone.
 """
 
 from __future__ import annotations

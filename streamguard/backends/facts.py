@@ -2,7 +2,7 @@
 
 For `streamguard doctor`, and for the one line of log that says that a window of ours forestalls the
 backend's own recovery. Values and pure functions, but for `installed` and `codex_config`, which look
-at the machine. No SDK is imported. The figures were measured on the versions named in docs/backends.md.
+at the machine. No SDK is imported. The figures were measured on the versions named in docs/how-to/backends/index.md.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ Limits (none is on unless you ask for it, or the configuration does):
   --after-sleep DURATION a silence goes on for so long (30) when this machine has slept, with no tool in
                          flight, of an agent whose lines are understood; if you say it, of any COMMAND
   --preset NAME          limits by name, for instance claude-print or multica; what you say beside
-                         it goes over it (docs/presets.md)
+                         it goes over it (docs/how-to/presets.md)
   --transcript FILE      what COMMAND writes there counts as output, too, for --idle and --first;
                          and a JSON line in it for --first-json
 

@@ -2,7 +2,7 @@
 
 It has no I/O and no clock: the recorder calls it, writes what `take` gives, and says what time its
 instants are. Which event begins, ends or marks what is here; how that stays small is in `lanes`,
-and what the lines mean to a reader in docs/report.md. Of messages it learns the stream and the kind,
+and what the lines mean to a reader in docs/how-to/report.md. Of messages it learns the stream and the kind,
 of errors the type: nothing that a message said gets in (E3).
 """
 

@@ -2,7 +2,7 @@
 
 It makes of the run's frames what a guarded stream tells a `Recorder`, and leaves the rest to what a
 `Recorder` consists of: an account of the events, and a scribe that writes. So the files are the same
-(docs/evidence.md). The flow is called `run`, the step after the command and the run's pid.
+(docs/how-to/evidence.md). The flow is called `run`, the step after the command and the run's pid.
 
 It ends when its pipe does, however the run has ended. Then what is still open is closed: nobody else
 will. Everything is imported here, while the command runs; there is no event loop and no thread.

@@ -99,7 +99,7 @@ def reconnecting_resume(
         max_reconnects: How many retries a session may have in its whole life.
 
         dedupe_by: For backends that play their messages again: the key of a message. An int is a
-            cursor, which grows; None is never dropped. See docs/sessions.md.
+            cursor, which grows; None is never dropped. See docs/how-to/sessions.md.
 
         resume_after_unconfirmed_teardown: Go on even if the old backend may still be alive: two
             owners of one session corrupt it.

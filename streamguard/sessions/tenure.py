@@ -1,7 +1,7 @@
 """A tenure: the time in which an owner has its connection, as a table without I/O.
 
 The table says what each event does in each state. The owner moves through it and does what it is
-told; what has no row here cannot happen. The diagram in docs/sessions.md is checked against it.
+told; what has no row here cannot happen. The diagram in docs/how-to/sessions.md is checked against it.
 """
 
 from __future__ import annotations

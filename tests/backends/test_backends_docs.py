@@ -1,4 +1,4 @@
-"""docs/backends.md says of every backend what it tells, and each page's code is code."""
+"""docs/how-to/backends/index.md says of every backend what it tells, and each page's code is code."""
 
 import ast
 import re
@@ -9,15 +9,15 @@ import pytest
 
 from streamguard import backends
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "backends"
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in (DOCS / "backends.md").read_text(encoding="utf-8").split("\n## ")[0].split("\n")
+    for line in (DOCS / "index.md").read_text(encoding="utf-8").split("\n## ")[0].split("\n")
     if line.startswith("|")
 ]
 HEAD, _, *BODY = ROWS
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
-PAGES = sorted((DOCS / "backends").glob("*.md"))
+PAGES = sorted(DOCS.glob("*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""docs/backends/claude.md stays true: every block of Python in it is run here, over scripted CLIs."""
+"""docs/how-to/backends/claude.md stays true: every block of Python in it is run here, over scripted CLIs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamguard.testing import hang, run_virtual
 sdk = pytest.importorskip("claude_agent_sdk")
 from tests.backends.claude_cli import Clis, init, result, text  # noqa: E402 - it needs the SDK
 
-DOCS = Path(__file__).parents[2] / "docs" / "backends" / "claude.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "backends" / "claude.md"
 ANSWER = [init(), text("done"), result()]
 
 

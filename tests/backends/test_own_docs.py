@@ -1,4 +1,4 @@
-"""docs/backends/own.md stays true: every block of Python in it is run here, under a guard."""
+"""docs/how-to/backends/own.md stays true: every block of Python in it is run here, under a guard."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from streamguard.signals import Failed, SessionOpened, TurnEnded
 from streamguard.testing import Script, hang, message, silence
 from tests.support import take
 
-TEXT = (Path(__file__).parents[2] / "docs/backends/own.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs/how-to/backends/own.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -1109,7 +1109,7 @@ def test_a_store_that_is_down_is_said_so(clock, caplog):
 
 # -- seed 002 ------------------------------------------------------------------------------------
 
-DOCS = Path(__file__).parents[2] / "docs" / "resilience.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "resilience.md"
 
 
 def seed_breaker():

@@ -1,4 +1,4 @@
-"""docs/fleet.md stays true: its commands are run as they stand, its blocks of Python over scripted backends."""
+"""docs/how-to/fleet.md stays true: its commands are run as they stand, its blocks of Python over scripted backends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.fleet.memory_store import MemoryCheckpoints
 from tests.process.backends import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "fleet.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "how-to" / "fleet.md").read_text("utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
 FILE, SERVER = "One machine: a file", "Many machines: PostgreSQL"
 ADDRESS = "postgresql://fleet@db.example/fleet?sslmode=verify-full"
@@ -183,7 +183,7 @@ def page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"agent": Agent()}
     for block in blocks("python"):
-        exec(compile(block, "docs/fleet.md", "exec"), names)
+        exec(compile(block, "docs/how-to/fleet.md", "exec"), names)
     names["open_documented"], names["open_agent"] = names["open_agent"], names["agent"].open
     yield names
     names["results"].close()

@@ -16,7 +16,7 @@ from streamguard.specs import FlowSpec
 from streamguard.testing import Script, hang
 from tests.support import take
 
-DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "configuration.md"
 
 
 @pytest.fixture(autouse=True)

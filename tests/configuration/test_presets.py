@@ -17,7 +17,7 @@ from streamguard.cli.run import OPTIONS, settings_of
 from streamguard.limits import BUDGETS
 from streamguard.presets import PRESETS, named
 
-PAGE = Path(streamguard.__file__).parents[1] / "docs" / "presets.md"
+PAGE = Path(streamguard.__file__).parents[1] / "docs" / "how-to" / "presets.md"
 
 
 @pytest.fixture(autouse=True)
@@ -321,7 +321,7 @@ def test_how_finely_a_backend_talks_is_the_same_for_guard_and_run(written, monke
 def test_code_goes_over_the_environment_that_over_a_file_and_a_preset_lies_below_its_place(
     written, monkeypatch
 ):
-    """S4-01: as docs/configuration.md tells it."""
+    """S4-01: as docs/how-to/configuration.md tells it."""
     written('[guard]\npreset = "flow"\nturn = 500\n')
     monkeypatch.setenv("STREAMGUARD_PRESET", "multica")
     monkeypatch.setenv("STREAMGUARD_IDLE", "1m")

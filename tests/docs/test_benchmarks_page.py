@@ -1,4 +1,4 @@
-"""The figures of docs/benchmarks.md are made, not written: of the results that are saved."""
+"""The figures of docs/explanation/benchmarks.md are made, not written: of the results that are saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table in docs/design.md is the house as it stands: no arrow points upwards, no module is left out.
+"""The table in docs/explanation/design.md is the house as it stands: no arrow points upwards, no module is left out.
 
 An import inside of a function counts like any other, and so does what `lazy` imports by name. What is
 imported for annotations alone is listed below the table.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/design.md").read_text("utf-8")
+PAGE = (ROOT / "docs/explanation/design.md").read_text("utf-8")
 ROW = re.compile(r"^\| (\d) \| (.+?) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
 TYPED = re.compile(r"^- `([\w/]+)` → (.+)$", re.MULTILINE)
 

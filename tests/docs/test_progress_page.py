@@ -1,4 +1,4 @@
-"""docs/progress.md stays true: its Python runs, its defaults are the code's, its errors exist."""
+"""docs/how-to/progress.md stays true: its Python runs, its defaults are the code's, its errors exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamguard._base import defaults
 from streamguard._guard.knobs import ENDABLE
 from streamguard.errors import ERRORS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "progress.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "progress.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

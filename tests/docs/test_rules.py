@@ -1,4 +1,4 @@
-"""docs/rules.md tells every rule whose number a reader can meet, and nothing points to a text that is not here."""
+"""docs/explanation/rules.md tells every rule whose number a reader can meet, and nothing points to a text that is not here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RULES = ROOT / "docs" / "rules.md"
+RULES = ROOT / "docs" / "explanation" / "rules.md"
 FOLDERS = ("streamguard", "tests", "docs", "examples", "benchmarks")
 HERE = Path(__file__)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -128,7 +128,7 @@ def test_its_proof_is_a_test_of_it(number):
 
 
 def test_they_live_in_modules_that_are_there():
-    """By their paths, as in docs/design.md; a room is a folder."""
+    """By their paths, as in docs/explanation/design.md; a room is a folder."""
     homes = {
         number: re.findall(r"`([\w/]+)`", where) for number, (_, where, *_) in ENTRIES.items()
     }
@@ -144,7 +144,9 @@ def test_they_live_in_modules_that_are_there():
 
 def test_every_requirement_that_is_named_is_told():
     told = set(
-        REQUIREMENT.findall((ROOT / "docs" / "from-the-seeds.md").read_text(encoding="utf-8"))
+        REQUIREMENT.findall(
+            (ROOT / "docs" / "how-to" / "moving" / "from-the-seeds.md").read_text(encoding="utf-8")
+        )
     )
     named = places(REQUIREMENT, all_prose())
     assert {name: where for name, where in named.items() if name not in told} == {}

@@ -13,7 +13,7 @@ from streamguard.evidence.files import read_lines
 from tests.evidence.support import check
 
 PROGRAM = Path(__file__).parent / "children" / "recording.py"
-# By hand: 500 rounds. What they found is in docs/evidence.md.
+# By hand: 500 rounds. What they found is in docs/how-to/evidence.md.
 ROUNDS = 15
 
 

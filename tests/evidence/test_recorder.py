@@ -533,7 +533,9 @@ def test_a_recorder_is_an_observer_by_identity(run):
     assert pipe.plan.observers == (recorder,)
 
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "how-to" / "evidence.md").read_text(
+    encoding="utf-8"
+)
 
 
 def test_the_documents_examples_are_as_the_schemas_say():

@@ -495,10 +495,10 @@ def test_what_is_impossible_is_said(state: State, event: Event) -> None:
 
 
 def test_the_docs_show_the_table() -> None:
-    """docs/verdict.md draws it, and names each state as it is."""
-    assert shown_in("verdict.md", "## All that can happen") == mermaid(
+    """docs/explanation/verdict.md draws it, and names each state as it is."""
+    assert shown_in("explanation/verdict.md", "## All that can happen") == mermaid(
         WAY, State.UNBEGUN, (State.OVER,)
     )
-    page = (DOCS / "verdict.md").read_text()
+    page = (DOCS / "explanation/verdict.md").read_text()
     for state in State:
         assert f"| {state.name.lower().replace('_', ' ')} | {state.value} |" in page

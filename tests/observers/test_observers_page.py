@@ -1,4 +1,4 @@
-"""The tables of docs/observers.md have what the code has: each event, each metric, each span and attribute."""
+"""The tables of docs/how-to/observers.md have what the code has: each event, each metric, each span and attribute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamguard.events.flat import name_of
 from streamguard.observers import PrometheusObserver, genai, instruments, opentelemetry
 from tests.observers.test_event_fields import below, made
 
-PAGE = (Path(__file__).parents[2] / "docs" / "observers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "observers.md").read_text(encoding="utf-8")
 
 
 def rows(title, head):

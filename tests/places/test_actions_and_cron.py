@@ -1,4 +1,4 @@
-"""docs/places: the files for GitHub Actions and cron do what their pages say, as they stand."""
+"""docs/how-to/places: the files for GitHub Actions and cron do what their pages say, as they stand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.process.backends import Backends, comes_true
 from tests.runner.commands import INIT, OURS, ROOT, SESSION, TEXT, Commands, says
 from tests.runner.test_github import annotations
 
-PAGES = Path(ROOT, "docs", "places")
+PAGES = Path(ROOT, "docs", "how-to", "places")
 # What says that it works, and then hangs; deaf for a moment, with a child in a session of its own.
 HANGS = f"#!/bin/sh\n{says(INIT, TEXT)}\nsetsid sleep 600 &\nsleep 600\n"
 

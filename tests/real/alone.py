@@ -1,4 +1,4 @@
-"""What a CLI does by itself when its API hangs: the table in docs/real-clients.md.
+"""What a CLI does by itself when its API hangs: the table in docs/explanation/real-clients.md.
 
     python -m tests.real.alone gemini mid 3300
 

@@ -1,4 +1,4 @@
-"""docs/resilience.md stays true: each of its blocks of Python runs, and its tables are the code's."""
+"""docs/how-to/resilience.md stays true: each of its blocks of Python runs, and its tables are the code's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from streamguard import CircuitBreaker, ErrorClass, RetryPolicy
 from streamguard.retry import GaveUp, decide
 from streamguard.testing import Script, run_virtual, say
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "resilience.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "how-to" / "resilience.md").read_text(
+    encoding="utf-8"
+)
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
@@ -34,7 +36,7 @@ def test_every_block_runs(block):
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
     async def main():
-        result = eval(compile(block, "docs/resilience.md", "exec", flags=flags), names)
+        result = eval(compile(block, "docs/how-to/resilience.md", "exec", flags=flags), names)
         if inspect.iscoroutine(result):
             await result
 

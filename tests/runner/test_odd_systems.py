@@ -76,7 +76,7 @@ def test_a_signal_before_the_commands_first_word_is_not_lost(commands):
 
 
 def test_the_documentation_names_every_option():
-    told = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
+    told = (ROOT / "docs" / "how-to" / "run.md").read_text(encoding="utf-8")
     # Of some the help says all that there is to say.
     known = {"help", "h", "v", "k", "s", "verbose", "stream-json-timeout"}
     assert [name for name in OPTIONS if name not in known and f"--{name}" not in told] == []

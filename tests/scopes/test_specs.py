@@ -324,8 +324,10 @@ def test_nothing_reads_yaml_before_there_is_some():
 
 
 def test_the_spec_in_the_guide(tmp_path):
-    """What docs/scopes.md shows is a spec, and says what the guide says of it."""
-    guide = (Path(__file__).parents[2] / "docs" / "scopes.md").read_text(encoding="utf-8")
+    """What docs/how-to/scopes.md shows is a spec, and says what the guide says of it."""
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "scopes.md").read_text(
+        encoding="utf-8"
+    )
     (tmp_path / "build.yaml").write_text(
         guide.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8"
     )

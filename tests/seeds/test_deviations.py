@@ -1,4 +1,4 @@
-"""What is kept different from a seed on purpose, by its id: docs/from-the-seeds.md gives the reasons.
+"""What is kept different from a seed on purpose, by its id: docs/how-to/moving/from-the-seeds.md gives the reasons.
 
 What has a test that names the id elsewhere is not repeated: `record_failure` (S2-10) in
 `tests/retry`, `plan_resume` (S2-18) in `tests/evidence`, the gate by id (S4-06) beside this file.

@@ -1,4 +1,4 @@
-"""docs/from-the-seeds.md stays true: every requirement is on it once, and what it shows is there."""
+"""docs/how-to/moving/from-the-seeds.md stays true: every requirement is on it once, and what it shows is there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.seeds.test_rows import ENDS
 from tests.sessions.backend import Backend
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "from-the-seeds.md"
+PAGE = ROOT / "docs" / "how-to" / "moving" / "from-the-seeds.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
 # How many requirements each of the five has.
@@ -226,5 +226,9 @@ def test_every_link_leads_somewhere():
 
 
 def test_the_page_is_linked():
-    assert "docs/from-the-seeds.md" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "from-the-seeds.md" in (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert "docs/how-to/moving/from-the-seeds.md" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
+    assert "from-the-seeds.md" in (ROOT / "docs" / "explanation" / "design.md").read_text(
+        encoding="utf-8"
+    )

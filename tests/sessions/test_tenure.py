@@ -85,7 +85,7 @@ def test_no_way_leads_back():
 
 def test_the_diagram_in_the_docs():
     drawn = mermaid(TABLE, State.NEW, (State.RELEASED, State.GONE))
-    assert shown_in("sessions.md", "## How an attempt's task ends") == drawn, drawn
+    assert shown_in("how-to/sessions.md", "## How an attempt's task ends") == drawn, drawn
 
 
 # -- every row, as it happens --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""docs/testing.md stays true: each of its blocks of Python is a test file, and passes."""
+"""docs/how-to/testing.md stays true: each of its blocks of Python is a test file, and passes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from streamguard import testing
 
 pytest_plugins = ["pytester"]
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "how-to" / "testing.md").read_text(
+    encoding="utf-8"
+)
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", DOCUMENT, flags=re.DOTALL | re.MULTILINE)
 PLUGINS = (
     "streamguard.testing.plugin",

@@ -2,7 +2,7 @@
 
 A run may be going on, or have been cut by a crash; files may be torn, rotated or missing, and come
 from several processes. What cannot be read is passed over and counted. All times are seconds since
-the epoch. Knows the files of docs/evidence.md and nothing of how they are written.
+the epoch. Knows the files of docs/how-to/evidence.md and nothing of how they are written.
 """
 
 from __future__ import annotations
