@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from streamguard._base.distribution import install
 from streamguard._base.quoting import quoted
 from streamguard._version import __version__
 from streamguard.cli.parsers import Parser
@@ -98,11 +99,12 @@ def _machine() -> Iterator[Finding]:
     here = "This machine"
     yield Finding(here, "streamguard", "ok", __version__)
     yield Finding(here, "Python", "ok", f"{platform.python_version()}, {sys.platform}")
+    yield from _namesakes()
     yield _ability(
         "pidfd",
         has_pidfd(),
         "a process's death is known at once, and no other is signalled",
-        "death is found by looking at /proc, or by psutil; install streamguard[psutil] on macOS",
+        f"death is found by looking at /proc, or by psutil; on macOS: {install('psutil')}",
     )
     yield _ability(
         "/proc",
@@ -111,7 +113,7 @@ def _machine() -> Iterator[Finding]:
         "missing, or another pid namespace's: no child is found, and no tree proven dead; "
         "mount it: mount -t proc proc /proc"
         if sys.platform == "linux"
-        else "children that left their group are found only with psutil: install streamguard[psutil]",
+        else f"children that left their group are found only with psutil: {install('psutil')}",
     )
     yield _ability(
         "subreaper",
@@ -126,6 +128,12 @@ def _machine() -> Iterator[Finding]:
         "none; streamguard needs none",
     )
     yield _ability("PTY", has_pty(), "`run --pty` works", "`run --pty` does not work here")
+
+
+def _namesakes() -> Iterator[Finding]:
+    from streamguard.cli.namesakes import namesakes
+
+    yield from (Finding("This machine", each.name, "wrong", each.advice) for each in namesakes())
 
 
 def _ability(name: str, is_there: bool, here: str, else_: str) -> Finding:
@@ -156,9 +164,9 @@ def _loops() -> Iterator[Finding]:
 
     for package, what in (
         ("anyio", ""),
-        ("trio", "an extra: streamguard[trio]"),
-        ("uvloop", "an extra: streamguard[uvloop]"),
-        ("aiostream", "an extra: streamguard[aiostream]"),
+        ("trio", install("trio")),
+        ("uvloop", install("uvloop")),
+        ("aiostream", install("aiostream")),
     ):
         try:
             yield Finding("Event loops", package, "ok", metadata.version(package))

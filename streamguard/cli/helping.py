@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from streamguard._base.durations import typed
 
@@ -54,13 +54,15 @@ def says(option: Option) -> str:
 
 def default_of(option: Option) -> str:
     """An option's default as it would be typed; empty if it has none."""
-    if option.default is None:
-        return ""
-    if isinstance(option.default, float):
-        return with_unit(option.default)
-    if isinstance(option.default, tuple):
-        return ",".join(f"{each:g}" for each in option.default)
-    return str(option.default)
+    match option.default:
+        case None:
+            return ""
+        case float(seconds):
+            return with_unit(seconds)
+        case tuple():
+            return ",".join(f"{each:g}" for each in cast("tuple[float, ...]", option.default))
+        case other:
+            return str(other)
 
 
 def with_unit(seconds: float) -> str:

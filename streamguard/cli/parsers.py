@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         text = super().format_help()
         return f"{text}\n{exits(self.exit_codes)}" if self.exit_codes else text
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
         """As argparse does; but what is not known is refused, with what it may have been meant to be."""
         asked, unknown = super().parse_known_args(args, namespace)
         if unknown:

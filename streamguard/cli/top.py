@@ -1,7 +1,7 @@
 """`streamguard top`: the guarded runs of this user on this machine, live.
 
 Shows what `streamguard run` and programs with `streamguard.publishing()` say of themselves
-(`published`). The live table is drawn by rich, `pip install 'streamguard[top]'`; without a terminal,
+(`published`). The live table is drawn by rich, `pip install 'agent-streamguard[top]'`; without a terminal,
 or with --once, plain lines need nothing.
 """
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from streamguard._base.distribution import install
 from streamguard._base.durations import typed
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_OK, EXIT_USAGE
@@ -63,7 +64,7 @@ def show(asked: argparse.Namespace, plain: Callable[[], str], drawn: Callable[[]
         from rich.live import Live as Screen
     except ImportError:
         print(
-            "streamguard top: the live table needs rich: pip install 'streamguard[top]', "
+            f"streamguard top: the live table needs rich: {install('top')}, "
             "or look once with --once",
             file=sys.stderr,
         )
