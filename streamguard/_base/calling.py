@@ -61,7 +61,7 @@ def checked(function: F) -> F:
 
 def checked_class(kind: C) -> C:
     """`kind`, which says the same where an object of it is made."""
-    made: Any = kind.__init__
+    made = vars(kind)["__init__"]
     signature = _Signature(made, kind.__name__, bound=1)
 
     @functools.wraps(made)
@@ -73,7 +73,8 @@ def checked_class(kind: C) -> C:
         except ConfigError as error:
             raise error.with_traceback(None) from error.__cause__
 
-    kind.__init__ = __init__  # type: ignore[misc]
+    changed: Any = kind
+    changed.__init__ = __init__
     return kind
 
 
@@ -136,9 +137,9 @@ def refusing(what_to_write: str) -> Callable[..., Any]:
 class _Signature:
     """What may be written between the parentheses."""
 
-    def __init__(self, function: Callable[..., Any], name: str = "", *, bound: int = 0) -> None:
-        while not hasattr(function, "__code__") or hasattr(function, "__wrapped__"):
-            function = function.__wrapped__  # type: ignore[attr-defined]
+    def __init__(self, function: Any, name: str = "", *, bound: int = 0) -> None:
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
         code: CodeType = function.__code__
         named, only = code.co_argcount, code.co_kwonlyargcount
         self._name = name or function.__qualname__

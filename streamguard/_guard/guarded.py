@@ -113,7 +113,7 @@ class Guarded(Pipeable, Generic[T]):
     def __or__(self, other: Any, /) -> Any:
         if isinstance(other, Operator):
             return (self._operator | other)(self._source)  # fused: one hop (O2)
-        if hasattr(type(other), "__ror__"):
+        if any("__ror__" in vars(kind) for kind in type(other).__mro__):
             return NotImplemented  # it takes streams by itself, or says why it does not
         return other(self) if callable(other) else NotImplemented
 

@@ -121,8 +121,8 @@ def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[s
         return knobs
     if name not in PRESETS:
         names = ", ".join(map(repr, PRESETS))
-        said = near(name, PRESETS)
-        hint = f"; {said}" if said.startswith("did") else ""
+        hint = near(name, PRESETS)
+        hint = f"; {hint}" if hint.startswith("did") else ""
         raise ConfigError(
             f"idle={name!r}: use seconds (a number, such as idle=180, and no text), or one of the "
             f"presets {names}{hint}"

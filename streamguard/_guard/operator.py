@@ -78,7 +78,7 @@ class Operator:
         if not hasattr(cast("object", type(source)), "__aiter__"):
             raise TypeError(
                 f"{source!r} | {self!r}: the left side is not an async iterable; "
-                f"{_what_was_forgotten(source)}"
+                f"{_what_was_forgotten(source, repr(self))}"
             )
         return self._guarding(cast("AsyncIterable[Any]", source))
 
@@ -167,23 +167,23 @@ def as_written(limit: IdleLimit, knobs: Mapping[str, Any]) -> str:
     return ", ".join((*first, *others))
 
 
-def _what_was_forgotten(source: object) -> str:
+def _what_was_forgotten(source: object, operator: str) -> str:
     """The call, the await, the method: what would make a stream of `source` (O1)."""
     if inspect.iscoroutine(source):
         source.close()  # or Python would also warn that it was never awaited
-        return "it is a coroutine: await it first, (await ...) | operator"
+        return f"it is a coroutine: await it first, (await ...) | {operator}"
     if isinstance(source, type):
-        return f"it is a class: pipe an object of it, {source.__name__}(...) | operator"
+        return f"it is a class: pipe an object of it, {source.__name__}(...) | {operator}"
     if hasattr(source, "receive_response"):
-        return "it is a client: pipe its stream, client.receive_response() | operator"
+        return f"it is a client: pipe its stream, client.receive_response() | {operator}"
     if hasattr(source, "__await__"):
-        return "it is awaitable: await it first, (await ...) | operator"
+        return f"it is awaitable: await it first, (await ...) | {operator}"
     if hasattr(source, "__aenter__"):
         return "it is a context manager: enter it first, async with ... as stream, and pipe that"
     if hasattr(source, "__enter__"):
         return "it is a context manager: enter it first, with ... as stream, and pipe that"
     if callable(source):
-        return _what_to_call(source)
+        return _what_to_call(source, operator)
     if hasattr(source, "__iter__"):
         return (
             "it is iterated with plain `for`, and never keeps anybody waiting: it needs no guard. In a test, "
@@ -192,10 +192,13 @@ def _what_was_forgotten(source: object) -> str:
     return "pipe what you would write after `async for ... in`"
 
 
-def _what_to_call(function: Callable[..., Any]) -> str:
+def _what_to_call(function: Callable[..., Any], operator: str) -> str:
     owner = getattr(function, "__self__", None)
     is_method = owner is not None and not inspect.ismodule(owner)
-    called = f"{'client.' * is_method}{getattr(function, '__name__', 'it')}()"
+    name = getattr(function, "__name__", "")
+    called = f"{'client.' * is_method}{name if name.isidentifier() else 'source'}()"
     if inspect.iscoroutinefunction(function):
-        return f"it is a coroutine function: call and await it first, (await {called}) | operator"
-    return f"it was not called: write {called} | operator"
+        return (
+            f"it is a coroutine function: call and await it first, (await {called}) | {operator}"
+        )
+    return f"it was not called: write {called} | {operator}"

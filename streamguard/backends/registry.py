@@ -213,7 +213,7 @@ def _by_name(name: str) -> Backend:
         names = sorted(NAMES)
         said, known = near(name, names), f"The backends are {', '.join(names)}"
         hint = f"{said[0].upper()}{said[1:]} {known}" if said.startswith("did") else known
-        raise ConfigError(f"read={name!r} is no backend that is known. {hint}; {_ACCEPTED}")
+        raise ConfigError(f"read={name!r} is not a backend that is known. {hint}; {_ACCEPTED}")
     return _of_module(_part(name, "reading"), name)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -315,8 +316,8 @@ class Configuration:
             keys = (f.name for f in fields(backoff))
             plain = {key: Setting(getattr(backoff, key), _DEFAULT) for key in keys}
             shown.append((f"retry.{kind}", {**plain, **self._backoffs[kind]}))
-        options = CircuitBreaker.__init__.__kwdefaults__ or {}
-        breaker = {key: Setting(options[key], _DEFAULT) for key in values.BREAKER}
+        options = signature(CircuitBreaker).parameters
+        breaker = {key: Setting(options[key].default, _DEFAULT) for key in values.BREAKER}
         shown.append(("breaker", {**breaker, **self._breaker}))
         shown += [(f"breakers.{key}", settings) for key, settings in self._breakers.items()]
         shown += [("resume", self._resume), ("run", self._run)]

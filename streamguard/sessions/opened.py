@@ -108,7 +108,10 @@ class OpenedConnection(Generic[T]):
             )
         opened: Any = await manager.__aenter__()
         self._manager = manager
-        self._connection = _connection(opened)
+        is_packed = isinstance(opened, Connection)
+        if not is_packed:
+            _check_stream(opened)
+        self._connection = cast("Connection[T]", opened) if is_packed else Connection(opened)
         plan = self._connection.over(self.plan)
         if plan.process is not None:
             named = partial(self._named, plan.process)
@@ -284,16 +287,13 @@ class OpenedConnection(Generic[T]):
                 exclusive.gone(self)
 
 
-def _connection(opened: Any) -> Connection[Any]:
-    if isinstance(opened, Connection):
-        return cast("Connection[Any]", opened)
+def _check_stream(opened: object) -> None:
     if not (callable(opened) or hasattr(cast("object", type(opened)), "__aiter__")):
         hint = ", such as client.receive_response()" if hasattr(opened, "receive_response") else ""
         raise TypeError(
             f"open(point) yielded {opened!r}, which is no stream: yield an async iterable{hint}, or a "
             "Connection of one"
         )
-    return Connection(opened)
 
 
 def _nothing() -> None:
