@@ -8,7 +8,7 @@ its process group are sent signals, and its output is not touched.
 
 from __future__ import annotations
 
-from streamguard._base.durations import parsed
+from streamguard._base.durations import as_gnu
 from streamguard.cli.arguments import Option, UsageError, parse
 from streamguard.runner._signal import signal_number
 from streamguard.runner.options import Settings
@@ -43,7 +43,7 @@ a command started: streamguard run.
 
 def _duration(text: str) -> float | None:
     try:
-        return parsed(text) or None
+        return as_gnu(text) or None
     except ValueError:
         raise ValueError("invalid time interval") from None
 

@@ -80,6 +80,15 @@ def spec(request, tmp_path):
 # -- what it says ----------------------------------------------------------------------------------
 
 
+def test_a_text_says_its_unit_and_a_number_is_milliseconds():
+    spec = FlowSpec.of(
+        {"timeouts": {"step": "9m", "llm_call": 90000}, "hard_limits": {"step": "0.5h"}}
+    )
+    assert spec.scope("step").timeout == 540
+    assert spec.scope("step").hard == 1800
+    assert spec.scope("llm_call").timeout == 90
+
+
 def test_all_three_say_the_same(spec):
     assert spec == FlowSpec(
         {"step": Override(900, 1800), "llm_call": Override(180, None)},
@@ -180,7 +189,13 @@ def step(**keys):
         ({"hard_limit": {"step": 900_000}}, r"hard_limit: unknown; did you mean 'hard_limits'"),
         (step(timeout_overide=1), r"steps\[1\]\.timeout_overide: .*'timeout_override'"),
         (step(hard_limits_override=1), r"steps\[1\]\.hard_limits_override: unknown"),
-        ({"timeouts": {"step": "15m"}}, r"timeouts\.step: write a number of milliseconds.*'15m'"),
+        (
+            {"timeouts": {"step": "900000"}},
+            r"timeouts\.step: '900000': .*without quotes, or a unit",
+        ),
+        ({"timeouts": {"step": "15 min"}}, r"timeouts\.step: '15 min': write \"15m\""),
+        ({"timeouts": {"step": "0s"}}, r"timeouts\.step: 0.0 is no time"),
+        ({"timeouts": {"step": "soon"}}, r"timeouts\.step: 'soon': write a text with a unit"),
         ({"timeouts": {"step": "900000"}}, r"not '900000' \(str\)"),
         ({"timeouts": {"step": True}}, r"not True \(bool\)"),
         ({"timeouts": {"step": None}}, r"timeouts\.step: .*not nothing"),
