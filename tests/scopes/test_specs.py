@@ -196,7 +196,6 @@ def step(**keys):
         ({"timeouts": {"step": "15 min"}}, r"timeouts\.step: '15 min': write \"15m\""),
         ({"timeouts": {"step": "0s"}}, r"timeouts\.step: 0.0 is no time"),
         ({"timeouts": {"step": "soon"}}, r"timeouts\.step: 'soon': write a text with a unit"),
-        ({"timeouts": {"step": "900000"}}, r"not '900000' \(str\)"),
         ({"timeouts": {"step": True}}, r"not True \(bool\)"),
         ({"timeouts": {"step": None}}, r"timeouts\.step: .*not nothing"),
         ({"timeouts": {"step": [900_000]}}, r"not \[900000\] \(list\)"),
@@ -208,7 +207,7 @@ def step(**keys):
         ({"timeouts": {"step": 900}}, r"900 ms is less than .*1000 ms.*seconds .* write 900000"),
         ({"timeouts": 900_000}, r"timeouts: write milliseconds by scope"),
         ({"timeouts": [{"step": 900_000}]}, r"timeouts: write milliseconds by scope"),
-        (step(timeout_override="20m"), r"steps\[1\]\.timeout_override: write a number"),
+        (step(timeout_override="20 mins"), r"steps\[1\]\.timeout_override: .*write \"20m\""),
         ({"steps": {"a": {}}}, r"steps: write a list of steps"),
         ({"steps": "a"}, r"steps: write a list of steps"),
         ({"steps": [{"timeout_override": 60_000}]}, r"steps\[0\]: .* needs an id"),
@@ -249,7 +248,7 @@ def test_what_is_wrong_is_said_with_its_place(spec, text):
 
 def test_the_file_is_named_in_front(tmp_path):
     file = tmp_path / "flow.yaml"
-    file.write_text("timeouts:\n  step: 15m\n", encoding="utf-8")
+    file.write_text("timeouts:\n  step: [15]\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"flow\.yaml: timeouts\.step: write a number"):
         FlowSpec.load(file)
 
@@ -320,7 +319,7 @@ def test_yaml_is_an_extra_that_is_named_when_it_is_missing(tmp_path, monkeypatch
     for module in ("ruamel", "ruamel.yaml", "ruamel.yaml.error"):
         monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / "flow.yaml").write_text(YAML, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"streamguard\[yaml\]"):
+    with pytest.raises(ConfigError, match=r"agent-streamguard\[yaml\]"):
         FlowSpec.load(tmp_path / "flow.yaml")
     (tmp_path / "flow.toml").write_text(TOML, encoding="utf-8")
     assert FlowSpec.load(tmp_path / "flow.toml") == FlowSpec.of(MAPPING)
