@@ -30,7 +30,7 @@ def main() -> int:
     print(f"again: once more, alone: {' '.join(failed)}")
     words = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *words, *failed],  # noqa: S603 - its own names
+        [sys.executable, "-m", "pytest", *words, *failed],
         check=False,
     ).returncode
 
