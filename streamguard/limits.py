@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from streamguard._base.calling import checked
 from streamguard._base.near import near
-from streamguard._base.numbers import seconds_or_default
+from streamguard._base.numbers import limit_or_default
 from streamguard._scopes.scopes import (
     CLEANUP,
     MIN_ATTEMPT,
@@ -68,7 +68,7 @@ def scope(
 ) -> Scope:
     """A time limit for what is done inside of `async with`, capped by the scopes around it.
 
-    `timeout` and `hard` are seconds or timedeltas. Without them the spec of the flow in force
+    `timeout` and `hard` are durations: 600, "10m", a timedelta. Without them the spec of the flow in force
     decides, if there is one, and else the defaults: `flow` 30 minutes (hard limit 45), `step`
     10 (15), `llm_call` 2 (3), `tool` 5 (10). What is past its hard limit is a ConfigError.
     When time is up, the block is cancelled and raises DeadlineExceededError.
@@ -82,7 +82,7 @@ def scope_under(
 ) -> Scope:
     """A scope under `spec`, its limits checked."""
     check_kind(kind)
-    written = Override(seconds_or_default(timeout, "timeout"), seconds_or_default(hard, "hard"))
+    written = Override(limit_or_default(timeout, "timeout"), limit_or_default(hard, "hard"))
     specified = spec.overrides(kind, name) if spec is not None else ()
     budget = budget_of(kind, (written, *specified))
     if not isinstance(cast("object", name), str):
