@@ -185,6 +185,8 @@ def _facts(event: events.Event) -> dict[str, Any]:
             return {"survivors": event.survivors}
         case events.GaveUp():
             return {"reason": event.reason, "escalate": event.escalate}
+        case events.ProcessAdopted():
+            return {"pid": event.pid}
         case events.TurnOver():
             return {"outcome": event.outcome}
         case events.HalfTime():

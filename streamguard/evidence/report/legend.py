@@ -23,7 +23,7 @@ LEGEND: Final = (
     ('<rect class="idle" x="0" y="1" width="22" height="12"/>', "silence"),
     (
         '<line class="verdict" x1="8" x2="8" y1="0" y2="13"/><path class="flag" d="M8 1h9l-3 4 3 4h-9z"/>',
-        "verdict",
+        "limit reached",
     ),
     ('<rect class="teardown" x="0" y="1" width="22" height="12"/>', "teardown"),
     ('<rect class="backoff" x="0" y="1" width="22" height="12"/>', "pause before a retry"),

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamguard.evidence.report.folder import WARNING, RecordedSession, RecordedSpan
-from streamguard.evidence.report.story import SAID, Story, lasted_of
+from streamguard.evidence.report.states import SAID
+from streamguard.evidence.report.story import Story, lasted_of
 from streamguard.evidence.report.wording import duration, several
 
 ROWS: Final = 3
