@@ -180,7 +180,16 @@ def _facts(event: events.Event) -> dict[str, Any]:
                 said["vitals"] = str(vitals)
             return {**said, "text": event.verdict.reason}
         case events.TornDown():
-            return {"confirmed": event.teardown.confirmed, "survivors": event.teardown.survivors}
+            done = event.teardown
+            return {
+                "confirmed": done.confirmed,
+                "survivors": done.survivors,
+                "disconnect": done.disconnect,
+                "signals": done.signals,
+                "elapsed": round(done.elapsed, 3),
+                "tree": done.tree,
+                "exit": done.exit,
+            }
         case events.ProcessSurvived():
             return {"survivors": event.survivors}
         case events.GaveUp():

@@ -23,8 +23,8 @@ from streamguard.evidence.report.folder import (
     Writer,
     clean,
 )
-from streamguard.evidence.report.page import page_of
 from streamguard.evidence.report.next_step import NextStep
+from streamguard.evidence.report.page import page_of
 from streamguard.evidence.report.states import SAID, State, ended_by
 from streamguard.evidence.report.story import Story, ranked, what_happened
 from streamguard.evidence.report.tables import events, row, table

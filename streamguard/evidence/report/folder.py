@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -122,7 +121,7 @@ class RecordedSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunFile:
     """A file of the run that a reader may want: what it is, and its path in the run's folder."""
 
     what: str
@@ -134,7 +133,7 @@ class Receipt:
     """What was written of one timeout, and the files of it that are there."""
 
     said: Json
-    records: tuple[Record, ...] = ()
+    records: tuple[RunFile, ...] = ()
 
 
 @dataclass(slots=True)
@@ -367,24 +366,23 @@ def _receipts(folder: Path) -> tuple[list[Receipt], int]:
     for file in sorted(folder.glob("*/receipts/*-timeout.json")):
         try:
             said = read_document(file, is_anybodys=True)
+            if said is not None:
+                receipts.append(Receipt(_cleaned(said), _records(folder, file, said)))
         except (OSError, RecursionError):
             unreadable += 1
-            continue
-        if said is not None:
-            receipts.append(Receipt(_cleaned(said), _records(folder, file, said)))
     return receipts, unreadable
 
 
-def _records(folder: Path, file: Path, said: Json) -> tuple[Record, ...]:
+def _records(folder: Path, file: Path, said: Json) -> tuple[RunFile, ...]:
     """The files of one timeout, where they are now: the run may have been moved."""
     flow = file.parent.parent
     found = [("receipt", file)]
     transcript = as_dict(said.get("context_for_resume")).get("transcript_path")
-    if isinstance(transcript, str) and (name := os.path.basename(transcript)):
+    if isinstance(transcript, str) and (name := Path(transcript).name):
         found.append(("transcript", flow / "llm" / name))
     found.append(("log of timeouts", flow / "timeouts.jsonl"))
     return tuple(
-        Record(what, str(path.relative_to(folder))) for what, path in found if _is_there(path)
+        RunFile(what, str(path.relative_to(folder))) for what, path in found if _is_there(path)
     )
 
 

@@ -7,8 +7,8 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from streamguard._version import __version__
+from streamguard.evidence.report.hyperlinks import encoded
 from streamguard.evidence.report.legend import hash_of, packaged
-from streamguard.evidence.report.links import encoded
 from streamguard.evidence.report.states import RANK, SAID, State, counted, tone_of
 from streamguard.evidence.report.story import headline, stories
 from streamguard.evidence.report.tables import row, table

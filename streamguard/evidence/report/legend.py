@@ -7,6 +7,8 @@ import hashlib
 from importlib import resources
 from typing import Final
 
+# What every page of ours has in it.
+OURS: Final = '<meta name="generator" content="streamguard'
 HATCHES: Final = (
     '<defs><pattern id="hatch-hold" width="6" height="6" patternUnits="userSpaceOnUse"'
     ' patternTransform="rotate(45)"><line class="hatch-hold" x1="0" y1="0" x2="0" y2="6"/></pattern>'

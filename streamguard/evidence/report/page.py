@@ -14,18 +14,25 @@ from typing import TYPE_CHECKING, Any, Final
 from streamguard._base.quoting import quoted
 from streamguard._version import __version__
 from streamguard.evidence.report.folder import clean
+from streamguard.evidence.report.hyperlinks import absolute_base_of, base_of, encoded
 from streamguard.evidence.report.legend import HATCHES, LEGEND, hash_of, packaged
-from streamguard.evidence.report.links import absolute_base_of, base_of, encoded
 from streamguard.evidence.report.picture import DrawnLane, lanes
 from streamguard.evidence.report.states import SAID, tone_of
 from streamguard.evidence.report.story import Story, answers, headline, is_alarm, stories
 from streamguard.evidence.report.tables import tables
-from streamguard.evidence.report.wording import clock_of, duration, escape, instant, is_brief, several
+from streamguard.evidence.report.wording import (
+    clock_of,
+    duration,
+    escape,
+    instant,
+    is_brief,
+    several,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from streamguard.evidence.report.folder import Record, Run
+    from streamguard.evidence.report.folder import Run, RunFile
     from streamguard.evidence.report.next_step import NextStep
 
 _MOST_STORIES: Final = 3
@@ -111,7 +118,7 @@ def _story(story: Story, base: str) -> str:
     )
 
 
-def _link(record: Record, base: str) -> str:
+def _link(record: RunFile, base: str) -> str:
     link = escape(base + encoded(record.path))
     return f'<a href="{link}" title="{escape(clean(record.path))}">{escape(record.what)}</a>'
 

@@ -16,9 +16,9 @@ from streamguard.evidence.report.folder import (
     Json,
     Mark,
     Receipt,
-    Record,
     RecordedSession,
     Run,
+    RunFile,
     as_dict,
     as_list,
 )
@@ -30,7 +30,6 @@ from streamguard.evidence.report.next_step import (
 from streamguard.evidence.report.states import (
     IN_TROUBLE,
     RANK,
-    SAID,
     State,
     counted,
     ended_by,
@@ -76,7 +75,7 @@ class Story:
     vitals: str = ""
     tried: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
-    records: tuple[Record, ...] = ()
+    records: tuple[RunFile, ...] = ()
     next_steps: list[NextStep] = field(default_factory=list[NextStep])
     summary: str = ""  # where it is not to be counted
 

@@ -51,6 +51,7 @@ _CALLED: Final = {
     "stream": "stream open",
     "scope": "time scope",
 }
+_FIRST: Final = ". Those in trouble come first."
 _QUIET: Final = ("stream", "work")  # left out first, where there is too much
 
 
@@ -85,7 +86,13 @@ def _sessions(run: Run, told: list[Story]) -> str:
     )
     when = clock_of(run.start, run.end)
     rows = "".join(_session(story, when(story.session.start)) for story in told)
-    return table("sessions", "Sessions", f"{headline(told)}. Those in trouble come first.", head, rows)
+    return table(
+        "sessions",
+        "Sessions",
+        f"{headline(told)}.{_FIRST if len(told) > 1 else ''}",
+        head,
+        rows,
+    )
 
 
 def _session(story: Story, began: str) -> str:
@@ -124,15 +131,21 @@ def events(run: Run) -> str:
         said += " Messages and what was too short to be seen are counted above."
     if left > 0:
         said += f" {several(left, 'lesser one')} left out."
-    head = (("Time (UTC)", ""), ("Session", ""), ("What", ""), ("Details", ""))
+    several_sessions = len(run.sessions) > 1
+    whose = (("Session", ""),) if several_sessions else ()
+    head = (("Time (UTC)", ""), *whose, ("What", ""), ("Details", ""))
     when = clock_of(run.start, run.end)
     body = "".join(
         f'<tr class="{"verdict" if row.what == _CALLED["TimedOut"] else ""}"><td class="when">{when(row.at)}</td>'
-        f'<th scope="row">{escape(row.session)}</th><td>{row.what}</td>'
+        f"{_whose(row) if several_sessions else ''}<td>{row.what}</td>"
         f'<td class="text">{escape(row.text)}</td></tr>'
         for row in shown
     )
     return table("events", "Events", said, head, body)
+
+
+def _whose(row: Happening) -> str:
+    return f'<th scope="row">{escape(row.session)}</th>'
 
 
 def _rows(session: RecordedSession) -> list[Happening]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from streamguard.evidence.report.folder import as_list
 from streamguard.evidence.report.states import ended_by, said_of_one
 from streamguard.evidence.report.wording import duration, joined, listed, several
 
@@ -27,12 +28,30 @@ def what_was_tried(session: RecordedSession, verdict: Mark) -> list[str]:
     if asked := [mark for mark in since if mark.of == "Interrupting"]:
         times = "" if len(asked) == 1 else f" ({len(asked)} times)"
         lines.append(f"asked the backend to end its turn by itself{times}")
-    lines += dict.fromkeys(mark.text for mark in since if mark.of in _SHOWN)
     lines += _attempts(session, first)
+    lines += dict.fromkeys(mark.text for mark in since if mark.of in _SHOWN)
     torn = [mark for mark in since if mark.of == "TornDown" and mark.at >= verdict.at]
-    lines += [mark.text for mark in torn[-1:]]
+    lines += [_ending(mark) for mark in torn[-1:]]
     lines += [mark.text for mark in since if mark.of == "GaveUp"][-1:]
     return lines or ["nothing that was recorded"]
+
+
+def _ending(torn: Mark) -> str:
+    """How the backend was ended."""
+    facts = torn.facts
+    lasted = facts.get("elapsed")
+    if not isinstance(lasted, int | float) or not facts.get("confirmed"):
+        return torn.text  # an older record's, or one of which every word matters
+    signals = ", ".join(map(str, as_list(facts.get("signals"))))
+    if facts.get("tree"):
+        how = (
+            f"ended the backend's processes with {signals}" if signals else "the process had ended"
+        )
+    elif facts.get("disconnect") == "returned":
+        how = "disconnected from the backend"
+    else:
+        how = "closed the stream"
+    return f"{how}, in {duration(lasted)}"
 
 
 def _attempts(session: RecordedSession, first: float) -> list[str]:
@@ -55,7 +74,9 @@ def _delay(
 ) -> str:
     pause = pauses.get(after.start)
     meant = None if pause is None else pause.facts.get("delay")
-    seconds = meant if isinstance(meant, int | float) else after.start - (before.end or before.start)
+    seconds = (
+        meant if isinstance(meant, int | float) else after.start - (before.end or before.start)
+    )
     return "at once" if seconds < 0.05 else f"after {duration(seconds)}"
 
 
