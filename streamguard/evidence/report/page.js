@@ -222,7 +222,7 @@
     svg.replaceChildren();
     stretch(svg, 24);
     const span = range[1] - range[0];
-    const every = STEPS.find((size) => size / span * width >= 84) ?? STEPS.at(-1);
+    const every = STEPS.find((size) => size / span * width >= (size < 1 ? 108 : 84)) ?? STEPS.at(-1);
     const offset = data.start % every;
     const places = every >= 1 ? 0 : every >= 0.1 ? 1 : 2;
     for (let when = Math.ceil((range[0] + offset) / every) * every - offset; when <= range[1]; when += every) {
