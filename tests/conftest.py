@@ -33,10 +33,11 @@ LOOPS = ("loop", "native", "ground")  # the fixtures that run an async test by t
 # Real processes, sockets and threads, in real time; all the rest is virtual: `pytest -m "not real"`.
 HERE = Path(__file__).parent
 REAL = [
-    *("cli", "lines", "loopback", "process", "real", "report", "runner"),
+    *("ci", "cli", "lines", "loopback", "process", "real", "report", "runner"),
     *(
         "compat/test_subprocess_watchdog.py",
         "backends/test_cli_sessions.py",
+        "base/test_windows.py",
         "evidence/test_crashes.py",
         "evidence/test_worktree.py",
     ),
