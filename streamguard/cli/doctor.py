@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["ok", "note", "wrong"]
 _MARKS: Final[dict[State, str]] = {"ok": "+", "note": "-", "wrong": "!"}
+EXIT_CODES: Final = (
+    ("0", "nothing has to be mended"),
+    ("1", "something will make a guard fail, or fire when it should not: it is marked !"),
+    ("2", "wrong usage"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +45,29 @@ class Finding:
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, or 1 if something is wrong."""
-    parser = Parser(
-        prog="streamguard doctor",
-        description="What of the backends is installed, what this machine can do, which windows "
-        "collide with a backend's own watchdog, and the configuration in force.",
-    )
-    parser.add_argument("--json", action="store_true", help="the same for a program")
-    parser.add_argument(
-        "--verbose",
-        action="store_true",
-        help="also each backend's known limits, and the defaults in force",
-    )
-    asked = parser.parse_args(words)
+    asked = parser().parse_args(words)
     findings = list(_examine(verbose=asked.verbose))
     if asked.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         _print(findings)
     return 1 if any(finding.state == "wrong" for finding in findings) else 0
+
+
+def parser() -> Parser:
+    """The words that it understands."""
+    made = Parser(
+        prog="streamguard doctor",
+        description="What is installed, what this machine can do, and which configuration is in force. Changes nothing.",
+        exit_codes=EXIT_CODES,
+    )
+    made.add_argument("--json", action="store_true", help="the same for a program")
+    made.add_argument(
+        "--verbose",
+        action="store_true",
+        help="also each backend's known limits, and the defaults in force",
+    )
+    return made
 
 
 def _examine(*, verbose: bool) -> Iterator[Finding]:
