@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from streamguard._base.configured import content, text_of, toml_of
+from streamguard._base.distribution import install
 from streamguard._base.durations import in_words
 from streamguard._base.warning import warn
 from streamguard.errors import ConfigError, ScopeKind, ScopeName
@@ -226,7 +227,7 @@ def _read_yaml(text: str, source: str) -> Mapping[str, Any]:
         from ruamel.yaml.error import YAMLError
     except ImportError as error:
         raise ConfigError(
-            f"{source}: reading YAML needs ruamel.yaml: install streamguard[yaml], write TOML, "
+            f"{source}: reading YAML needs ruamel.yaml: {install('yaml')}, write TOML, "
             "or read it yourself and use FlowSpec.of"
         ) from error
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from streamguard._base.distribution import NAME
 from streamguard._version import __version__
 
 ROOT = Path(__file__).parents[1]
+FILES = f"{NAME.replace('-', '_')}-{__version__}"  # as a wheel's and an sdist's names begin
 # Packages that a user may not have, or should not pay for by importing this one.
 OPTIONAL = {"trio", "uvloop", "aiostream", "pytest", "hypothesis", "claude_agent_sdk", "ruamel"}
 
@@ -37,7 +40,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(dist: Path) -> Path:
-    return dist / f"streamguard-{__version__}-py3-none-any.whl"
+    return dist / f"{FILES}-py3-none-any.whl"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,7 @@ def test_the_wheel_holds_the_typed_package_and_nothing_else(wheel):
         names = set(archive.namelist())
     assert {name.partition("/")[0] for name in names} == {
         "streamguard",
-        f"streamguard-{__version__}.dist-info",
+        f"{FILES}.dist-info",
     }
     assert {"streamguard/py.typed", "streamguard/__main__.py"} <= names
     assert [name for name in names if "__pycache__" in name] == []
@@ -63,17 +66,18 @@ def test_the_wheel_holds_the_typed_package_and_nothing_else(wheel):
 
 def test_the_metadata_asks_for_anyio_alone(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        raw = archive.read(f"streamguard-{__version__}.dist-info/METADATA").decode()
+        raw = archive.read(f"{FILES}.dist-info/METADATA").decode()
     metadata = email.message_from_string(raw)
     wanted = metadata.get_all("Requires-Dist", [])
     unconditional = [requirement for requirement in wanted if "extra ==" not in requirement]
     assert [requirement.partition(">")[0] for requirement in unconditional] == ["anyio"]
+    assert metadata["Name"] == NAME
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.11"
 
 
 def test_the_sdist_can_be_tested(dist):
-    with tarfile.open(dist / f"streamguard-{__version__}.tar.gz") as archive:
+    with tarfile.open(dist / f"{FILES}.tar.gz") as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "LICENSE", "README.md", "tests/test_packaging.py"} <= names
     assert [name for name in names if name.startswith(".venv")] == []
@@ -108,3 +112,30 @@ def test_import_streamguard_alone_starts_no_event_loop_library():
     script = "import sys, streamguard; print(*sys.modules)"
     loaded = set(run(sys.executable, "-I", "-c", script).split())
     assert loaded & {"asyncio", "anyio"} == set()
+
+
+def test_doctor_names_a_namesake_that_was_installed_over_it(installed, tmp_path):
+    """As pip does it with the other of that name: its package and its command are written over ours."""
+    site = Path(
+        run(
+            installed / "python", "-c", "import sysconfig as s; print(s.get_path('purelib'))"
+        ).strip()
+    )
+    info = site / "streamguard-0.2.0.dist-info"
+    init = site / "streamguard/__init__.py"
+    ours = init.read_text()
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: streamguard\nVersion: 0.2.0\n")
+    (info / "RECORD").write_text("../../../bin/streamguard,,\nstreamguard/__init__.py,,\n")
+    init.write_text("VOICES = 3\n")
+    try:
+        told = subprocess.run(
+            [installed / "python", "-m", "streamguard", "doctor"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    finally:
+        init.write_text(ours)
+        shutil.rmtree(info)
+    assert told.returncode == 1, told
+    assert "! streamguard: version 0.2.0 is another project's" in told.stdout
+    assert f"pip uninstall streamguard && pip install --force-reinstall {NAME}" in told.stdout

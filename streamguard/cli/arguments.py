@@ -30,19 +30,25 @@ class ConfiguredWrongError(UsageError):
 class Option:
     """One option: where its value goes, and what makes a value of its text (None: a flag, which is `value`).
 
-    Its ValueError says what is wrong with a value.
+    Its ValueError says what is wrong with a value. `metavar`, `says` and `default` are for help and reference pages.
     """
 
     def __init__(
         self,
         attribute: str,
         convert: Callable[[str], Any] | None = None,
+        metavar: str = "",
+        says: str = "",
         *,
         value: object = True,
+        default: object = None,
     ) -> None:
         self.attribute = attribute
         self.convert = convert
+        self.metavar = metavar
+        self.says = says
         self.value = value
+        self.default = default
 
 
 def parse(words: Sequence[str], options: Mapping[str, Option]) -> tuple[dict[str, Any], list[str]]:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from streamguard._base.distribution import install
 from streamguard._base.quoting import quoted
 from streamguard._version import __version__
 from streamguard.cli.parsers import Parser
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["ok", "note", "wrong"]
 _MARKS: Final[dict[State, str]] = {"ok": "+", "note": "-", "wrong": "!"}
+EXIT_CODES: Final = (
+    ("0", "nothing has to be mended"),
+    ("1", "something will make a guard fail, or fire when it should not: it is marked !"),
+    ("2", "wrong usage"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +45,29 @@ class Finding:
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, or 1 if something is wrong."""
-    parser = Parser(
-        prog="streamguard doctor",
-        description="What of the backends is installed, what this machine can do, which windows "
-        "collide with a backend's own watchdog, and the configuration in force.",
-    )
-    parser.add_argument("--json", action="store_true", help="the same for a program")
-    parser.add_argument(
-        "--verbose",
-        action="store_true",
-        help="also each backend's known limits, and the defaults in force",
-    )
-    asked = parser.parse_args(words)
+    asked = parser().parse_args(words)
     findings = list(_examine(verbose=asked.verbose))
     if asked.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         _print(findings)
     return 1 if any(finding.state == "wrong" for finding in findings) else 0
+
+
+def parser() -> Parser:
+    """The words that it understands."""
+    made = Parser(
+        prog="streamguard doctor",
+        description="What is installed, what this machine can do, and which configuration is in force. Changes nothing.",
+        exit_codes=EXIT_CODES,
+    )
+    made.add_argument("--json", action="store_true", help="the same for a program")
+    made.add_argument(
+        "--verbose",
+        action="store_true",
+        help="also each backend's known limits, and the defaults in force",
+    )
+    return made
 
 
 def _examine(*, verbose: bool) -> Iterator[Finding]:
@@ -88,11 +99,12 @@ def _machine() -> Iterator[Finding]:
     here = "This machine"
     yield Finding(here, "streamguard", "ok", __version__)
     yield Finding(here, "Python", "ok", f"{platform.python_version()}, {sys.platform}")
+    yield from _namesakes()
     yield _ability(
         "pidfd",
         has_pidfd(),
         "a process's death is known at once, and no other is signalled",
-        "death is found by looking at /proc, or by psutil; install streamguard[psutil] on macOS",
+        f"death is found by looking at /proc, or by psutil; on macOS: {install('psutil')}",
     )
     yield _ability(
         "/proc",
@@ -101,7 +113,7 @@ def _machine() -> Iterator[Finding]:
         "missing, or another pid namespace's: no child is found, and no tree proven dead; "
         "mount it: mount -t proc proc /proc"
         if sys.platform == "linux"
-        else "children that left their group are found only with psutil: install streamguard[psutil]",
+        else f"children that left their group are found only with psutil: {install('psutil')}",
     )
     yield _ability(
         "subreaper",
@@ -116,6 +128,12 @@ def _machine() -> Iterator[Finding]:
         "none; streamguard needs none",
     )
     yield _ability("PTY", has_pty(), "`run --pty` works", "`run --pty` does not work here")
+
+
+def _namesakes() -> Iterator[Finding]:
+    from streamguard.cli.namesakes import namesakes
+
+    yield from (Finding("This machine", each.name, "wrong", each.advice) for each in namesakes())
 
 
 def _ability(name: str, is_there: bool, here: str, else_: str) -> Finding:
@@ -146,9 +164,9 @@ def _loops() -> Iterator[Finding]:
 
     for package, what in (
         ("anyio", ""),
-        ("trio", "an extra: streamguard[trio]"),
-        ("uvloop", "an extra: streamguard[uvloop]"),
-        ("aiostream", "an extra: streamguard[aiostream]"),
+        ("trio", install("trio")),
+        ("uvloop", install("uvloop")),
+        ("aiostream", install("aiostream")),
     ):
         try:
             yield Finding("Event loops", package, "ok", metadata.version(package))

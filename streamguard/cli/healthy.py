@@ -6,17 +6,25 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from streamguard._base import defaults
 from streamguard._base.durations import parsed, typed
 from streamguard._base.quoting import name
 from streamguard.cli import EXIT_FAILED, EXIT_OK
+from streamguard.cli.helping import with_unit
 from streamguard.cli.parsers import Parser
+
+EXIT_CODES: Final = (
+    ("0", "healthy: FILE was renewed lately"),
+    ("1", "not healthy: FILE is too old, or not there"),
+    ("2", "wrong usage"),
+)
 
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0 if the file was renewed lately, else 1; and one line that says why."""
-    asked = _parser().parse_args(words)
+    asked = parser().parse_args(words)
     is_well, why = judged(asked.file, asked.within)
     print(f"{'healthy' if is_well else 'not healthy'}: {why}")
     return EXIT_OK if is_well else EXIT_FAILED
@@ -49,20 +57,22 @@ def _within(text: str) -> float:
     return within
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> Parser:
+    """The words that it understands."""
+    made = Parser(
         prog="streamguard healthy",
-        description="Say whether `streamguard run --heartbeat FILE` is well: exit code 0 if FILE was "
-        "renewed lately, else 1. It is renewed every "
-        f"{defaults.HEARTBEAT:g} s, unless the run should have ended by now.",
-        epilog="Where there is no streamguard: test $(( $(date +%s) - $(stat -c %Y FILE) )) -lt 60",
+        description="Say whether `streamguard run --heartbeat FILE` is well, for probes and monitors. The run renews "
+        f"FILE every {with_unit(defaults.HEARTBEAT)}, unless it should have ended by now and has not.",
+        epilog="Where streamguard is not installed: "
+        "test $(( $(date +%s) - $(stat -c %Y FILE) )) -lt 60",
+        exit_codes=EXIT_CODES,
     )
-    parser.add_argument("file", metavar="FILE")
-    parser.add_argument(
+    made.add_argument("file", metavar="FILE", help="the file that --heartbeat names")
+    made.add_argument(
         "--within",
         metavar="DURATION",
         type=_within,
         default=defaults.HEARTBEAT_OLD,
-        help=f"how old FILE may be ({defaults.HEARTBEAT_OLD:g})",
+        help=f"how old FILE may be [{with_unit(defaults.HEARTBEAT_OLD)}]",
     )
-    return parser
+    return made

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
@@ -22,16 +23,22 @@ from streamguard.errors import ConfigError, StoreError
 from streamguard.evidence.files import Folder
 from streamguard.evidence.report import Entry, drawing, entry, index, page, read_run, runs_in
 
+EXIT_CODES: Final = (
+    ("0", "the report is written"),
+    ("1", "the run cannot be read, or the report cannot be written"),
+    ("2", "wrong usage, or nothing is recorded there"),
+)
+
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, 1 if the report cannot be read or written, 2 if there is no such run."""
-    parser = _parser()
-    asked = parser.parse_args(words)
+    understood = parser()
+    asked = understood.parse_args(words)
     try:
         if asked.fleet or asked.store is not None:
             return _report_fleet(asked)
         if asked.run is None:
-            parser.error("which run? Name its folder, as in Recorder(RUN); or say --fleet")
+            understood.error("which run? Name its folder, as in Recorder(RUN); or say --fleet")
         runs = runs_in(Path(asked.run))
         if runs and not asked.svg and asked.output is None:
             return _report_all(Path(asked.run), runs)
@@ -102,32 +109,35 @@ def _write(file: Path, text: str) -> None:
         sys.stdout.buffer.write(os.fsencode(file) + b"\n")
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def parser() -> Parser:
+    """The words that it understands."""
+    made = Parser(
         prog="streamguard report",
-        description="Draw a recorded run: what hung, since when, what was in flight, what was "
-        "tried, what was left. Prints the name of the file.",
+        description="Draw a recorded run as one HTML page: what hung, since when, what was in flight, what was tried "
+        "and what is left. Prints the name of the file.",
+        epilog="A run is recorded by `streamguard run --record DIR`, or in a program by Recorder(DIR).",
+        exit_codes=EXIT_CODES,
     )
-    parser.add_argument(
+    made.add_argument(
         "run",
         metavar="RUN",
         nargs="?",
-        help="the run's folder, as in Recorder(RUN), or a folder of runs, which get an index; with --fleet: a file of "
-        "lines that `streamguard fleet log --json` has written, - for stdin (default: the store is asked)",
+        help="the folder of a run, or of several runs, which get an index. With --fleet: a file of lines that "
+        "`streamguard fleet log --json` has written, or - for standard input [ask the store]",
     )
-    parser.add_argument(
-        "--fleet", action="store_true", help="a fleet's log of timeouts instead of a run"
-    )
-    where.add_option(parser)
-    parser.add_argument("--svg", action="store_true", help="a picture for mails and tickets")
-    parser.add_argument(
+    made.add_argument("--svg", action="store_true", help="a picture, for mails and tickets")
+    made.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="where to write, - for stdout (default: report.html or report.svg in RUN; of a fleet, "
-        "fleet-report.html here)",
+        help="where to write, or - for standard output [report.html or report.svg in RUN; of a fleet, "
+        "fleet-report.html in this folder]",
     )
-    return parser
+    made.add_argument(
+        "--fleet", action="store_true", help="draw a fleet's log of timeouts instead of a run"
+    )
+    where.add_option(made)
+    return made
 
 
 def _fail(why: str, code: int) -> int:

@@ -17,7 +17,7 @@ from streamguard.cli.arguments import (
 )
 from streamguard.runner._signal import signal_number
 from streamguard.runner.options import Settings
-from streamguard.runner.result import OUR_FAILURE
+from streamguard.runner.result import EXIT_CODES, OUR_FAILURE
 from streamguard.runner.words import say
 
 TYPE_CHECKING = False
@@ -27,83 +27,27 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROGRAM = "streamguard run"
-HELP = """\
-usage: streamguard run [OPTION]... [--] COMMAND [ARGUMENT]...
+USAGE = "usage: streamguard run [OPTION]... [--] COMMAND [ARGUMENT]..."
+INTRO = """\
+Run COMMAND, pass its output on unchanged, and end it with everything that it
+started when it hangs. Options come before COMMAND; put -- between them if
+COMMAND begins with a dash.
 
-Run COMMAND and end it, with everything that it started, when it hangs. Its output is passed on
-unchanged. A DURATION is a number of seconds, or of minutes, hours or days with m, h or d behind it
-(90, 1.5m, 2h); 0 is off.
+A DURATION is a number of seconds, or a number with a unit: 500ms, 90s, 15m, 2h,
+1d. 0 switches a limit off. Defaults are in [brackets].
+"""
+OUTRO = """\
+Ctrl-C is passed on to COMMAND; the second one kills it.
 
-Limits (none is on unless you ask for it, or the configuration does):
-  --idle DURATION        no output for so long, with no tool in flight
-  --first DURATION       in its place until the first output (of an agent: until it does something)
-  --first-json DURATION  no JSON line (an object) for so long from the start, whatever else comes
-  --liveness DURATION    nothing at all, not even a ping, from an agent that sends pings
-  --tools DURATION       a tool may be in flight for so long (2h), and pauses --idle
-  --turn DURATION        an agent's turn may take so long
-  --exit-grace DURATION  COMMAND may stay for so long after an agent's result (30)
-  --total DURATION       the whole run, retries and all
-  --after-sleep DURATION a silence goes on for so long (30) when this machine has slept, with no tool in
-                         flight, of an agent whose lines are understood; if you say it, of any COMMAND
-  --preset NAME          limits by name, for instance claude-print or multica; what you say beside
-                         it goes over it (docs/how-to/presets.md)
-  --transcript FILE      what COMMAND writes there counts as output, too, for --idle and --first;
-                         and a JSON line in it for --first-json
-
-Told, unless --end-on says that it ends COMMAND (of agents whose lines are understood):
-  --quiet DURATION       a sub-agent that had spoken says nothing for so long (15m)
-  --repeats N            the same work has the same outcome N times in a row (20; 0: never)
-  --tokens N             so many tokens are used up; the next two likewise
-  --cost AMOUNT          so much money
-  --calls N              so many calls of the model
-  --end-on WORD,...      end it for some of quiet, repeats, tokens, cost, calls; also for empty (a turn
-                         that ended with success and did nothing) and abandoned (work left open)
-
-How it is ended:
-  --kill-after DURATION  from the first signal to KILL (5)
-  --signal SIGNAL        what is sent first (TERM)
-  --preserve-status      exit with COMMAND's own status after a limit, too
-  --reap                 end also what a COMMAND that has ended by itself has left behind
-
-How it is run:
-  --stdin inherit|null   its input is ours, or /dev/null: nobody waits for input that never comes
-  --lock FILE            one run at a time: while another has FILE nothing is started, and that is 75
-  --pty                  give COMMAND a terminal (some programs keep output back without one)
-  --foreground           leave it our session: it can use the terminal, and Ctrl-Z stops both
-
-Once more:
-  --retries N            try again after a limit, if no output was passed on yet
-  --backoff D,D,...      wait so long before (0,5,15; the last one repeats)
-  --resume-cmd 'WORDS'   what to run instead from then on; {session_id} is the agent's session.
-                         With it, also after output
-  --fresh-if-unknown     where that session is not known to the agent any more, run COMMAND once
-                         more, without what was said before; not if tools have run in it
-  --wait-for-limit DURATION  wait so long in all for a usage limit that the agent met to be over,
-                         if it says when that is; then go on as above
-
-What is said:
-  --status-file FILE     how it ended, as JSON
-  --record DIR           evidence of every verdict (see `streamguard report`)
-  --on-warn 'WORDS'      a command to run when half of a silence is gone, or anything else is doubtful
-  --on-end 'WORDS'       and one to run at the end; it has 30 s, and the facts in its environment
-  --github, --no-github  tell GitHub Actions of a limit (on where GITHUB_ACTIONS is true)
-  --errors text|json     one line on standard error after a limit (text)
-  --notify-systemd       tell systemd: ready, how it goes, and its watchdog that all is well
-  --heartbeat FILE       renew FILE as long as all is well (see `streamguard healthy`)
-  --verbose              also every signal that is sent, and half-time warnings
-  --help                 this text
-
-Exit codes: COMMAND's own (or it dies by the same signal), 124 after a limit, 137 if KILL was needed,
-125 for wrong usage or a failure of ours, 126 if COMMAND cannot be run, 127 if it is not found,
-75 if another run has the lock.
-Ctrl-C is passed on; the second one kills.
-
-  streamguard run --idle 15m -- claude -p "Fix issue 7" --output-format stream-json --verbose
-  streamguard run --idle 10m --retries 2 --resume-cmd 'codex exec resume {session_id} --json Go' \\
+  streamguard run --idle 15m -- claude -p "Fix issue 7" \\
+      --output-format stream-json --verbose
+  streamguard run --idle 10m --retries 2 \\
+      --resume-cmd 'codex exec resume {session_id} --json Go' \\
       -- codex exec --json "Fix issue 7"
 
-The names of claude-print are understood too: --timeout (--total), --first-output-timeout (--first),
---stream-json-timeout (--first-json), --stop-hook-timeout (--turn).
+The names of claude-print are understood too: --timeout (--total),
+--first-output-timeout (--first), --stream-json-timeout (--first-json) and
+--stop-hook-timeout (--turn).
 """
 
 _A_DAY = 86400
@@ -233,55 +177,224 @@ def _words(text: str) -> tuple[str, ...]:
     return words
 
 
-_LIMITS = (
-    "idle",
-    "first",
-    "first-json",
-    "liveness",
-    "tools",
-    "turn",
-    "exit-grace",
-    "total",
-    "after-sleep",
-    "kill-after",
-)
-OPTIONS = (
-    {name: Option(name.replace("-", "_"), _duration) for name in (*_LIMITS, "quiet")}
-    | {name: Option(name, _amount) for name in _CEILINGS}
-    | {"repeats": Option("repeats", _repeats), "end-on": Option("end_on", _endable)}
-    | {
-        "signal": Option("signal", signal_number),
-        "preserve-status": Option("preserve_status"),
-        "reap": Option("reap"),
-        "stdin": Option("stdin", _one_of("inherit", "null")),
-        "lock": Option("lock", _path),
-        "pty": Option("pty"),
-        "foreground": Option("foreground"),
-        "retries": Option("retries", _count),
-        "backoff": Option("backoff", _durations),
-        "resume-cmd": Option("resume_command", _template),
-        "fresh-if-unknown": Option("fresh_if_unknown"),
-        "wait-for-limit": Option("wait_for_limit", _bounded),
-        "status-file": Option("status_file", status_file),
-        "record": Option("record", str),
-        "github": Option("github"),
-        "no-github": Option("github", value=False),
-        "on-warn": Option("on_warn", _words),
-        "on-end": Option("on_end", _words),
-        "transcript": Option("transcript", _path),
-        "notify-systemd": Option("notify_systemd"),
-        "heartbeat": Option("heartbeat", _path),
-        "preset": Option("preset", _preset),
-        "errors": Option("errors", _one_of("text", "json")),
-        "verbose": Option("verbose"),
-        "help": Option("help"),
-        "h": Option("help"),
-        "v": Option("verbose"),
-        "k": Option("kill_after", _duration),
-        "s": Option("signal", signal_number),
-    }
-    | {alias: Option(name.replace("-", "_"), _duration) for alias, name in _ALIASES.items()}
-)
+# Every option by its heading and its name: the command line, its help and the reference pages are made of it.
+GROUPS = {
+    "Limits. None is on until you set one, here or in the configuration": {
+        "idle": Option(
+            "idle",
+            _duration,
+            "DURATION",
+            "end COMMAND after so much silence; time in which a tool is in flight does not count",
+        ),
+        "first": Option(
+            "first",
+            _duration,
+            "DURATION",
+            "the same until the first output, in place of --idle; an agent's greeting is not output yet",
+        ),
+        "first-json": Option(
+            "first_json",
+            _duration,
+            "DURATION",
+            "end it if no line that is a JSON object has come by then, whatever else it writes",
+        ),
+        "liveness": Option(
+            "liveness",
+            _duration,
+            "DURATION",
+            "end it after so long without anything, not even a ping; counts from the agent's first ping",
+        ),
+        "tools": Option(
+            "tools",
+            _duration,
+            "DURATION",
+            "how long one tool may be in flight, which pauses --idle",
+            default=defaults.TOOLS,
+        ),
+        "turn": Option("turn", _duration, "DURATION", "how long one turn of an agent may take"),
+        "exit-grace": Option(
+            "exit_grace",
+            _duration,
+            "DURATION",
+            "how long COMMAND may stay after its agent's result, once any limit is on",
+            default=defaults.EXIT_GRACE,
+        ),
+        "total": Option(
+            "total", _duration, "DURATION", "how long the whole run may take, retries included"
+        ),
+        "after-sleep": Option(
+            "after_sleep",
+            _duration,
+            "DURATION",
+            "how much silence is left when this machine wakes from sleep with no tool in flight; for known agents, "
+            "or for any COMMAND if you set it",
+            default=defaults.AFTER_SLEEP,
+        ),
+        "preset": Option(
+            "preset",
+            _preset,
+            "NAME",
+            "a named set of limits, such as claude-print or multica; what you set beside it wins",
+        ),
+        "transcript": Option(
+            "transcript",
+            _path,
+            "FILE",
+            "what COMMAND writes to FILE counts as its output, for --idle, --first and --first-json",
+        ),
+    },
+    "Warnings about known agents. They end nothing unless --end-on says so": {
+        "quiet": Option(
+            "quiet",
+            _duration,
+            "DURATION",
+            "warn when a sub-agent that had spoken is silent for so long",
+            default=defaults.QUIET,
+        ),
+        "repeats": Option(
+            "repeats",
+            _repeats,
+            "N",
+            "warn when the same work had the same outcome N times in a row; 0 switches it off",
+            default=defaults.REPEATS,
+        ),
+        "tokens": Option("tokens", _amount, "N", "warn when so many tokens are used up"),
+        "cost": Option("cost", _amount, "AMOUNT", "warn when so much money is spent"),
+        "calls": Option("calls", _amount, "N", "warn after so many calls of the model"),
+        "end-on": Option(
+            "end_on",
+            _endable,
+            "WORD,...",
+            "end COMMAND instead of warning: any of quiet, repeats, tokens, cost, calls; also empty (a turn that "
+            "succeeded and did nothing) and abandoned (background work left open)",
+        ),
+    },
+    "How COMMAND is ended": {
+        "signal": Option(
+            "signal",
+            signal_number,
+            "SIGNAL",
+            "what is sent first, a name or a number",
+            default="TERM",
+        ),
+        "kill-after": Option(
+            "kill_after",
+            _duration,
+            "DURATION",
+            "how long after it KILL is sent",
+            default=defaults.KILL_GRACE,
+        ),
+        "preserve-status": Option(
+            "preserve_status", says="exit with COMMAND's own code after a limit, too"
+        ),
+        "reap": Option(
+            "reap", says="when COMMAND ends by itself, end what it left in the background"
+        ),
+    },
+    "How COMMAND is run": {
+        "stdin": Option(
+            "stdin",
+            _one_of("inherit", "null"),
+            "inherit|null",
+            "COMMAND's input: ours, or /dev/null, so that it cannot wait for input that never comes",
+            default="inherit",
+        ),
+        "lock": Option(
+            "lock",
+            _path,
+            "FILE",
+            "one run at a time: while another run has FILE, start nothing and exit with 75",
+        ),
+        "pty": Option(
+            "pty",
+            says="give COMMAND a terminal of its own; some programs hold output back without one",
+        ),
+        "foreground": Option(
+            "foreground",
+            says="leave COMMAND in our session: it can use our terminal, and Ctrl-Z stops both",
+        ),
+    },
+    "Trying again": {
+        "retries": Option(
+            "retries",
+            _count,
+            "N",
+            "how often to try again after a limit, if nothing of COMMAND's output was passed on",
+            default=0,
+        ),
+        "backoff": Option(
+            "backoff",
+            _durations,
+            "D,D,...",
+            "how long to wait before each retry; the last one repeats",
+            default=defaults.BACKOFF,
+        ),
+        "resume-cmd": Option(
+            "resume_command",
+            _template,
+            "'WORDS'",
+            "what to run for a retry, so that the agent resumes; {session_id} becomes its session. Allows a retry "
+            "after output, too",
+        ),
+        "fresh-if-unknown": Option(
+            "fresh_if_unknown",
+            says="if the agent does not know that session any more, run COMMAND once more from the beginning; not if "
+            "tools have run in it",
+        ),
+        "wait-for-limit": Option(
+            "wait_for_limit",
+            _bounded,
+            "DURATION",
+            "when the agent met a usage limit and says when it is over, wait for that (so long in all), then go on",
+        ),
+    },
+    "What is written, and who is told": {
+        "record": Option(
+            "record", str, "DIR", "keep evidence in DIR; `streamguard report DIR` draws it"
+        ),
+        "status-file": Option("status_file", status_file, "FILE", "write how it ended, as JSON"),
+        "on-warn": Option(
+            "on_warn",
+            _words,
+            "'WORDS'",
+            "a command to run at every warning, and when half of a silence is over",
+        ),
+        "on-end": Option(
+            "on_end",
+            _words,
+            "'WORDS'",
+            f"a command to run at the end; it has {defaults.HOOK:g} s, and finds the facts in its environment",
+        ),
+        "github": Option(
+            "github",
+            says="tell GitHub Actions of a limit; on where GITHUB_ACTIONS is true",
+        ),
+        "no-github": Option("github", says="do not", value=False),
+        "errors": Option(
+            "errors",
+            _one_of("text", "json"),
+            "text|json",
+            "how a limit is told on standard error: a sentence, or a JSON object",
+            default="text",
+        ),
+        "notify-systemd": Option(
+            "notify_systemd", says="tell systemd that it is ready, how it goes, and its watchdog"
+        ),
+        "heartbeat": Option(
+            "heartbeat",
+            _path,
+            "FILE",
+            "renew FILE as long as all is well; `streamguard healthy FILE` looks at it",
+        ),
+        "verbose": Option(
+            "verbose", says="tell also of each signal, and when half of a silence is over"
+        ),
+        "help": Option("help", says="show this text"),
+    },
+}
+LETTERS = {"k": "kill-after", "s": "signal", "v": "verbose", "h": "help"}
+_NAMED = {name: option for group in GROUPS.values() for name, option in group.items()}
+OPTIONS = _NAMED | {other: _NAMED[name] for other, name in (LETTERS | _ALIASES).items()}
 
 
 def main(words: Sequence[str]) -> int:
@@ -289,7 +402,10 @@ def main(words: Sequence[str]) -> int:
     try:
         said, command = parse(words, OPTIONS)
         if said.pop("help", False):
-            print(HELP, end="")
+            from streamguard.cli.helping import text_of
+
+            told = text_of(USAGE, INTRO, GROUPS, LETTERS, exit_codes=EXIT_CODES, outro=OUTRO)
+            print(told, end="")
             return 0
         settings = settings_of(said, command)
     except ConfiguredWrongError as error:

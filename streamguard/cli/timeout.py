@@ -21,23 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROGRAM = "timeout"
-HELP = """\
-usage: streamguard timeout [OPTION]... DURATION COMMAND [ARGUMENT]...
+USAGE = "usage: streamguard timeout [OPTION]... DURATION COMMAND [ARGUMENT]..."
+INTRO = """\
+Run COMMAND, and send it a signal if it is still running after DURATION. The
+same options, durations and exit codes as GNU timeout.
 
-Run COMMAND, and send it a signal if it is still running after DURATION: a number of seconds, or of
-minutes, hours or days with m, h or d behind it; 0 is no limit. As GNU timeout does.
-
-  -f, --foreground           leave COMMAND our session and its terminal; only it is sent signals
-  -k, --kill-after DURATION  also send KILL if it runs for so long after the first signal
-  -p, --preserve-status      exit with COMMAND's status, also after the time is up
-  -s, --signal SIGNAL        what to send (TERM)
-  -v, --verbose              say on standard error which signals are sent
-      --help                 this text
-      --version              the version
-
-Exit codes: COMMAND's own, 124 if the time was up, 137 if it was killed, 125 if this command failed,
-126 if COMMAND cannot be run, 127 if it is not found. For silence instead of time, and for all that
-a command started: streamguard run.
+A DURATION is a number of seconds, or a number with a unit: 90s, 15m, 2h, 1d.
+0 is no limit. Defaults are in [brackets].
+"""
+OUTRO = """\
+To end a command when it is silent, with all that it started: streamguard run.
 """
 
 
@@ -48,20 +41,44 @@ def _duration(text: str) -> float | None:
         raise ValueError("invalid time interval") from None
 
 
-OPTIONS = {
-    "foreground": Option("foreground"),
-    "kill-after": Option("kill_after", _duration),
-    "preserve-status": Option("preserve_status"),
-    "signal": Option("signal", signal_number),
-    "verbose": Option("verbose"),
-    "help": Option("help"),
-    "version": Option("version"),
-    "f": Option("foreground"),
-    "k": Option("kill_after", _duration),
-    "p": Option("preserve_status"),
-    "s": Option("signal", signal_number),
-    "v": Option("verbose"),
+GROUPS = {
+    "Options": {
+        "foreground": Option(
+            "foreground",
+            says="leave COMMAND our session and its terminal; only COMMAND itself is sent signals",
+        ),
+        "kill-after": Option(
+            "kill_after",
+            _duration,
+            "DURATION",
+            "also send KILL if it still runs so long after the first signal",
+        ),
+        "preserve-status": Option(
+            "preserve_status", says="exit with COMMAND's own code, also after the time is up"
+        ),
+        "signal": Option("signal", signal_number, "SIGNAL", "what to send first", default="TERM"),
+        "verbose": Option("verbose", says="say on standard error which signals are sent"),
+        "help": Option("help", says="show this text"),
+        "version": Option("version", says="show the version"),
+    }
 }
+LETTERS = {
+    "f": "foreground",
+    "k": "kill-after",
+    "p": "preserve-status",
+    "s": "signal",
+    "v": "verbose",
+}
+EXIT_CODES = (
+    ("COMMAND's", "it ended in time"),
+    ("124", "the time was up"),
+    ("125", "wrong usage, or a failure of this command"),
+    ("126", "COMMAND cannot be run"),
+    ("127", "COMMAND was not found"),
+    ("137", "it was killed by KILL"),
+)
+_NAMED = GROUPS["Options"]
+OPTIONS = _NAMED | {letter: _NAMED[name] for letter, name in LETTERS.items()}
 
 
 def main(words: Sequence[str]) -> int:
@@ -69,7 +86,10 @@ def main(words: Sequence[str]) -> int:
     try:
         said, left = parse(words, OPTIONS)
         if said.pop("help", False):
-            print(HELP, end="")
+            from streamguard.cli.helping import text_of
+
+            told = text_of(USAGE, INTRO, GROUPS, LETTERS, exit_codes=EXIT_CODES, outro=OUTRO)
+            print(told, end="")
             return 0
         if said.pop("version", False):
             from streamguard._version import __version__

@@ -1,7 +1,7 @@
 """`streamguard top`: the guarded runs of this user on this machine, live.
 
 Shows what `streamguard run` and programs with `streamguard.publishing()` say of themselves
-(`published`). The live table is drawn by rich, `pip install 'streamguard[top]'`; without a terminal,
+(`published`). The live table is drawn by rich, `pip install 'agent-streamguard[top]'`; without a terminal,
 or with --once, plain lines need nothing.
 """
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from streamguard._base.distribution import install
 from streamguard._base.durations import typed
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_OK, EXIT_USAGE
@@ -33,13 +34,17 @@ RUNS: Final = Columns(
     caption="Ctrl-C ends this; the runs go on",
     has_bar=True,
 )
+EXIT_CODES: Final = (
+    ("0", "it was shown"),
+    ("2", "wrong usage, or a fleet's store that does not answer"),
+)
 # How many characters of a name are shown.
 _NAME_LENGTH: Final = 40
 
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, or 2 if a live table is wanted and rich is not installed, or a fleet's store does not answer."""
-    asked = _parser().parse_args(words)
+    asked = parser().parse_args(words)
     if asked.fleet or asked.store is not None:
         from streamguard.cli.fleet import looking
 
@@ -59,7 +64,7 @@ def show(asked: argparse.Namespace, plain: Callable[[], str], drawn: Callable[[]
         from rich.live import Live as Screen
     except ImportError:
         print(
-            "streamguard top: the live table needs rich: pip install 'streamguard[top]', "
+            f"streamguard top: the live table needs rich: {install('top')}, "
             "or look once with --once",
             file=sys.stderr,
         )
@@ -67,28 +72,34 @@ def show(asked: argparse.Namespace, plain: Callable[[], str], drawn: Callable[[]
     return _show(Screen(screen=True, auto_refresh=False), drawn, asked.every)
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
+    """The words that it understands."""
     from streamguard.cli.fleet import where
 
-    parser = Parser(
+    made = Parser(
         prog="streamguard top",
-        description="The guarded runs of this user on this machine: what each is doing, since when "
-        "it is silent, and what is in flight. Ctrl-C ends it.",
+        description="What the guarded runs of this user on this machine are doing: since when each is silent, how "
+        "long it may be, and what is in flight. The nearest to its limit is first. q ends it; the runs go on.",
+        epilog="A run is shown if it was started by `streamguard run`, or by a program within "
+        "`with streamguard.publishing():`.",
+        exit_codes=EXIT_CODES,
     )
-    parser.add_argument(
-        "--fleet", action="store_true", help="the sessions of a fleet instead, from its store"
+    made.add_argument(
+        "--once", action="store_true", help="look once, and print plain lines, as into a pipe"
     )
-    where.add_option(parser)
-    parser.add_argument("--once", action="store_true", help="look once, and print plain lines")
-    parser.add_argument("--json", action="store_true", help="look once, for a program")
-    parser.add_argument(
+    made.add_argument("--json", action="store_true", help="look once, and print JSON")
+    made.add_argument(
         "--every",
         type=_interval,
         default=1.0,
-        metavar="SECONDS",
-        help="how often to look (default: 1)",
+        metavar="DURATION",
+        help="how often to look [1s]",
     )
-    return parser
+    made.add_argument(
+        "--fleet", action="store_true", help="the sessions of a fleet instead, from its store"
+    )
+    where.add_option(made)
+    return made
 
 
 def _interval(text: str) -> float:

@@ -1,4 +1,4 @@
-"""A store's database on a server: PostgreSQL, by psycopg (`pip install 'streamguard[postgres]'`).
+"""A store's database on a server: PostgreSQL, by psycopg (`pip install 'agent-streamguard[postgres]'`).
 
 Each statement is a transaction of its own and arrives whole, so that no lock waits for a client whose network has
 gone black. A thread that waits there is freed by `shutdown` on its socket, from outside: a peer that is gone but
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
 from streamguard._base import quoting
+from streamguard._base.distribution import install
 from streamguard.errors import StoreError
 from streamguard.fleet import schema
 from streamguard.fleet.database import Database
@@ -259,9 +260,7 @@ def _imported() -> Any:
     try:
         import psycopg
     except ImportError:
-        raise StoreError(
-            "a PostgreSQL store needs psycopg: pip install 'streamguard[postgres]'"
-        ) from None
+        raise StoreError(f"a PostgreSQL store needs psycopg: {install('postgres')}") from None
     return psycopg
 
 

@@ -16,6 +16,7 @@ import anyio
 
 from streamguard import _loops as loops
 from streamguard._base import quoting
+from streamguard._base.distribution import install
 from streamguard.errors import ConfigError, StoreError
 from streamguard.fleet.stored_texts import checked_name, json_of
 from streamguard.fleet.temporal_calls import NEEDED, NotThereError, bounded
@@ -215,9 +216,7 @@ def _check_client(client: object) -> None:
         from temporalio.client import Client
         from temporalio.service import __version__ as version
     except ImportError:
-        raise ConfigError(
-            "TemporalEngine needs temporalio: pip install 'streamguard[temporal]'"
-        ) from None
+        raise ConfigError(f"TemporalEngine needs temporalio: {install('temporal')}") from None
 
     if not isinstance(client, Client):
         raise ConfigError(

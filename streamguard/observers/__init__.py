@@ -1,8 +1,8 @@
 """Observers: events as structlog entries, Prometheus metrics, OpenTelemetry spans.
 
-structlogs      `StructlogObserver`, needs `streamguard[structlog]`
-prometheus      `PrometheusObserver`, needs `streamguard[prometheus]`
-opentelemetry   `OpenTelemetryObserver`, needs `streamguard[opentelemetry]`
+structlogs      `StructlogObserver`, needs `agent-streamguard[structlog]`
+prometheus      `PrometheusObserver`, needs `agent-streamguard[prometheus]`
+opentelemetry   `OpenTelemetryObserver`, needs `agent-streamguard[opentelemetry]`
 
 The log of the standard library needs none: it is told by itself (`events.log`). Each observer takes
 the events of streams, time scopes and circuit breakers alike. They know events and their fields, and

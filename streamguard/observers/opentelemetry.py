@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary, finalize
 
 from streamguard import events
+from streamguard._base.distribution import install
 from streamguard._version import __version__
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.events.flat import fields_of, name_of
@@ -35,7 +36,7 @@ try:
     from streamguard.observers.instruments import Instruments
 except ImportError as missing:
     raise ConfigError(
-        "OpenTelemetryObserver needs the OpenTelemetry API: pip install 'streamguard[opentelemetry]'"
+        f"OpenTelemetryObserver needs the OpenTelemetry API: {install('opentelemetry')}"
     ) from missing
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from weakref import WeakKeyDictionary, finalize
 
 from streamguard import events
+from streamguard._base.distribution import install
 from streamguard.breaker import circuit
 from streamguard.breaker import circuit_events as circuits
 from streamguard.errors import ConfigError, DisconnectOutcome, Guard, Limit, StreamTimeoutError
@@ -121,7 +122,7 @@ class PrometheusObserver:
             self._make(registry, namespace)
         except ImportError as error:
             raise ConfigError(
-                "PrometheusObserver needs prometheus_client: pip install 'streamguard[prometheus]'"
+                f"PrometheusObserver needs prometheus_client: {install('prometheus')}"
             ) from error
         except ValueError as error:  # prometheus_client's word for a duplicate, or a bad name
             raise ConfigError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from streamguard._base.distribution import install
 from streamguard._base.quoting import quoted
 from streamguard.breaker.circuit_events import CircuitChanged, CircuitEvent, CircuitRefused
 from streamguard.errors import ConfigError
@@ -42,7 +43,7 @@ class StructlogObserver:
                 import structlog
             except ImportError as error:
                 raise ConfigError(
-                    "StructlogObserver needs structlog: pip install 'streamguard[structlog]'"
+                    f"StructlogObserver needs structlog: {install('structlog')}"
                 ) from error
             made: _Logger = structlog.get_logger("streamguard")
             logger = made

@@ -1,14 +1,6 @@
 """How a run ended: which code it gives, what is said of it, and in which file.
 
-| code | meaning |
-|---|---|
-| the command's own, or its signal sent to ourselves | it ended by itself, or by a signal passed on |
-| 124 | a limit was reached |
-| 137 | a limit was reached or a signal passed on, and KILL was needed |
-| 125 | wrong usage, or a failure of ours: output that could not be passed on is one |
-| 75 | another run has the `--lock`: nothing was started |
-| 126, 127 | the command cannot be run; was not found |
-
+`EXIT_CODES` is the table of them.
 Imports the standard library; knows nothing of how it came about.
 """
 
@@ -37,6 +29,24 @@ CANNOT_RUN = 126
 NOT_FOUND = 127
 KILLED = 137
 _BY_SIGNAL = 128
+# What each exit code of a run means: help and reference pages are made of it.
+EXIT_CODES = (
+    (
+        "COMMAND's",
+        "it ended by itself; if a signal ended it, we die of the same one (a shell shows 128 + its number)",
+    ),
+    ("75", "another run has the --lock; nothing was started"),
+    ("124", "a limit was reached, and COMMAND was ended"),
+    (
+        "125",
+        "wrong usage, or a failure of streamguard; also where output of a COMMAND that ended well was lost",
+    ),
+    ("126", "COMMAND cannot be run"),
+    ("127", "COMMAND was not found"),
+    ("130", "Ctrl-C, also where KILL was needed"),
+    ("137", "a limit was reached or a signal passed on, and KILL was needed"),
+    ("141", "the reader of our output had left (SIGPIPE)"),
+)
 _UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
 
 

@@ -264,7 +264,7 @@ def test_what_cannot_be_a_session():
 
 def test_an_sdk_that_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
-    with pytest.raises(ConfigError, match=r"pip install 'streamguard\[claude\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agent-streamguard\[claude\]'"):
         claude.session(prompt="one")
 
 

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from streamguard.backends import facts
-from streamguard.cli import doctor, main
+from streamguard.cli import doctor, main, namesakes
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_here(tmp_path, monkeypatch):
-    """No configuration, and no backend but what a test puts there."""
+    """No configuration, no backend and no namesake but what a test puts there."""
     for name in (
         "STREAMGUARD_CONFIG",
         "STREAMGUARD_IDLE",
@@ -22,6 +22,7 @@ def nothing_is_here(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(facts, "installed", lambda name: facts.Installed())
+    monkeypatch.setattr(namesakes, "namesakes", lambda: ())
 
 
 @pytest.fixture
@@ -140,3 +141,11 @@ def test_a_limit_that_is_off_by_a_word_is_fine_s4_01(diagnosis, monkeypatch):
     code, found = diagnosis()
     assert code == 0
     assert any(text.startswith("guard.idle = off") for text in found)
+
+
+def test_a_namesake_is_wrong(diagnosis, monkeypatch):
+    other = namesakes.Namesake("streamguard", "0.2.0", "the command 'streamguard'")
+    monkeypatch.setattr(namesakes, "namesakes", lambda: (other,))
+    code, found = diagnosis()
+    assert code == 1
+    assert found["streamguard"]["text"] == other.advice

@@ -465,13 +465,15 @@ def test_a_worker_whose_store_is_away_does_not_begin(worker, monkeypatch):
 
 def test_without_psycopg_it_says_what_to_install(fleet, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    one_line(fleet("list", "--store", "postgresql://h/d"), "pip install 'streamguard[postgres]'")
+    one_line(
+        fleet("list", "--store", "postgresql://h/d"), "pip install 'agent-streamguard[postgres]'"
+    )
 
 
 def test_without_a_loop_it_says_what_to_install(fleet, monkeypatch):
     monkeypatch.setitem(sys.modules, "trio", None)
     told = fleet("serve", "handlers:note", "--loop", "trio")
-    one_line(told, "pip install 'streamguard[trio]'")
+    one_line(told, "pip install 'agent-streamguard[trio]'")
 
 
 # --- the live table -------------------------------------------------------------------------

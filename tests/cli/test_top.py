@@ -134,7 +134,7 @@ def test_without_rich_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich", None)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert top.main([]) == 2
-    assert "pip install 'streamguard[top]'" in capsys.readouterr().err
+    assert "pip install 'agent-streamguard[top]'" in capsys.readouterr().err
 
 
 def test_a_terminal_has_a_live_table(published):

@@ -422,7 +422,7 @@ def test_without_psycopg_the_extra_is_named(monkeypatch):
         return real(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(StoreError, match=r"pip install 'streamguard\[postgres\]'"):
+    with pytest.raises(StoreError, match=r"pip install 'agent-streamguard\[postgres\]'"):
         store_at("postgresql://localhost/db")
 
 

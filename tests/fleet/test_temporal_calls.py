@@ -80,5 +80,5 @@ def test_a_library_that_is_missing(monkeypatch):
     from streamguard.fleet import TemporalEngine
 
     monkeypatch.setitem(sys.modules, "temporalio.client", None)
-    with pytest.raises(ConfigError, match=r"streamguard\[temporal\]"):
+    with pytest.raises(ConfigError, match=r"agent-streamguard\[temporal\]"):
         TemporalEngine(object())

@@ -489,5 +489,5 @@ def test_without_the_api_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "streamguard.observers.opentelemetry")
     monkeypatch.delattr("streamguard.observers.opentelemetry", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install 'streamguard\[opentelemetry\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agent-streamguard\[opentelemetry\]'"):
         importlib.import_module("streamguard.observers.opentelemetry")

@@ -232,5 +232,5 @@ def test_twice_in_one_registry_is_an_error_that_leaves_nothing(registry):
 
 def test_without_the_client_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ConfigError, match=r"pip install 'streamguard\[prometheus\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agent-streamguard\[prometheus\]'"):
         PrometheusObserver()

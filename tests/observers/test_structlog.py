@@ -60,7 +60,7 @@ def test_scopes_and_circuits_are_told_too(entries):
 
 def test_without_structlog_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "structlog", None)
-    with pytest.raises(ConfigError, match=r"pip install 'streamguard\[structlog\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agent-streamguard\[structlog\]'"):
         StructlogObserver()
 
 

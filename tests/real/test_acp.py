@@ -27,7 +27,7 @@ from tests.backends.reading import NOTHING, PROGRESS, said
 from tests.process.backends import Backends
 from tests.support import Events
 
-acp = pytest.importorskip("acp", reason="pip install 'streamguard[acp]'")
+acp = pytest.importorskip("acp", reason="pip install 'agent-streamguard[acp]'")
 schema = acp.schema
 
 AGENT = (sys.executable, str(Path(__file__).parent / "acp_agent.py"))

@@ -1,6 +1,6 @@
 """The Python client of Codex's app-server: its real classes, and itself with the real binary.
 
-The binary comes with the package (`pip install 'streamguard[codex]'`). asyncio alone, in real time.
+The binary comes with the package (`pip install 'agent-streamguard[codex]'`). asyncio alone, in real time.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tests.loopback.script import stall, text, tool
 from tests.loopback.server import ModelServer
 from tests.process.backends import Backends, comes_true
 
-openai_codex = pytest.importorskip("openai_codex", reason="pip install 'streamguard[codex]'")
+openai_codex = pytest.importorskip("openai_codex", reason="pip install 'agent-streamguard[codex]'")
 
 # The client leaves its process's pipes to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -28,7 +28,7 @@ from tests.process.backends import PATIENCE
 from tests.real.clis import FOREVER
 from tests.support import take
 
-acp = pytest.importorskip("acp", reason="pip install 'streamguard[acp]'")
+acp = pytest.importorskip("acp", reason="pip install 'agent-streamguard[acp]'")
 
 WINDOW = 4.0
 LONG = 6.0  # where a verdict would be a false one

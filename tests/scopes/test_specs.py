@@ -305,7 +305,7 @@ def test_yaml_is_an_extra_that_is_named_when_it_is_missing(tmp_path, monkeypatch
     for module in ("ruamel", "ruamel.yaml", "ruamel.yaml.error"):
         monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / "flow.yaml").write_text(YAML, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"streamguard\[yaml\]"):
+    with pytest.raises(ConfigError, match=r"agent-streamguard\[yaml\]"):
         FlowSpec.load(tmp_path / "flow.yaml")
     (tmp_path / "flow.toml").write_text(TOML, encoding="utf-8")
     assert FlowSpec.load(tmp_path / "flow.toml") == FlowSpec.of(MAPPING)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
+from streamguard._base.distribution import install
 from streamguard.backends.claude.client import check_version
 from streamguard.backends.claude.taps import check_tappable
 from streamguard.backends.claude.taps import tap as tapped
@@ -63,7 +64,7 @@ def session(
     except ImportError as error:
         raise ConfigError(
             f"claude.session() needs claude-agent-sdk, and it cannot be imported ({error}): "
-            "pip install 'streamguard[claude]'"
+            f"{install('claude')}"
         ) from error
     given = sdk.ClaudeAgentOptions() if options is None else options
     if not isinstance(cast("object", given), sdk.ClaudeAgentOptions):

@@ -26,17 +26,27 @@ from streamguard.cli.fleet import where
 from streamguard.cli.parsers import Parser
 from streamguard.errors import ConfigError, StoreError
 
-_ENDS: Final = """\
-exit codes: 0 it is done; 1 there was nothing to do it to (the key is known already, no such session, not parked);
-2 it cannot be done (usage, a store that does not answer, something that is not installed). A worker that has handed on
-what it had ends with 0, and with its second signal, if there is one.
-"""
+EXIT_CODES: Final = (
+    (
+        "0",
+        "it is done; of a worker: it has handed on what it had, also when it was asked to by a signal",
+    ),
+    (
+        "1",
+        "there was nothing to do it to: the key is known already, no such session, not parked",
+    ),
+    (
+        "2",
+        "it cannot be done: wrong usage, a store that does not answer, something that is not installed",
+    ),
+    ("a signal", "a worker that got a second signal ends by it, at once"),
+)
 _LOOPS: Final = ("asyncio", "uvloop", "trio")
 
 
 def main(words: Sequence[str]) -> int:
     """The exit code: 0, 1 if there was nothing to do it to, 2 if it cannot be done."""
-    asked = _parser().parse_args(words)
+    asked = parser().parse_args(words)
     try:
         code: int = _doing(asked.command)(asked)
         sys.stdout.flush()
@@ -91,25 +101,25 @@ def _demo(asked: argparse.Namespace) -> int:
 # --- the words --------------------------------------------------------------------------------
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def parser() -> Parser:
+    """The words that it understands."""
+    made = Parser(
         prog="streamguard fleet",
         description="Guarded sessions on many workers: a session whose worker died or hung goes on elsewhere, and "
         "never has two owners. On one machine nothing is needed but a file; on many, a PostgreSQL database.",
-        epilog=_ENDS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        exit_codes=EXIT_CODES,
     )
-    parts = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parts = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def part(
         name: str, says: str, *, has_store: bool = True, **more: Any
     ) -> argparse.ArgumentParser:
-        made = parts.add_parser(
+        one = parts.add_parser(
             name, help=says, description=f"{says[:1].upper()}{says[1:]}.", **more
         )
         if has_store:
-            where.add_option(made)
-        return made
+            where.add_option(one)
+        return one
 
     _add_submit(part("submit", "queue a session"))
     _add_serve(part("serve", "be a worker: run sessions with a function of yours"))
@@ -122,7 +132,10 @@ def _parser() -> Parser:
     logged = part("log", "the log of timeouts: what hung, on which worker, and what followed")
     logged.add_argument("--key", metavar="KEY", help="of one session")
     logged.add_argument(
-        "--since", type=_seconds, metavar="DURATION", help="of the last so many s, m, h or d"
+        "--since",
+        type=_seconds,
+        metavar="DURATION",
+        help="only of so long ago or less: 30m, 2h, 1d",
     )
     _add_json(logged, "a line of JSON for each, for a program or `streamguard report --fleet`")
     ending = part("cancel", "have a session end, wherever it runs")
@@ -133,13 +146,13 @@ def _parser() -> Parser:
     part("migrate", "bring a store's tables to this version; stop the workers before")
     demo = part(
         "demo",
-        "two workers, three sessions; one worker is killed, and the other goes on: some 12 seconds",
+        "two workers, three sessions; one worker is killed, and the other goes on: about 12 seconds",
         has_store=False,
     )
     demo.add_argument(
-        "--dir", metavar="DIR", help="where its files are (default: a temporary folder)"
+        "--dir", metavar="DIR", help="where its files go, and stay [a temporary folder]"
     )
-    return parser
+    return made
 
 
 def _add_submit(parser: argparse.ArgumentParser) -> None:
@@ -164,10 +177,10 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         help="an `async def` that takes a lease; looked for in the current folder first",
     )
     for name, convert, metavar, says in (
-        ("ttl", _seconds, "DURATION", "a worker that is not heard of for so long has lost its sessions (15)"),
-        ("flush", _seconds, "DURATION", "how often it is heard of, and checkpoints are written (1)"),
-        ("limit", _count, "N", "how many sessions it runs at once (50)"),
-        ("claim", _count, "N", "how many it takes at a time (2)"),
+        ("ttl", _seconds, "DURATION", "a worker that is not heard of for so long has lost its sessions [15s]"),
+        ("flush", _seconds, "DURATION", "how often it is heard of, and checkpoints are written [1s]"),
+        ("limit", _count, "N", "how many sessions it runs at once [50]"),
+        ("claim", _count, "N", "how many it takes at a time [2]"),
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=convert, metavar=metavar, help=says)
     parser.add_argument(
@@ -175,13 +188,13 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         dest="attempts_without_progress",
         type=_count,
         metavar="N",
-        help="after so many in a row without progress a session is parked for a person (3)",
+        help="after so many in a row without progress a session is parked for a person [3]",
     )
     parser.add_argument(
         "--until-idle", action="store_true", help="leave when nothing waits or runs any more"
     )
     parser.add_argument(
-        "--loop", choices=_LOOPS, default="asyncio", help="the event loop (asyncio)"
+        "--loop", choices=_LOOPS, default="asyncio", help="the event loop [asyncio]"
     )
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard._base import quoting
+from streamguard._base.distribution import install
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_OK
 from streamguard.cli.fleet import where
@@ -96,9 +97,7 @@ def _check_loop(name: str) -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise ConfigError(
-                f"--loop {name}: {name} is not installed: pip install 'streamguard[{name}]'"
-            ) from None
+            raise ConfigError(f"--loop {name}: {name} is not installed: {install(name)}") from None
 
 
 # --- the handler ------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ _FORGOTTEN_SCHEME: Final = re.compile(r"[^/\s:@]+:[^/\s]+@")
 _AUTHORITY_ENDS: Final = re.compile(r"[/?#]")
 _PORT: Final = re.compile(r":(\d*)$")
 HELP: Final = (
-    "where the sessions are: a file, or an address without a password; @FILE: what FILE holds (default: what the "
-    f"variable {FLEET} says, else a file of this user's, ~/.local/state/streamguard/fleet.db)"
+    f"where the sessions are: a file, an address without a password, or @FILE, a file that holds the address [{FLEET}, "
+    "else ~/.local/state/streamguard/fleet.db]"
 )
 
 

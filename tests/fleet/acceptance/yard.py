@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -66,10 +67,17 @@ class WorkerProcess:
         return at
 
     def stop(self) -> float:
-        """Have it stop, as by SIGSTOP; when it has."""
-        self._process.send_signal(signal.SIGUSR1)
-        truth = self._yard.until(lambda truth: truth.of("stopped", pid=self.pid))
-        return float(truth.of("stopped", pid=self.pid)[-1]["at"])
+        """Have it stop, as by SIGSTOP; when it has. Never in the midst of a write, which would stop all the others, too."""
+        times = 0
+        while True:
+            times += 1
+            self._process.send_signal(signal.SIGUSR1)
+            truth = self._yard.until(
+                lambda truth, wanted=times: len(truth.of("stopped", pid=self.pid)) == wanted
+            )
+            if self._yard.can_be_written():
+                return float(truth.of("stopped", pid=self.pid)[-1]["at"])
+            self.go_on()
 
     def go_on(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -149,6 +157,18 @@ class Yard:
         for key in keys:
             assert self.store.submit(key, {"prompt": "go", **spec})
         return keys
+
+    def can_be_written(self) -> bool:
+        """Whether nobody who stands still has the file to himself. A server's sessions do not bar each other."""
+        file = Path(self.address)
+        if not file.is_file():
+            return True
+        with contextlib.closing(sqlite3.connect(file, timeout=0.5)) as database:
+            try:
+                database.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            return True
 
     # -- what happens --------------------------------------------------------------------------
 

@@ -1,0 +1,98 @@
+"""The help of every command: 80 columns, with its defaults and its exit codes, made of what reads the words."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamguard.cli import COMMANDS, main, run
+from streamguard.cli.helping import default_of, with_unit
+from streamguard.cli.reference import Command, commands
+from streamguard.runner import result
+from streamguard.runner.options import Settings
+
+
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def helped(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    try:
+        code: object = main([*name.split(), "--help"])
+    except SystemExit as ended:
+        code = ended.code
+    assert not code
+    return capsys.readouterr().out
+
+
+EVERY = [each.name for each in commands()]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_help_fits_into_80_columns(name, capsys):
+    assert [line for line in helped(name, capsys).splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_what_each_exit_code_means(name, capsys):
+    told = helped(name, capsys)
+    (command,) = (each for each in commands() if each.name == name)
+    assert command.exit_codes
+    assert [code for code, _ in command.exit_codes if f"\n  {code} " not in told] == []
+
+
+def test_help_has_every_option_by_its_heading(capsys):
+    told = helped("run", capsys)
+    for heading, options in run.GROUPS.items():
+        assert f"\n{heading}:\n" in told
+        assert [name for name in options if f"--{name}" not in told] == []
+    assert "--tools DURATION " in told
+    assert "[2h]" in told
+
+
+def test_the_defaults_in_the_help_are_those_in_force():
+    settings = Settings()
+    later = {"exit_grace"}  # only with another limit
+    for options in run.GROUPS.values():
+        for name, option in options.items():
+            if isinstance(option.default, float | tuple) and option.attribute not in later:
+                assert getattr(settings, option.attribute) == option.default, name
+            assert option.says, name
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(30.0, "30s"), (7200.0, "2h"), (900.0, "15m")])
+def test_a_default_says_its_unit(seconds, text):
+    assert with_unit(seconds) == text
+
+
+def test_every_code_that_is_given_is_explained():
+    given = {"TIMED_OUT", "OUR_FAILURE", "LOCKED", "CANNOT_RUN", "NOT_FOUND", "KILLED"}
+    explained = {code for code, _ in result.EXIT_CODES}
+    assert {str(getattr(result, name)) for name in given} <= explained
+
+
+def test_a_generator_finds_the_whole_command_line():
+    found = {each.name: each for each in commands()}
+    assert [name for name in found if " " not in name] == list(COMMANDS)
+    assert {"fleet serve", "fleet log"} <= found.keys()
+    assert isinstance(found["run"], Command)
+    flags = [flag for group in found["run"].groups.values() for flag in group]
+    assert ("--tools DURATION", "2h") in {(flag.flags, flag.default) for flag in flags}
+    assert default_of(run.GROUPS["Trying again"]["backoff"]) == "0,5,15"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["report", "--svgg"], "report: there is no option '--svgg'; did you mean '--svg'?"),
+        (["fleet", "list", "--al\x1b"], "fleet list: there is no option '--al\\x1b'"),
+        (["healthy", "a", "b"], "healthy: 'b' is one argument too many"),
+    ],
+)
+def test_a_word_that_is_not_known_is_told_what_it_may_have_been(words, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"streamguard {told}")
+    assert "\nTry 'streamguard " in err
