@@ -21,7 +21,8 @@ from typing import Final
 PAGE: Final = Path(__file__).parents[2] / "docs" / "tutorial" / "index.md"
 BLOCK: Final = re.compile(r'^```(?:python title="(?P<name>[\w.]+)"|console)\n(?P<body>.*?)^```$', re.M | re.S)
 # Real time differs from run to run: small numbers and fractions are of it, virtual time has round ones.
-VARYING: Final = re.compile(r"\b\d(?:\.\d+)?(?= ?s\b)|\b\d+\.\d+(?= ?s\b)|(?<=sent TERM), CONT")
+# CONT is sent only to what TERM has not ended at once.
+VARYING: Final = re.compile(r"\b(?:\d|\d+\.\d+)(?= ?s\b)|(?<=sent TERM)(?:, CONT)?")
 BOUND: Final = 300  # seconds: only a command that hangs takes so long
 
 
