@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import anyio
+from anyio import lowlevel
 
 from streamguard import events
 from streamguard._loops import Cut, consists_of, steps_of, taken
@@ -78,6 +79,7 @@ class InterruptRun:
             task.cancel()
 
     async def _run(self) -> None:
+        await lowlevel.checkpoint()  # an eager task would fail before anybody has heard of this run
         for interrupt in self._interrupts:
             error = await _failure_of(interrupt, self._loop)
             failed = self._failed()

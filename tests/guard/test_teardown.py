@@ -487,6 +487,9 @@ def test_eager_tasks() -> None:
     if factory is None:
         pytest.skip("3.12 and later")
 
+    async def fails() -> None:
+        raise ConnectionError("no such turn")
+
     async def main() -> None:
         asyncio.get_running_loop().set_task_factory(factory)
         disconnect = Disconnect(seconds=5)
@@ -497,6 +500,9 @@ def test_eager_tasks() -> None:
                 )
                 assert isinstance(taken.error, IdleTimeoutError)
                 assert taken.elapsed == pytest.approx(65)
+        # An interrupt that fails at once is waited for no longer.
+        taken = await take(hanging() | idle_guard(60, interrupt=fails, disconnect=disconnect))
+        assert taken.elapsed == pytest.approx(65)
         # A pull that is a task of its own, started eagerly.
         pull = asyncio.create_task(anext(aiter(hanging() | idle_guard(60))))  # type: ignore[arg-type]
         assert (await pull).text == "a"
