@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import Final
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "tutorial" / "index.md"
-BLOCK: Final = re.compile(r'^```(?:python title="(?P<name>[\w.]+)"|console)\n(?P<body>.*?)^```$', re.M | re.S)
+BLOCK: Final = re.compile(
+    r'^```(?:python title="(?P<name>[\w.]+)"|console)\n(?P<body>.*?)^```$',
+    re.MULTILINE | re.DOTALL,
+)
 # Real time differs from run to run: small numbers and fractions are of it, virtual time has round ones.
 # CONT is sent only to what TERM has not ended at once.
 VARYING: Final = re.compile(r"\b(?:\d|\d+\.\d+)(?= ?s\b)|(?<=sent TERM)(?:, CONT)?")
@@ -34,7 +37,7 @@ def played(page: str) -> str:
             if block["name"]:
                 (Path(folder) / block["name"]).write_text(block["body"], "utf-8")
                 return block[0]
-            commands = re.findall(r"^\$ .*$", block["body"], re.M)
+            commands = re.findall(r"^\$ .*$", block["body"], re.MULTILINE)
             shown = [f"{each}\n{printed_by(each[2:], folder)}" for each in commands]
             return f"```console\n{''.join(shown)}```"
 
@@ -43,7 +46,11 @@ def played(page: str) -> str:
 
 def printed_by(command: str, folder: str) -> str:
     """What a person sees of it: both outputs, in their order."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("STREAMGUARD", "PYTEST"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("STREAMGUARD", "PYTEST"))
+    }
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     plain = {"PATH": path, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "PYTHONWARNINGS": "ignore"}
     ran = subprocess.run(
@@ -71,8 +78,10 @@ def main(*arguments: str) -> int:
     if "--write" in arguments:
         PAGE.write_text(now, "utf-8")
         return 0
-    differing = list(difflib.unified_diff(comparable(before), comparable(now), "the page", "now", lineterm=""))
-    print("\n".join(differing) or "All that the page shows is what is printed.")
+    differing = list(
+        difflib.unified_diff(comparable(before), comparable(now), "the page", "now", lineterm="")
+    )
+    sys.stdout.write("\n".join(differing) or "All that the page shows is what is printed.\n")
     return 1 if differing else 0
 
 
