@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from streamguard._base import defaults
-from streamguard._base.numbers import Seconds, optional_seconds, seconds
+from streamguard._base.numbers import Seconds, limit, seconds, waits
 from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.plan import Plan
 from streamguard.errors import ConfigError
@@ -67,7 +67,7 @@ def reconnecting_resume(
     /,
     *,
     retries: int = defaults.RETRIES,
-    backoff: Sequence[float] = defaults.BACKOFF,
+    backoff: Seconds | Sequence[Seconds] = defaults.BACKOFF,
     policy: RetryPolicy | None = None,
     breaker: CircuitBreaker | None = None,
     prompt: ResumePrompt = CONTINUE,
@@ -79,7 +79,7 @@ def reconnecting_resume(
 ) -> HostingOperator[Never]:
     """Opens the stream again after a failure, when that is safe, and goes on with the session.
 
-    Decided in this order (R3): is the failure worth a retry, and is one left; is the old backend
+    Decided in this order: is the failure worth a retry, and is one left; is the old backend
     certainly gone; is there a token to resume with, or has nothing been done that a fresh start
     would do again. If not, the *original* error is raised, with `gave_up` and `attempts`.
 
@@ -133,9 +133,9 @@ def reconnecting_resume(
     }
     numbers: dict[str, Any] = {
         "retries": retries,
-        "backoff": tuple(backoff),
+        "backoff": waits(backoff, "backoff"),
         "max_reconnects": max_reconnects,
-        "wait_for_limit": optional_seconds(wait_for_limit, "wait_for_limit"),
+        "wait_for_limit": limit(wait_for_limit, "wait_for_limit"),
     }
     written = {name: value for name, value in numbers.items() if value != usual[name]}
     settings = Reconnecting(
@@ -179,7 +179,7 @@ def _policy(
 
 
 def keep_alive(every: Seconds, make: Callable[[], V], /) -> HostingOperator[V]:
-    """Yields `make()` whenever the stream was silent for `every` seconds (O11).
+    """Yields `make()` whenever the stream was silent for `every` seconds.
 
     The pull that waits is not disturbed, so the stream needs a task of its own and the result an
     `async with`. What is yielded here is none of the backend's messages: it counts for no limit.

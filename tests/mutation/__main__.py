@@ -160,9 +160,9 @@ def _work(chosen: list[Mutant], budget: float) -> int:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ.setdefault("STREAMGUARD_TESTS", "dev")
     sys.dont_write_bytecode = True
-    out = os.dup(1)
-    _say.to = os.fdopen(out, "w", buffering=1)
-    words = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-p", "no:terminal"]
+    _say.to = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # pytest's own dots
+    words = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"]
     pytest.main([*words, *sorted(set(paths))], plugins=[Plugin()])
     return 0 if done else 1
 

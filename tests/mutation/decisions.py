@@ -27,7 +27,7 @@ MODULES: Final = (
     *("_guard/teardown", "_guard/way"),
     "_scopes/scopes",
     *("retry/classes", "retry/classification", "retry/decision", "retry/policy", "retry/pushback"),
-    *("breaker/breaker", "breaker/circuit", "breaker/records", "breaker/store"),
+    *("breaker/breaker", "breaker/circuit", "breaker/records", "breaker/circuit_store"),
     *("sessions/block_clock", "sessions/ledger", "sessions/opened", "sessions/owner"),
     *("sessions/replay", "sessions/session", "sessions/tenure", "sessions/turns"),
     *("process/ending", "process/identity"),

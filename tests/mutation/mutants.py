@@ -1,7 +1,7 @@
 """What can be changed in a module, one small thing at a time.
 
 A mutant is named by where it stands and what it does, not by its line: it keeps its name while other code changes.
-Left alone is what is no decision: texts, logs, types, `__repr__`, asserts.
+Left alone is what is no decision: texts, types, what a log line says, `__repr__`, asserts.
 """
 
 from __future__ import annotations
