@@ -25,7 +25,7 @@ pytestmark = [
     ),
     pytest.mark.skipif(
         REAL != "1" and CHROMIUM is None,
-        reason="no chromium: .ci/tools or apt-get install chromium",
+        reason="no chromium: .ci/tools installs it",
     ),
 ]
 
