@@ -1,4 +1,4 @@
-"""One process and its tree: adopted early, known to be dead, ended for certain (D4).
+"""One process and its tree: adopted early, known to be dead, ended for certain.
 
     with ProcessTree.adopt(process) as tree:    # a pid, or any process object
         await tree.wait_dead()                  # the process; a zombie is dead
@@ -16,6 +16,11 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+
+if sys.platform == "win32":
+    from streamguard._base.posix import not_here
+
+    raise not_here("watching and ending processes")
 
 from streamguard._base import defaults
 from streamguard._base.variables import MARK
