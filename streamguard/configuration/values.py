@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from streamguard._base import durations
-from streamguard._base.numbers import Converted
-from streamguard._base.numbers import is_off
+from streamguard._base.numbers import Converted, is_off
 from streamguard._guard.knobs import ENDABLE
 from streamguard._guard.modes import Mode
 from streamguard.presets import named
