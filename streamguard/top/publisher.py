@@ -145,6 +145,7 @@ def _said_of(activity: Activity) -> _Seen | None:
         "kind": "stream",
         "name": activity.name or "stream",
         "state": activity.status,
+        "backend": activity.backend,
         "child": None,
         "attempt": activity.attempt,
         "messages": activity.messages,

@@ -24,6 +24,7 @@ TOLD = {
     "kind": "run",
     "name": "claude",
     "state": "working",
+    "backend": "claude",
     "child": 7,
     "attempt": 1,
     "messages": 3,
@@ -78,7 +79,7 @@ def shown(capsys) -> str:
     capsys.readouterr()
     assert top.main(["--once"]) == 0
     assert top.main(["--json"]) == 0
-    assert top.RUNS.drawn(top.rows(read_all(), time.monotonic())).row_count >= 1
+    assert len(top.RUNS.lines(top.rows(read_all(), time.monotonic()), 80)) >= 2
     return capsys.readouterr().out
 
 
