@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from streamguard._base.numbers import seconds_or_default
+from streamguard._base.numbers import limit_or_default
 from streamguard._scopes.scopes import (
     CLEANUP,
     MIN_ATTEMPT,
@@ -66,7 +66,7 @@ def scope(
 ) -> Scope:
     """A time limit for what is done inside of `async with`, capped by the scopes around it.
 
-    `timeout` and `hard` are seconds or timedeltas. Without them the spec of the flow in force
+    `timeout` and `hard` are durations: 600, "10m", a timedelta. Without them the spec of the flow in force
     decides, if there is one, and else the defaults: `flow` 30 minutes (hard limit 45), `step`
     10 (15), `llm_call` 2 (3), `tool` 5 (10). What is past its hard limit is a ConfigError.
     When time is up, the block is cancelled and raises DeadlineExceededError.
@@ -80,7 +80,7 @@ def scope_under(
 ) -> Scope:
     """A scope under `spec`, its limits checked."""
     check_kind(kind)
-    written = Override(seconds_or_default(timeout, "timeout"), seconds_or_default(hard, "hard"))
+    written = Override(limit_or_default(timeout, "timeout"), limit_or_default(hard, "hard"))
     specified = spec.overrides(kind, name) if spec is not None else ()
     budget = budget_of(kind, (written, *specified))
     label = ScopeName(kind, name)

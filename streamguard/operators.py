@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamguard._base.numbers import Default, Seconds, seconds
+from streamguard._base.numbers import Default, Seconds, seconds, wait
 from streamguard._guard.knobs import (
     CONFIGURED,
     DEFAULT_AFTER_SLEEP,
@@ -74,8 +74,10 @@ def idle_guard(
 ) -> Operator:
     """The one operator most people need: stamp, gate and idle limit, with teardown (O9).
 
+    Every limit is seconds, a text such as "15m" or "1h30m", or a timedelta; None, 0 and "off" are no limit.
+
     Args:
-        limit: Seconds of silence that end the stream; or a preset: how finely the backend talks,
+        limit: The silence that ends the stream; or a preset: how finely the backend talks,
             "tokens" (120 s, first 300), "messages" (900 s) or "command" (1800 s), or whose
             limits they are, such as "claude-print" (see docs/how-to/presets.md). What is written beside
             it goes over it. None for no idle limit. Left out, and `idle` too, the configuration
@@ -211,7 +213,7 @@ def activity_stamp(
     into: Activity | Callable[[Activity], object], /, *, every: Seconds = 0
 ) -> Operator:
     """Fills an `Activity`, or calls a function with it at most once in `every` seconds."""
-    interval = 0.0 if every == 0 else seconds(every, "every")
+    interval = wait(every, "every")
     if isinstance(into, Activity):
         return operator("activity_stamp", {"activity": into})
     if not callable(into):

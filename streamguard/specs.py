@@ -1,6 +1,6 @@
 """`FlowSpec`: the limits that a flow's spec sets, from a mapping, TOML or YAML (P4).
 
-    timeouts:                       # milliseconds, as in every spec of this kind
+    timeouts:                       # milliseconds, as in every spec of this kind, or "15m"
       step: 900000
       llm_call: 180000
     hard_limits:                    # to go further than the hard limits of the table
@@ -25,6 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from streamguard._base import durations
 from streamguard._base.configured import content, text_of, toml_of
 from streamguard._base.distribution import install
 from streamguard._base.durations import in_words
@@ -194,10 +195,12 @@ def _check_keys(mapping: Mapping[str, Any], ours: Sequence[str], where: str, at:
 
 
 def _seconds(value: object, where: str) -> float:
-    """`value`, in milliseconds, as seconds."""
+    """`value`, in milliseconds or a text with a unit, as seconds."""
+    if isinstance(value, str):
+        value = _in_ms(value, where)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(
-            f"{where}: write a number of milliseconds, such as 600000 for 10 minutes, "
+            f'{where}: write a number of milliseconds, such as 600000 for 10 minutes, or "10m", '
             f"not {_kind_of(value)}"
         )
     if not 0 < value <= sys.float_info.max:
@@ -210,6 +213,22 @@ def _seconds(value: object, where: str) -> float:
             f"If seconds are meant, write {value * 1000:.0f}"
         )
     return value / 1000
+
+
+def _in_ms(text: str, where: str) -> float:
+    """A text says what it counts in: without a unit it would be seconds elsewhere, and milliseconds here."""
+    try:
+        seconds = durations.parsed(text)
+    except ValueError:
+        better = durations.meant(text)
+        such_as = f'"{better}"' if better else f"a text with a unit, such as {durations.SUCH_AS}"
+        raise ConfigError(f"{where}: {text!r}: write {such_as}") from None
+    if not durations.has_unit(text):
+        raise ConfigError(
+            f"{where}: {text!r}: write a number of milliseconds without quotes, or a unit in them: "
+            f'"{text.strip()}ms" or "{text.strip()}s"'
+        )
+    return seconds * 1000
 
 
 def _ms(value: float) -> str:

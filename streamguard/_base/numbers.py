@@ -1,19 +1,23 @@
-"""Numbers as users write them: what is wrong gives a ConfigError that names the parameter.
+"""Numbers as users write them in code: what is wrong gives a ConfigError that names the parameter.
 
-`seconds` for limits, which are positive, and of which None may be off; `check_count` and
-`check_number` for what may be 0.
+How durations are written, and what 0 means where, is in `durations`. Here is what code may write in
+their place (a number, a timedelta), and one function for each kind: `limit` for one that may be off,
+`limit_or_default`, `seconds` for one that may not, and `wait`. `check_count` and `check_number` are for
+what is no time.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TypeAlias, cast
 
+from streamguard._base import durations
 from streamguard.errors import ConfigError
 
-Seconds: TypeAlias = float | timedelta
+Seconds: TypeAlias = float | timedelta | str
 
 
 class Default(float):
@@ -22,31 +26,92 @@ class Default(float):
     __slots__ = ()
 
 
-def seconds(value: Seconds, name: str, *, none: str = "") -> float:
-    """`value` in seconds; a ConfigError that names the knob unless it is a positive number.
+def limit(value: Seconds | None, name: str) -> float | None:
+    """A limit that may be off: seconds, or None for None, 0 and "off"."""
+    return None if is_off(value) else seconds(value, name, none="no limit")
+
+
+def limit_or_default(value: Seconds | None, name: str) -> float | None:
+    """A limit that cannot be off: seconds, or None for what was not written."""
+    return None if value is None else seconds(value, name, none="the default")
+
+
+def seconds(value: Seconds | None, name: str, *, none: str = "") -> float:
+    """`value` in seconds; a ConfigError that names the knob unless it is more than 0.
 
     `none` is what None means, where it may be written.
     """
-    otherwise = f" (None = {none})" if none else ""
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    # bool is an int, and idle=True is a mistake.
-    if isinstance(number, bool) or not isinstance(cast("object", number), int | float):
+    if value is not None and is_off(value):
         raise ConfigError(
-            f"{name}={value!r}: use seconds or a timedelta, such as {name}=180{otherwise}"
+            f"{name}={value!r}: it cannot be off; use a positive number of seconds{_otherwise(none)}"
         )
+    number = _number(value, name, none)
     if not 0 < number <= sys.float_info.max:  # NaN is neither; an int may be beyond
-        raise ConfigError(f"{name}={value!r}: use a positive number of seconds{otherwise}")
+        raise ConfigError(f"{name}={value!r}: use a positive number of seconds{_otherwise(none)}")
     return number
 
 
-def optional_seconds(value: Seconds | None, name: str) -> float | None:
-    """As `seconds`, with None for off."""
-    return None if value is None else seconds(value, name, none="off")
+def wait(value: Seconds, name: str, *, infinite: bool = False) -> float:
+    """How long to wait, in seconds; 0 is at once. A ConfigError for what is no such time."""
+    number = _number(value, name, "")
+    if not 0 <= number <= (math.inf if infinite else sys.float_info.max):
+        raise ConfigError(f"{name}={value!r}: use a number of seconds, 0 or more (0 = at once)")
+    return number
 
 
-def seconds_or_default(value: Seconds | None, name: str) -> float | None:
-    """As `seconds`, with None for what was not written."""
-    return None if value is None else seconds(value, name, none="the default")
+def waits(value: Seconds | Iterable[Seconds], name: str) -> tuple[float, ...]:
+    """As `wait`, for several, or for one."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return (wait(value, name),)
+    return tuple(wait(each, name) for each in value)
+
+
+def is_off(value: object) -> bool:
+    """Whether a limit is off: None, 0 in any unit, "off"."""
+    if isinstance(value, str):
+        try:
+            return durations.limit(value) is None
+        except ValueError:
+            return False
+    if isinstance(value, timedelta):
+        return not value
+    return value is None or (_is_number(value) and value == 0)
+
+
+def _number(value: Seconds | None, name: str, none: str) -> float:
+    """`value` in seconds, however it is written: negative, infinite and NaN are the caller's to judge."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        return _parsed(value, name, none)
+    # bool is an int, and idle=True is a mistake.
+    if not _is_number(value):
+        raise ConfigError(
+            f"{name}={value!r}: use seconds, a timedelta, or a text such as {durations.SUCH_AS}"
+            f"{_otherwise(none)}"
+        )
+    return cast("float", value)
+
+
+def _parsed(text: str, name: str, none: str) -> float:
+    try:
+        return durations.parsed(text)
+    except ValueError:
+        if (better := durations.meant(text)) is not None:
+            raise ConfigError(f'{name}={text!r}: write "{better}"') from None
+        raise ConfigError(
+            f"{name}={text!r}: use seconds, a timedelta, or a text such as {durations.SUCH_AS}"
+            f"{_otherwise(none)}"
+        ) from None
+
+
+def _otherwise(none: str) -> str:
+    off = "None, 0 or 'off'" if none == "no limit" else "None"
+    return f" ({off} = {none})" if none else ""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_count(name: str, value: object, *, least: int = 0) -> None:

@@ -15,14 +15,16 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from streamguard import backends
-from streamguard._base import defaults
+from streamguard._base import defaults, durations
 from streamguard._base.numbers import (
     Default,
     Seconds,
     check_count,
     check_number,
-    optional_seconds,
+    is_off,
+    limit,
     seconds,
+    wait,
 )
 from streamguard._base.spending import Ceiling
 from streamguard._guard.modes import Mode
@@ -100,7 +102,7 @@ def fields_of(knobs: Mapping[str, Any], *, before: Collection[str] = ()) -> dict
     # What a client has comes first, for what is written to go over it.
     for name, value in sorted(knobs.items(), key=lambda knob: knob[0] != "client"):
         if name in LIMITS:
-            limits[name] = optional_seconds(value, name)
+            limits[name] = limit(value, name)
         elif name in COUNTS:
             counts[name] = _count(name, value)
         elif name in _OTHERS:
@@ -117,17 +119,17 @@ def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[s
     """`knobs` with those of the preset that is written: all but its `idle` give way."""
     place = PRESET if PRESET in knobs else "idle"
     name = knobs.get(place)
-    if not isinstance(name, str):
+    if not _is_name(name):
         return knobs
     if name not in PRESETS:
         names = ", ".join(map(repr, PRESETS))
         raise ConfigError(
-            f"idle={name!r}: use seconds (a number, such as idle=180, and no text), or one of the "
+            f"idle={name!r}: use seconds, a text such as {durations.SUCH_AS}, or one of the "
             f"presets {names}"
         )
     knobs = {k: v for k, v in knobs.items() if k != place}
     written = {k: v for k, v in knobs.items() if not isinstance(v, Default)}
-    said = named(name).knobs(optional_seconds(written.get("total"), "total"))
+    said = named(name).knobs(limit(written.get("total"), "total"))
     if isinstance(written.get("tools"), Mapping) and (others := said.get("tools")) is not None:
         written["tools"] = {"*": Default(others), **written["tools"]}
     given = {
@@ -138,19 +140,26 @@ def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[s
     return {**knobs, **given, **written}
 
 
-def with_limit(limit: IdleLimit, knobs: Mapping[str, Any]) -> dict[str, Any]:
+def _is_name(value: object) -> bool:
+    """Whether a text is to be the name of a preset: what begins with a number is a duration."""
+    if not isinstance(value, str):
+        return False
+    return not (durations.is_meant(value) or durations.says_off(value))
+
+
+def with_limit(first: IdleLimit, knobs: Mapping[str, Any]) -> dict[str, Any]:
     """`knobs` with the limit that was written without a name, which is `idle` or a preset."""
-    if isinstance(limit, Configured):
+    if isinstance(first, Configured):
         return dict(knobs)
     if "idle" not in knobs:
-        return {"idle": limit, **knobs}
+        return {"idle": first, **knobs}
     idle = knobs["idle"]
-    if isinstance(idle, str) or not isinstance(limit, str):
+    if _is_name(idle) or not _is_name(first):
         raise ConfigError(
-            f"{limit!r} and idle={idle!r} are both the idle limit: write one of them. Beside the name "
+            f"{first!r} and idle={idle!r} are both the idle limit: write one of them. Beside the name "
             'of a preset idle= is seconds, or None for off: "multica", idle=60'
         )
-    return {PRESET: limit, **knobs}
+    return {PRESET: first, **knobs}
 
 
 def _off_or(name: str, value: Any) -> Mapping[str, Any]:
@@ -161,10 +170,10 @@ def _off_or(name: str, value: Any) -> Mapping[str, Any]:
 
 
 def _count(name: str, value: Any) -> float | None:
-    if value is None or isinstance(value, Default):
+    if isinstance(value, Default):
         return value
-    if name == "repeats" and value == 0:
-        raise ConfigError("repeats=0: use a whole number, 2 or more (None = never)")
+    if is_off(value):
+        return None
     if name == "repeats":
         check_count(name, value, least=2)
     else:
@@ -177,7 +186,7 @@ def _count(name: str, value: Any) -> float | None:
 def check_endings(names: Collection[str], knobs: Mapping[str, Any]) -> None:
     """A ConfigError for an ending that can never come, since its knob is off."""
     for name in sorted(names):
-        if name in (*COUNTS, "quiet") and knobs.get(name) is None:
+        if name in (*COUNTS, "quiet") and is_off(knobs.get(name)):
             such_as = {"cost": 5.0, "repeats": 20, "quiet": 300}.get(name, 1_000_000)
             raise ConfigError(
                 f"end_on={name!r} can end nothing: {name} is off; write it beside, such as {name}={such_as}"
@@ -197,10 +206,9 @@ def _by_name(
 ) -> dict[str, float | None]:
     """A window for each name, or one for all."""
     if not isinstance(windows, Mapping):
-        return {"*": optional_seconds(windows, knob)}
+        return {"*": limit(windows, knob)}
     return {
-        _name(knob, name): optional_seconds(window, f"{knob}[{name!r}]")
-        for name, window in windows.items()
+        _name(knob, name): limit(window, f"{knob}[{name!r}]") for name, window in windows.items()
     }
 
 
@@ -310,11 +318,6 @@ def _process(value: Any) -> dict[str, Any]:
     return {"process": value}
 
 
-def _grace(value: Any) -> dict[str, Any]:
-    # 0 is meant here: kill at once.
-    return {"kill_grace": 0.0 if value == 0 else seconds(value, "kill_grace")}
-
-
 def _activity(value: Any) -> dict[str, Any]:
     from streamguard.activity import Activity
 
@@ -338,7 +341,7 @@ _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType
         "disconnect": _callable("disconnect", "disconnects"),
         "interrupt": _callable("interrupt", "interrupts"),
         "process": _process,
-        "kill_grace": _grace,
+        "kill_grace": lambda v: {"kill_grace": wait(v, "kill_grace")},
         "disconnect_timeout": lambda v: {"disconnect_timeout": seconds(v, "disconnect_timeout")},
         "activity": _activity,
         "read": lambda value: {"backend": backends.resolve(value)},

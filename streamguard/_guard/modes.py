@@ -75,10 +75,8 @@ def environment_idle() -> float | None:
             f"set {IDLE} to a duration such as 180 or 5m (0 = off), or write `idle = 180` below "
             "[guard] in streamguard.toml"
         )
-    if durations.says_off(value):
-        return None
     try:
-        number = durations.parsed_loosely(value)
+        number = durations.limit(value)
     except ValueError:
         number = float("inf")
     if number == float("inf"):
@@ -86,7 +84,7 @@ def environment_idle() -> float | None:
             f"environment variable {IDLE}={value!r}: use a duration such as 180, 90s, 1.5m or 2h "
             "(0 = off)"
         )
-    return number or None
+    return number
 
 
 def _mode_word(variable: str) -> str:

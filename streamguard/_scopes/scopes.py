@@ -27,7 +27,7 @@ import anyio.lowlevel
 from streamguard import _loops as loops
 from streamguard import events
 from streamguard._base.durations import in_words
-from streamguard._base.numbers import seconds_or_default
+from streamguard._base.numbers import limit_or_default
 from streamguard.errors import (
     ConfigError,
     DeadlineExceededError,
@@ -292,7 +292,7 @@ class Scope(_TimeLimit):
 
     def cleanup(self, timeout: Seconds | None = None) -> Cleanup:
         """Time to clean up in (10 s), even when the scope's own is up: see `Cleanup`."""
-        return Cleanup(seconds_or_default(timeout, "timeout") or CLEANUP, self._spec)
+        return Cleanup(limit_or_default(timeout, "timeout") or CLEANUP, self._spec)
 
     async def __aenter__(self) -> Self:
         self._check_fresh()

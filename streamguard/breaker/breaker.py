@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from streamguard._base.durations import in_words
-from streamguard._base.numbers import check_number
+from streamguard._base.numbers import Seconds, seconds, wait
 from streamguard._base.quoting import quoted
 from streamguard.breaker.circuit import (
     Admitted,
@@ -124,7 +124,7 @@ class Permit:
         self,
         error_class: ErrorClass = ErrorClass.UNKNOWN,
         *,
-        retry_after: float | None = None,
+        retry_after: Seconds | None = None,
     ) -> None:
         """The attempt failed. What that means for the circuit is its class's to say.
 
@@ -157,8 +157,8 @@ class Permit:
                 self._progress_counts = False
                 self._breaker._progressed(self)
 
-    def _end(self, outcome: Outcome, throttle: float = 0.0) -> None:
-        check_number("retry_after", throttle)
+    def _end(self, outcome: Outcome, throttle: Seconds = 0.0) -> None:
+        throttle = wait(throttle, "retry_after")
         with self._lock:
             if self._reported:
                 return
@@ -200,13 +200,13 @@ class CircuitBreaker:
         key: str = "",
         *,
         open_after: int = 3,
-        pause: float = 30.0,
+        pause: Seconds = 30.0,
         escalate_after: int | None = 5,
         reset_after: int = 1,
         probes: int = 1,
-        probe_lease: float = 300.0,
+        probe_lease: Seconds = 300.0,
         pause_growth: float = 2.0,
-        longest_pause: float = 300.0,
+        longest_pause: Seconds = 300.0,
         on_open: OnOpen | None = None,
         clock: Callable[[], float] | None = None,
         store: CircuitStore | None = None,
@@ -220,13 +220,13 @@ class CircuitBreaker:
         self.on_open: OnOpen | None = on_open
         self._rules = Rules(
             open_after=open_after,
-            pause=pause,
+            pause=seconds(pause, "pause"),
             escalate_after=escalate_after,
             reset_after=reset_after,
             probes=probes,
-            probe_lease=probe_lease,
+            probe_lease=seconds(probe_lease, "probe_lease"),
             pause_growth=pause_growth,
-            longest_pause=longest_pause,
+            longest_pause=seconds(longest_pause, "longest_pause"),
         )
         self._store: CircuitStore = store or MemoryStore(clock or time.monotonic)
         self._records = Records(key, self._store, self._store_failed)
@@ -245,7 +245,9 @@ class CircuitBreaker:
         """
         return self._granted(self._ask())
 
-    async def acquire(self, *, within: float = math.inf, on_open: OnOpen | None = None) -> Permit:
+    async def acquire(
+        self, *, within: Seconds = math.inf, on_open: OnOpen | None = None
+    ) -> Permit:
         """A permit; with `on_open="wait"`, as soon as there is one.
 
         Raises a `CircuitOpenError` where `try_acquire` does, or where waiting is no use: only
@@ -258,11 +260,11 @@ class CircuitBreaker:
         import anyio
         from anyio import lowlevel
 
-        check_number("within", within, infinite=True)
+        longest = wait(within, "within", infinite=True)
         await lowlevel.checkpoint()
         if (on_open or self.on_open) != "wait":
             return self._granted(await self._ask_from_coroutine())
-        until = min(anyio.current_time() + within, anyio.current_effective_deadline())
+        until = min(anyio.current_time() + longest, anyio.current_effective_deadline())
         return await self._wait_for_permit(until)
 
     async def _wait_for_permit(self, until: float) -> Permit:
@@ -380,13 +382,11 @@ class CircuitBreaker:
 
     # -- orders: a person hears if the store does not take them --------------------------------
 
-    def throttle(self, retry_after: float) -> None:
+    def throttle(self, retry_after: Seconds) -> None:
         """Nobody may try for so many seconds: the backend has asked for it (429)."""
-        check_number("retry_after", retry_after)
-        step = self._order(
-            lambda circuit, now: (self._rules.throttled(circuit, now, retry_after), None)
-        )
-        self._tell(CircuitThrottled(key=self.key, at=step.now, retry_after=retry_after))
+        pause = wait(retry_after, "retry_after")
+        step = self._order(lambda circuit, now: (self._rules.throttled(circuit, now, pause), None))
+        self._tell(CircuitThrottled(key=self.key, at=step.now, retry_after=pause))
 
     def isolate(self) -> None:
         """Let nobody try, until `reset()`: the backend is known to be out of service."""
@@ -441,13 +441,12 @@ class CircuitBreaker:
         known = checked(snapshot)
         self._order(lambda circuit, now: (self._rules.restored(circuit, now, known), None))
 
-    def flush(self, within: float = PATIENCE) -> bool:
+    def flush(self, within: Seconds = PATIENCE) -> bool:
         """Wait until what was reported is in the store; False if it is not `within` seconds.
 
         For who is about to close a store that blocks. Nothing else has to wait for it.
         """
-        check_number("within", within)
-        return self._records.flush(within)
+        return self._records.flush(wait(within, "within"))
 
     # -- the store and the observer ----------------------------------------------------------
 

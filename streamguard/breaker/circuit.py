@@ -44,7 +44,7 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeAlias, TypedDict, cast, get_args
 
-from streamguard._base.numbers import check_count, check_number
+from streamguard._base.numbers import check_count, check_number, seconds
 from streamguard.errors import ConfigError
 
 Status: TypeAlias = Literal["closed", "open", "half_open", "escalated", "isolated"]
@@ -133,8 +133,9 @@ class Rules:
             check_count(name, getattr(self, name), least=1)
         if self.escalate_after is not None:
             check_count("escalate_after", self.escalate_after, least=1)
-        for name in ("pause", "probe_lease", "pause_growth", "longest_pause"):
-            check_number(name, getattr(self, name), positive=True)
+        for name in ("pause", "probe_lease", "longest_pause"):
+            object.__setattr__(self, name, seconds(getattr(self, name), name))
+        check_number("pause_growth", self.pause_growth, positive=True)
         if self.pause_growth < 1:
             raise ConfigError(
                 f"pause_growth={self.pause_growth!r}: use 1 or more (1 = all pauses alike)"

@@ -6,7 +6,7 @@ import os
 import sys
 
 from streamguard._base import defaults, quoting
-from streamguard._base.durations import parsed, said_twice, typed
+from streamguard._base.durations import doubt, limit, meant, parsed, said_twice, says_off, typed
 from streamguard._base.quoting import quoted
 from streamguard.cli import agents, elsewhere
 from streamguard.cli.arguments import (
@@ -33,8 +33,8 @@ Run COMMAND, pass its output on unchanged, and end it with everything that it
 started when it hangs. Options come before COMMAND; put -- between them if
 COMMAND begins with a dash.
 
-A DURATION is a number of seconds, or a number with a unit: 500ms, 90s, 15m, 2h,
-1d. 0 switches a limit off. Defaults are in [brackets].
+A DURATION is a number of seconds, or a number with a unit: 500ms, 90s, 15m,
+1h30m, 1d. 0 (or off) switches a limit off. Defaults are in [brackets].
 """
 OUTRO = """\
 Ctrl-C is passed on to COMMAND; the second one kills it.
@@ -50,7 +50,6 @@ The names of claude-print are understood too: --timeout (--total),
 --stop-hook-timeout (--turn).
 """
 
-_A_DAY = 86400
 # What is doubtful about the words, said when the command runs.
 _doubts: list[str] = []
 _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")
@@ -65,14 +64,17 @@ _ALIASES = {
 
 def _duration(text: str) -> float | None:
     try:
-        value = parsed(text) or None
+        value = limit(text)
     except ValueError:
-        raise ValueError("use a duration such as 90, 1.5m or 2h (0 = off)") from None
-    if text.isdigit() and value is not None and value > _A_DAY:
-        _doubts.append(
-            f"{quoted(text)} is {value / 3600:.0f} hours; if milliseconds are meant, write {value / 1000:g}"
-        )
+        raise _no_duration(text, "use a duration such as 90, 1.5m or 2h (0 = off)") from None
+    if text.isdigit() and value is not None and (doubtful := doubt(value)) is not None:
+        _doubts.append(f"{quoted(text)} is {doubtful}")
     return value
+
+
+def _no_duration(text: str, otherwise: str) -> ValueError:
+    better = meant(text)
+    return ValueError(f"write {better}" if better else otherwise)
 
 
 def _bounded(text: str) -> float | None:
@@ -83,27 +85,31 @@ def _bounded(text: str) -> float | None:
 
 
 def _durations(text: str) -> tuple[float, ...]:
-    durations = tuple(_duration(part) or 0.0 for part in text.split(","))
+    otherwise = "use durations such as 5, 1.5m or 2h (0 = at once)"
+    try:
+        durations = tuple(map(parsed, text.split(",")))
+    except ValueError:
+        raise _no_duration(text, otherwise) from None
     if float("inf") in durations:
-        raise ValueError("use durations such as 5, 1.5m or 2h (0 = at once)")
+        raise ValueError(otherwise)
     return durations
 
 
 def _repeats(text: str) -> int | None:
-    times = _count(text)
+    times = 0 if says_off(text) else _count(text)
     if times == 1:
         raise ValueError("once is no repetition: use 2 or more (0 = never)")
     return times or None
 
 
-def _amount(text: str) -> float:
+def _amount(text: str) -> float | None:
     try:
-        amount = float(text.replace("_", ""))
+        amount = 0.0 if says_off(text) else float(text.replace("_", ""))
     except ValueError:
-        amount = 0.0
-    if not 0 < amount < float("inf"):
-        raise ValueError("use a number, more than 0")
-    return amount
+        amount = -1.0
+    if not 0 <= amount < float("inf"):
+        raise ValueError("use a number (0 = off)")
+    return amount or None
 
 
 def _endable(text: str) -> frozenset[str]:

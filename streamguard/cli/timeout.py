@@ -8,7 +8,7 @@ its process group are sent signals, and its output is not touched.
 
 from __future__ import annotations
 
-from streamguard._base.durations import parsed
+from streamguard._base.durations import as_gnu
 from streamguard.cli.arguments import Option, UsageError, parse
 from streamguard.runner._signal import signal_number
 from streamguard.runner.options import Settings
@@ -36,7 +36,7 @@ To end a command when it is silent, with all that it started: streamguard run.
 
 def _duration(text: str) -> float | None:
     try:
-        return parsed(text) or None
+        return as_gnu(text) or None
     except ValueError:
         raise ValueError("invalid time interval") from None
 

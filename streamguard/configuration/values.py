@@ -12,15 +12,15 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from streamguard._base import durations
+from streamguard._base.numbers import is_off
 from streamguard._guard.knobs import ENDABLE
 from streamguard._guard.modes import Mode
 from streamguard.presets import named
 
 Converter: TypeAlias = Callable[[Any], Any]
 
-_A_DAY: Final = 86400.0
 _PACES: Final = ("tokens", "messages", "command")  # presets that are an idle limit, too
-_SUCH_AS: Final = 'write seconds, or a text with a unit, such as "90s", "3m" or "1.5h"'
+_SUCH_AS: Final = f"write seconds, or a text with a unit, such as {durations.SUCH_AS}"
 
 
 def duration(value: Any) -> float:
@@ -37,19 +37,17 @@ def _seconds(value: Any) -> float:
     has_unit = False
     if isinstance(value, str):
         try:
-            number = durations.parsed_loosely(value)
+            number = durations.parsed(value)
         except ValueError:
-            raise ValueError(_SUCH_AS) from None
-        has_unit = durations.is_with_unit(value)
+            better = durations.meant(value)
+            raise ValueError(f'write "{better}"' if better else _SUCH_AS) from None
+        has_unit = durations.has_unit(value)
     elif not _is_number(value):
         raise ValueError(_SUCH_AS)
     else:
         number = _as_float(value)
-    if not has_unit and _A_DAY < number < float("inf"):
-        raise ValueError(
-            f"that is {number / 3600:,.0f} hours; if milliseconds are meant, write "
-            f'{number / 1000:g}, else say it with a unit: "{number / 3600:g}h"'
-        )
+    if not has_unit and (doubtful := durations.doubt(number)) is not None:
+        raise ValueError(f'that is {doubtful}, else say it with a unit: "{number / 3600:g}h"')
     return number
 
 
@@ -64,18 +62,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_zero(value: Any) -> bool:
-    try:
-        return _seconds(value) == 0
-    except ValueError:
-        return False
-
-
 def limit_is_off(value: Any) -> bool:
-    """Whether no limit is meant: 0, false or "off"."""
-    return (
-        value is False or _is_zero(value) or (isinstance(value, str) and durations.says_off(value))
-    )
+    """Whether no limit is meant: 0, "off", or false, since a file has no None."""
+    return value is False or (value is not None and is_off(value))
 
 
 def limit(value: Any) -> float | None:
@@ -90,7 +79,8 @@ def limit(value: Any) -> float | None:
 
 def grace(value: Any) -> float:
     """As `duration`; 0 is at once."""
-    return 0.0 if _is_zero(value) else duration(value)
+    number = _seconds(value)
+    return number if number == 0 else duration(value)
 
 
 def idle(value: Any) -> float | str | None:
@@ -123,10 +113,10 @@ def tools(value: Any) -> float | dict[str, float | None] | None:
 
 
 def delays(value: Any) -> tuple[float, ...]:
-    """A list of durations; 0 is at once."""
-    if not isinstance(value, list) or not value:
-        raise ValueError("write a list of delays, such as [0, 5, 15]")
-    written = cast("list[object]", value)
+    """A list of durations, or one; 0 is at once."""
+    written = cast("list[object]", value) if isinstance(value, list) else [value]
+    if not written:
+        raise ValueError("write a delay, or a list of delays, such as [0, 5, 15]")
     return tuple(map(grace, written))
 
 

@@ -25,6 +25,7 @@ import anyio
 
 from streamguard import _loops as loops
 from streamguard import events
+from streamguard._base.numbers import Seconds, wait
 from streamguard._guard.knobs import check_callable
 from streamguard._guard.operator import Operator
 from streamguard._guard.plan import Plan
@@ -163,10 +164,11 @@ class Recorder(Recording):
         """
         self._account.mark(phase=phase, progress=progress, checkpoint=checkpoint)
 
-    def flush(self, timeout: float = _AT_THE_END) -> bool:
+    def flush(self, timeout: Seconds = _AT_THE_END) -> bool:
         """Wait until all that was told is on disk; False if that took too long. Blocks."""
-        deadline = time.monotonic() + timeout
-        inspected = inspector.flush(timeout)
+        longest = wait(timeout, "timeout")
+        deadline = time.monotonic() + longest
+        inspected = inspector.flush(longest)
         return writer.flush(max(0.0, deadline - time.monotonic())) and inspected
 
     def __enter__(self) -> Self:

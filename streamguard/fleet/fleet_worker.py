@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from streamguard._base.numbers import check_count, check_number
+from streamguard._base.numbers import Seconds, check_count, seconds
 from streamguard.errors import ConfigError, StoreError, StreamGuardError
 from streamguard.events.teller import logger
 from streamguard.fleet import fates
@@ -38,15 +38,14 @@ class FleetWorker(ABC):
     def __init__(
         self,
         *,
-        ttl: float,
-        flush: float,
+        ttl: Seconds,
+        flush: Seconds,
         limit: int,
         attempts_without_progress: int,
         policy: RetryPolicy,
         clock: Callable[[], float],
     ) -> None:
-        check_number("ttl", ttl, positive=True)
-        check_number("flush", flush, positive=True)
+        ttl, flush = seconds(ttl, "ttl"), seconds(flush, "flush")
         check_count("limit", limit, least=1)
         check_count("attempts_without_progress", attempts_without_progress, least=1)
         if flush > ttl / 3:

@@ -19,7 +19,7 @@ import anyio.abc
 
 from streamguard import _loops as loops
 from streamguard._base.boottime import boottime
-from streamguard._base.numbers import check_count
+from streamguard._base.numbers import Seconds, check_count
 from streamguard.errors import StoreError
 from streamguard.fleet import fates
 from streamguard.fleet.calls import Calls
@@ -64,8 +64,8 @@ class LocalEngine(FleetWorker):
         self,
         store: CheckpointStore,
         *,
-        ttl: float = 15.0,
-        flush: float = 1.0,
+        ttl: Seconds = 15.0,
+        flush: Seconds = 1.0,
         limit: int = 50,
         claim: int = 2,
         attempts_without_progress: int = 3,
@@ -83,7 +83,7 @@ class LocalEngine(FleetWorker):
         )
         self.store = store
         self.claim = claim
-        self._calls = Calls(store, ttl / 3)
+        self._calls = Calls(store, self.ttl / 3)
         self._wake = anyio.Event()
 
     def __repr__(self) -> str:

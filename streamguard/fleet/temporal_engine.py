@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.worker import Worker
 
+    from streamguard._base.numbers import Seconds
     from streamguard.fleet.engine import Handler
     from streamguard.fleet.store import JSON, Beat, Row, TimeoutsLog
     from streamguard.fleet.temporal_task import Answer
@@ -79,8 +80,8 @@ class TemporalEngine(FleetWorker):
         client: Client,
         *,
         task_queue: str = "streamguard",
-        ttl: float = 15.0,
-        flush: float = 1.0,
+        ttl: Seconds = 15.0,
+        flush: Seconds = 1.0,
         limit: int = 50,
         attempts_without_progress: int = 3,
         policy: RetryPolicy = DEFAULT_POLICY,
@@ -95,11 +96,11 @@ class TemporalEngine(FleetWorker):
             policy=policy,
             clock=clock,
         )
-        self._sessions = TemporalSessions(client, task_queue, ttl)
+        self._sessions = TemporalSessions(client, task_queue, self.ttl)
         self.client = client
         self.task_queue = task_queue
         self.log = log
-        self._log_calls = Calls(log, ttl / 3) if log is not None else None
+        self._log_calls = Calls(log, self.ttl / 3) if log is not None else None
         self._tasks: dict[Holding, TemporalTask] = {}
         self._slots: set[asyncio.Future[None]] = set()
         self._drained = asyncio.Event()

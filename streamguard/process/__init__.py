@@ -12,7 +12,6 @@ can import the rest for the price of the standard library. Knows nothing of stre
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from streamguard.process.table import untouchable
 from streamguard.process.termination import Termination
 
 if TYPE_CHECKING:
+    from streamguard._base.numbers import Seconds
     from streamguard.process.hosted import HostedEnding
     from streamguard.process.look import Look
 
@@ -146,7 +146,7 @@ class ProcessTree:
         return tuple(handle.pid for handle in self._members.living if handle.holds_pid())
 
     async def terminate(
-        self, grace: float = defaults.KILL_GRACE, *, budget: float | None = None
+        self, grace: Seconds = defaults.KILL_GRACE, *, budget: Seconds | None = None
     ) -> Termination:
         """End the process and its tree: TERM and CONT, `grace` seconds, KILL until none is left.
 
@@ -155,8 +155,10 @@ class ProcessTree:
         meanwhile waits for the same end. A cancellation waits for it, too; a second one (asyncio
         only) leaves it running on its own, and `termination` has the result.
         """
-        grace = _seconds(grace, "grace")
-        budget = 2 * grace + 5 if budget is None else _seconds(budget, "budget")
+        from streamguard._base.numbers import wait  # the command needs it not
+
+        grace = wait(grace, "grace")
+        budget = 2 * grace + 5 if budget is None else wait(budget, "budget")
         self.check_open()
         if self._ending is None or self._ending.is_over.is_set():
             from streamguard import _loops as loops
@@ -271,12 +273,6 @@ def _returncode(target: Any) -> int | None:
     """What the owner of a process object knows of its end; reading that never reaps for us."""
     status = None if isinstance(target, int) else getattr(target, "returncode", None)
     return status if isinstance(status, int) else None
-
-
-def _seconds(value: float, name: str) -> float:
-    if isinstance(value, bool) or not 0 <= value < math.inf:
-        raise ConfigError(f"{name}={value!r}: use a number of seconds, 0 or more")
-    return value
 
 
 __all__ = [

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from streamguard._base import defaults
-from streamguard._base.numbers import check_count, check_number
+from streamguard._base.numbers import Seconds, check_count, check_number, limit, wait, waits
 from streamguard.errors import ConfigError
 from streamguard.retry.classes import ErrorClass
 from streamguard.retry.classification import classify
@@ -37,15 +37,23 @@ class Backoff:
     jitter: float = 0.0
     jitter_cap: float = math.inf
 
+    if TYPE_CHECKING:  # more may be written than is kept
+
+        def __init__(
+            self,
+            retries: int,
+            delays: Seconds | Iterable[Seconds] = (0.0,),
+            jitter: float = 0.0,
+            jitter_cap: Seconds = math.inf,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delays", tuple(self.delays))
         check_count("retries", self.retries)
+        object.__setattr__(self, "delays", waits(self.delays, "delays"))
         if not self.delays:
             raise ConfigError("delays=(): give at least one, such as (0,) for none")
-        for delay in self.delays:
-            check_number("delays", delay)
         check_number("jitter", self.jitter)
-        check_number("jitter_cap", self.jitter_cap, infinite=True)
+        object.__setattr__(self, "jitter_cap", wait(self.jitter_cap, "jitter_cap", infinite=True))
 
     def delay(self, retry: int) -> float:
         """The delay before retry number `retry` (from 0), without jitter."""
@@ -93,11 +101,35 @@ class RetryPolicy:
     classifier: Callable[[BaseException], ErrorClass | None] | None = None
     random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
 
+    if TYPE_CHECKING:  # more may be written than is kept
+
+        def __init__(
+            self,
+            *,
+            idle: Backoff = ...,
+            network: Backoff = ...,
+            server: Backoff = ...,
+            rate_limit: Backoff = ...,
+            unknown: Backoff = ...,
+            auth: Backoff = ...,
+            permanent: Backoff = ...,
+            validation: Backoff = ...,
+            cap: Seconds = ...,
+            max_in_a_row: int = ...,
+            max_reconnects: int = ...,
+            productive_span: Seconds = ...,
+            instant: Seconds = ...,
+            min_attempt: Seconds = ...,
+            wait_for_limit: Seconds | None = ...,
+            classifier: Callable[[BaseException], ErrorClass | None] | None = ...,
+            random: Callable[[], float] = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         for name in ("cap", "productive_span", "instant", "min_attempt"):
-            check_number(name, getattr(self, name), infinite=name == "productive_span")
-        if self.wait_for_limit is not None:
-            check_number("wait_for_limit", self.wait_for_limit)
+            waited = wait(getattr(self, name), name, infinite=name == "productive_span")
+            object.__setattr__(self, name, waited)
+        object.__setattr__(self, "wait_for_limit", limit(self.wait_for_limit, "wait_for_limit"))
         for name in ("max_in_a_row", "max_reconnects"):
             check_count(name, getattr(self, name))
         for name in ErrorClass:

@@ -20,7 +20,8 @@ def object_in(line: bytes) -> dict[str, object] | None:
     if len(line) > _LONG and not _has_few_values(line):
         return None
     try:
-        found = json.loads(line)
+        # An odd byte in a text is no reason to lose the message.
+        found = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, object]", found) if isinstance(found, dict) else None

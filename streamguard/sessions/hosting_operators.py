@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from streamguard._base import defaults
-from streamguard._base.numbers import Seconds, optional_seconds, seconds
+from streamguard._base.numbers import Seconds, limit, seconds, waits
 from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.plan import Plan
 from streamguard.errors import ConfigError
@@ -67,7 +67,7 @@ def reconnecting_resume(
     /,
     *,
     retries: int = defaults.RETRIES,
-    backoff: Sequence[float] = defaults.BACKOFF,
+    backoff: Seconds | Sequence[Seconds] = defaults.BACKOFF,
     policy: RetryPolicy | None = None,
     breaker: CircuitBreaker | None = None,
     prompt: ResumePrompt = CONTINUE,
@@ -133,9 +133,9 @@ def reconnecting_resume(
     }
     numbers: dict[str, Any] = {
         "retries": retries,
-        "backoff": tuple(backoff),
+        "backoff": waits(backoff, "backoff"),
         "max_reconnects": max_reconnects,
-        "wait_for_limit": optional_seconds(wait_for_limit, "wait_for_limit"),
+        "wait_for_limit": limit(wait_for_limit, "wait_for_limit"),
     }
     written = {name: value for name, value in numbers.items() if value != usual[name]}
     settings = Reconnecting(

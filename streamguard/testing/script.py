@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 
+from streamguard._base.numbers import wait
 from streamguard.testing import messages
 from streamguard.testing.clocks import block_loop
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
     from datetime import datetime, time
 
+    from streamguard._base.numbers import Seconds
     from streamguard.signals import Outcome, UsageSpan, WaitReason
 
 
@@ -161,7 +163,7 @@ def message(anything: object) -> Step:
 
 def tool(
     name: str,
-    seconds: float,
+    seconds: Seconds,
     *,
     id: str | None = None,  # noqa: A002 - the signal's own word
     background: bool = False,
@@ -196,7 +198,7 @@ def tool_end(id: str, *, error: bool = False, outcome: object = None) -> Step:  
     return Emit(messages.ToolDone(id, error, outcome))
 
 
-def silence(seconds: float) -> Step:
+def silence(seconds: Seconds) -> Step:
     """Nothing at all for so long. `silence(0)` only lets the other tasks run."""
     return Silence(_duration(seconds))
 
@@ -206,7 +208,7 @@ def ping() -> Step:
     return Emit(messages.Pinged())
 
 
-def pings(every: float, times: int | None = None) -> Step:
+def pings(every: Seconds, times: int | None = None) -> Step:
     """A keep-alive after every so many seconds; without `times`, for ever."""
     return Repeat((silence(every), ping()), times)
 
@@ -276,7 +278,7 @@ def hang() -> Step:
     return Hang()
 
 
-def block(seconds: float) -> Step:
+def block(seconds: Seconds) -> Step:
     """The event loop is kept from running for so long, as by a blocking call.
 
     In virtual time the clock moves on and nothing else runs.
@@ -289,7 +291,5 @@ def call(fn: Callable[[], object]) -> Step:
     return Call(fn)
 
 
-def _duration(seconds: float) -> float:
-    if not seconds >= 0:  # also refuses NaN
-        raise ValueError(f"a script cannot wait for {seconds!r} seconds")
-    return seconds
+def _duration(seconds: Seconds) -> float:
+    return wait(seconds, "seconds", infinite=True)

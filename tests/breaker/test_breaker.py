@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -502,14 +503,17 @@ def test_what_is_no_snapshot_is_refused(clock, broken):
         ({"open_after": True}, "open_after=True: use a whole number, 1 or more"),
         ({"probes": 0}, "probes=0: use a whole number, 1 or more"),
         ({"reset_after": 1.5}, "reset_after=1.5: use a whole number, 1 or more"),
-        ({"pause": 0}, "pause=0: use a number, more than 0"),
-        ({"pause": math.inf}, "pause=inf: use a number, more than 0"),
-        ({"pause": math.nan}, "pause=nan: use a number, more than 0"),
-        ({"probe_lease": -1}, "probe_lease=-1: use a number, more than 0"),
+        ({"pause": 0}, "pause=0: it cannot be off; use a positive number of seconds"),
+        ({"pause": math.inf}, "pause=inf: use a positive number of seconds"),
+        ({"pause": math.nan}, "pause=nan: use a positive number of seconds"),
+        ({"probe_lease": -1}, "probe_lease=-1: use a positive number of seconds"),
         ({"escalate_after": 0}, "escalate_after=0: use a whole number, 1 or more"),
         ({"escalate_after": "5"}, "escalate_after='5': use a whole number, 1 or more"),
         ({"pause_growth": 0.5}, "pause_growth=0.5: use 1 or more (1 = all pauses alike)"),
-        ({"longest_pause": 0}, "longest_pause=0: use a number, more than 0"),
+        (
+            {"longest_pause": "soon"},
+            'longest_pause=\'soon\': use seconds, a timedelta, or a text such as "90s", "15m" or "1h30m"',
+        ),
         ({"on_open": "sleep"}, "on_open='sleep': use 'raise' or 'wait'"),
         (
             {"clock": time.monotonic, "store": MemoryStore()},
@@ -536,7 +540,7 @@ def test_it_need_not_escalate(clock):
     assert breaker._rules.pause_after(10**9) == 300
 
 
-@pytest.mark.parametrize("value", [-1, math.nan, math.inf, "5", True])
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, "soon", True])
 def test_a_pause_that_is_no_number_is_refused(clock, value):
     """T12"""
     with pytest.raises(ConfigError, match="retry_after="):
@@ -875,7 +879,17 @@ async def test_clocks_that_round_make_no_endless_wait(loop):
     assert loop.took(anyio.current_time() - start, 30, slack=0.01)
 
 
-@pytest.mark.parametrize("within", [-1, math.nan, "5"])
+def test_its_times_are_written_as_everywhere(clock):
+    breaker = CircuitBreaker(
+        clock=clock, pause="1m", probe_lease=timedelta(minutes=5), longest_pause="1h"
+    )
+    rules = breaker._rules
+    assert (rules.pause, rules.probe_lease, rules.longest_pause) == (60, 300, 3600)
+    breaker.throttle("1h30m")
+    assert breaker.retry_after == 5400
+
+
+@pytest.mark.parametrize("within", [-1, math.nan, "soon"])
 async def test_a_time_to_wait_is_a_number(loop, within):
     """T12"""
     with pytest.raises(ConfigError, match="within="):

@@ -150,6 +150,7 @@ def test_tools_by_name(written):
     ("text", "seconds"),
     [
         *[("90", 90), ('"90"', 90), ('"90s"', 90), ('"5m"', 300), ('"1.5h"', 5400)],
+        *[('"1h30m"', 5400), ('"1h 30m"', 5400)],
         *[('" 5 m "', 300), ('"250 ms"', 0.25), ('"1d"', 86400), ('"1e2"', 100)],
     ],
 )
@@ -272,7 +273,7 @@ WRONG = [
         "streamguard.toml:4: guards.coder.idle (300 s) can never be reached",
     ),
     ("[retry.idel]\n", "retry.idel: unknown; did you mean 'idle'?"),
-    ("[retry.idle]\ndelays = 5\n", "retry.idle.delays = 5: write a list of delays"),
+    ("[retry.idle]\ndelays = []\n", "retry.idle.delays = []: write a delay, or a list of delays"),
     ("[retry.idle]\nretries = 1.5\n", "retry.idle.retries = 1.5: write a whole number"),
     ("[resume]\nprompt = ''\n", "resume.prompt = '': write a text"),
     ("[breaker]\npause_growth = 0.5\n", "streamguard.toml: pause_growth=0.5: use 1 or more"),

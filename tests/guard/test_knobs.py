@@ -31,8 +31,8 @@ KNOBS = ["first", "liveness", "turn", "exit_grace", "total", "tools", "disconnec
 
 
 def off(knob):
-    """What an error says of None: a disconnect is always bounded."""
-    return "" if knob == "disconnect_timeout" else " (None = off)"
+    """What an error says of no limit: a disconnect is always bounded."""
+    return "" if knob == "disconnect_timeout" else " (None, 0 or 'off' = no limit)"
 
 
 def limits_of(operator):
@@ -55,7 +55,7 @@ def no_observer(_event):
 # -- values --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, 0.0, -1, -0.5, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [-1, -0.5, math.nan, math.inf, -math.inf, "inf"])
 @pytest.mark.parametrize("knob", KNOBS)
 def test_a_limit_is_a_positive_number(knob, value):
     """T12: refused where it is written, by its name, with what to write instead."""
@@ -64,18 +64,77 @@ def test_a_limit_is_a_positive_number(knob, value):
     assert str(refused.value) == f"{knob}={value!r}: use a positive number of seconds{off(knob)}"
 
 
-@pytest.mark.parametrize("value", [True, False, "180", "3m", b"180", [180], Fraction(1, 2), 1j])
+@pytest.mark.parametrize("value", [True, False, "soon", b"180", [180], Fraction(1, 2), 1j, ""])
 @pytest.mark.parametrize("knob", KNOBS)
 def test_a_limit_is_a_number_at_all(knob, value):
-    """T12: `idle=True` and `total="3m"` are mistakes, and say what is right."""
+    """T12: `idle=True` and `total="soon"` are mistakes, and say what is right."""
     with pytest.raises(ConfigError) as refused:
         idle_guard(180, **{knob: value})
     assert str(refused.value) == (
-        f"{knob}={value!r}: use seconds or a timedelta, such as {knob}=180{off(knob)}"
+        f"{knob}={value!r}: use seconds, a timedelta, or a text such as "
+        f'"90s", "15m" or "1h30m"{off(knob)}'
     )
 
 
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, [180]])
+@pytest.mark.parametrize("knob", KNOBS)
+def test_a_limit_that_is_written_in_words_is_told_how(knob):
+    with pytest.raises(ConfigError) as refused:
+        idle_guard(180, **{knob: "15 min"})
+    assert str(refused.value) == f"{knob}='15 min': write \"15m\""
+
+
+@pytest.mark.parametrize("value", [0, 0.0, timedelta(0), "0", "0s", "off", " Off ", None])
+def test_zero_is_no_limit_wherever_one_may_be_off(value):
+    """T12: as in a file, the environment and a flag."""
+    assert limits_of(idle_guard(value)) == {}
+    assert idle_timeout(value).limits.idle is None
+    for knob in ("first", "liveness", "turn", "exit_grace", "total"):
+        assert limits_of(idle_guard(180, **{knob: value})) == {"idle": 180}
+    limits = idle_guard(180, tools={"Bash": value}, quiet=value, after_sleep=value).limits
+    assert limits.allowance("Bash") is None
+    assert (limits.quiet, limits.after_sleep) == (None, None)
+    for knob in ("repeats", "tokens", "cost", "calls"):
+        assert knob not in limits_of(idle_guard(180, **{knob: value}))
+    assert idle_guard(180, repeats=value, tokens=value, cost=value, calls=value).limits == (
+        idle_guard(180, repeats=None).limits
+    )
+    with pytest.raises(ConfigError, match="repeats is off"):
+        idle_guard(180, repeats=value, end_on="repeats")
+
+
+@pytest.mark.parametrize("value", [0, timedelta(0), "0", "0s", "off"])
+def test_a_limit_that_must_be_there_says_that_it_cannot_be_off(value):
+    with pytest.raises(
+        ConfigError, match=r"disconnect_timeout=.*: it cannot be off; use a positive"
+    ):
+        idle_guard(180, disconnect_timeout=value)
+
+
+@pytest.mark.parametrize("value", [0, timedelta(0), "0", "0s"])
+def test_zero_of_a_wait_is_at_once(value):
+    assert idle_guard(180, kill_grace=value).plan.kill_grace == 0
+    with pytest.raises(ConfigError, match="kill_grace='off': use seconds"):
+        idle_guard(180, kill_grace="off")
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("90", 90), ("90s", 90), ("15m", 900), ("1h30m", 5400), ("500ms", 0.5)],
+)
+def test_a_text_that_begins_with_a_digit_is_a_duration(written, seconds):
+    """And so no name of a preset: `idle_guard("15m")`, `idle_guard("multica", idle="15m")`."""
+    assert limits_of(idle_guard(written)) == {"idle": seconds}
+    assert limits_of(idle_guard(idle=written)) == {"idle": seconds}
+    assert limits_of(idle_timeout(written)) == {"idle": seconds}
+    assert limits_of(idle_guard("multica", idle=written)) == {"idle": seconds}
+    assert limits_of(idle_guard("multica").replace(written)) == {"idle": seconds}
+    limits = idle_guard(180, tools={"Bash": written}, first=written).limits
+    assert (limits.allowance("Bash"), limits.first) == (seconds, seconds)
+    with pytest.raises(ConfigError, match="are both the idle limit"):
+        idle_guard("10m", idle=written)
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, True, [180]])
 def test_idle_is_no_exception(value):
     """T12: in each operator that takes it."""
     for operator in (idle_guard, idle_timeout):
@@ -91,13 +150,11 @@ def test_a_number_beyond_all_floats_is_refused_too():
 
 def test_a_config_error_is_a_value_error():
     """T12: so that code which knows nothing of streamguard can catch it."""
-    with pytest.raises(ValueError, match="idle=0"):
-        idle_guard(0)
+    with pytest.raises(ValueError, match="idle=-1"):
+        idle_guard(-1)
 
 
-@pytest.mark.parametrize(
-    "value", [timedelta(0), timedelta(seconds=-1), timedelta.min], ids=["0", "-1", "min"]
-)
+@pytest.mark.parametrize("value", [timedelta(seconds=-1), timedelta.min], ids=["-1", "min"])
 def test_a_timedelta_must_be_positive_too(value):
     """T12"""
     with pytest.raises(ConfigError, match="positive"):
@@ -127,13 +184,13 @@ def test_tools_by_name():
     assert [limits.allowance(name) for name in ("Bash", "Task", "Read")] == [60, None, 7200]
     limits = idle_guard(180, tools={"Bash": 60, "*": 30}).limits
     assert [limits.allowance(name) for name in ("Bash", "Read")] == [60, 30]
-    with pytest.raises(ConfigError, match=r"tools\['Bash'\]=0: use a positive number"):
-        idle_guard(180, tools={"Bash": 0})
-    with pytest.raises(ConfigError, match=r"tools\['\*'\]='1h': use seconds"):
-        inflight_tool_gate({"*": "1h"})
+    with pytest.raises(ConfigError, match=r"tools\['Bash'\]=-1: use a positive number"):
+        idle_guard(180, tools={"Bash": -1})
+    with pytest.raises(ConfigError, match=r"tools\['\*'\]='long': use seconds"):
+        inflight_tool_gate({"*": "long"})
 
 
-@pytest.mark.parametrize("every", [-1, math.nan, "5s", True])
+@pytest.mark.parametrize("every", [-1, math.nan, "off", True])
 def test_a_stamp_every_so_often(every):
     """T12"""
     with pytest.raises(ConfigError, match="every="):
@@ -167,7 +224,7 @@ def test_a_preset_that_there_is_not():
     with pytest.raises(ConfigError) as refused:
         idle_guard("token")
     assert str(refused.value) == (
-        "idle='token': use seconds (a number, such as idle=180, and no text), or one of the presets "
+        'idle=\'token\': use seconds, a text such as "90s", "15m" or "1h30m", or one of the presets '
         "'tokens', 'messages', 'command', 'mala-retry', 'mala-watchdog', 'flow', 'claude-print', "
         "'multica'"
     )
@@ -237,7 +294,7 @@ async def find_process():
         ({"process": SimpleNamespace(pid=None)}, "has no pid yet: start it before"),
         ({"process": 2**31}, "pid 2147483648 is no process: no system has pids as large"),
         ({"process": no_observer}, "process=.* is called with no arguments"),
-        ({"kill_grace": -1}, "kill_grace=-1: use a positive number of seconds$"),
+        ({"kill_grace": -1}, "kill_grace=-1: use a number of seconds, 0 or more"),
     ],
 )
 def test_processes_that_cannot_be_ended_are_refused_where_they_are_written(written, hint):
@@ -501,7 +558,15 @@ def test_a_first_that_is_as_long_as_idle_changes_nothing_k21(write):
     ("value", "idle"),
     [
         *[("180", 180), (" 0.5 ", 0.5), ("1e3", 1000)],
-        *[("5m", 300), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), (" 5 m ", 300)],
+        *[
+            ("5m", 300),
+            ("90s", 90),
+            ("1.5m", 90),
+            ("2h", 7200),
+            ("1d", 86400),
+            (" 5 m ", 300),
+            ("1h30m", 5400),
+        ],
         *[("250ms", 0.25), ("0x10", 16)],
     ],
 )
@@ -521,7 +586,7 @@ def test_zero_in_the_environment_is_off(monkeypatch, value):
 
 @pytest.mark.parametrize(
     "value",
-    ["-1", "nan", "inf", "-3m", "tokens", "1,5", "m", "3 parsecs", "5mms", "1h30m", "1e999d", " "],
+    ["-1", "nan", "inf", "-3m", "tokens", "1,5", "m", "3 parsecs", "5mms", "30m1h", "1e999d", " "],
 )
 def test_the_environment_is_validated_too(monkeypatch, value):
     """T12: where it is first needed, by the variable's name."""

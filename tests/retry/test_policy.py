@@ -7,6 +7,7 @@ import math
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -129,19 +130,28 @@ def test_a_policy_is_a_value():
         (lambda: Backoff(1.5), "retries=1.5: use a whole number, 0 or more"),
         (lambda: Backoff(True), "retries=True: use a whole number, 0 or more"),
         (lambda: Backoff(1, ()), "delays=(): give at least one, such as (0,) for none"),
-        (lambda: Backoff(1, (0, -5)), "delays=-5: use a number, 0 or more"),
-        (lambda: Backoff(1, (math.nan,)), "delays=nan: use a number, 0 or more"),
-        (lambda: Backoff(1, (math.inf,)), "delays=inf: use a number, 0 or more"),
-        (lambda: Backoff(1, ("5",)), "delays='5': use a number, 0 or more"),
+        (lambda: Backoff(1, (0, -5)), "delays=-5: use a number of seconds, 0 or more"),
+        (lambda: Backoff(1, (math.nan,)), "delays=nan: use a number of seconds, 0 or more"),
+        (lambda: Backoff(1, (math.inf,)), "delays=inf: use a number of seconds, 0 or more"),
+        (lambda: Backoff(1, ("5 min",)), "delays='5 min': write \"5m\""),
         (lambda: Backoff(1, jitter=-0.5), "jitter=-0.5: use a number, 0 or more"),
-        (lambda: Backoff(1, jitter_cap=math.nan), "jitter_cap=nan: use a number, 0 or more"),
-        (lambda: RetryPolicy(cap=-1), "cap=-1: use a number, 0 or more"),
-        (lambda: RetryPolicy(cap=math.inf), "cap=inf: use a number, 0 or more"),
-        (lambda: RetryPolicy(instant=-1), "instant=-1: use a number, 0 or more"),
-        (lambda: RetryPolicy(min_attempt=-1), "min_attempt=-1: use a number, 0 or more"),
+        (
+            lambda: Backoff(1, jitter_cap=math.nan),
+            "jitter_cap=nan: use a number of seconds, 0 or more",
+        ),
+        (lambda: RetryPolicy(cap=-1), "cap=-1: use a number of seconds, 0 or more"),
+        (lambda: RetryPolicy(cap=math.inf), "cap=inf: use a number of seconds, 0 or more"),
+        (lambda: RetryPolicy(instant=-1), "instant=-1: use a number of seconds, 0 or more"),
+        (
+            lambda: RetryPolicy(min_attempt=-1),
+            "min_attempt=-1: use a number of seconds, 0 or more",
+        ),
         (lambda: RetryPolicy(max_in_a_row=-1), "max_in_a_row=-1: use a whole number, 0 or more"),
         (lambda: RetryPolicy(max_reconnects=2.0), "max_reconnects=2.0: use a whole number, 0 or"),
-        (lambda: RetryPolicy(productive_span=None), "productive_span=None: use a number, 0 or"),
+        (
+            lambda: RetryPolicy(productive_span=None),
+            "productive_span=None: use seconds, a timedelta, or a text",
+        ),
         (
             lambda: RetryPolicy(network=Backoff(3, (1, 600))),
             "network: a delay of 600 s can never be kept, since cap=300 bounds all of them",
@@ -153,6 +163,18 @@ def test_what_cannot_be_used_is_refused_where_it_is_written(make, text):
     with pytest.raises(ConfigError) as refused:
         make()
     assert str(refused.value).startswith(text)
+
+
+def test_times_are_written_as_everywhere():
+    """Seconds, a timedelta, a text; one delay needs no list. What is kept is seconds."""
+    backoff = Backoff(3, ("1s", timedelta(seconds=5), 15), jitter_cap="500ms")
+    assert backoff == Backoff(3, (1, 5, 15), jitter_cap=0.5)
+    assert Backoff(3, "5s") == Backoff(3, 5) == Backoff(3, (5,))
+    policy = RetryPolicy(cap="1h30m", productive_span="2m", instant=0, wait_for_limit="6h")
+    assert policy == RetryPolicy(
+        cap=5400, productive_span=120, instant=0, wait_for_limit=timedelta(hours=6)
+    )
+    assert RetryPolicy(wait_for_limit=0) == RetryPolicy(wait_for_limit="off") == RetryPolicy()
 
 
 def test_a_low_cap_bounds_the_delays_that_nobody_wrote():

@@ -245,7 +245,7 @@ def test_who_comes_back_does_not_come_at_once_with_all_others():
     assert decide(replace(LIMITED, remaining=7803.0), policy).delay <= 7802
 
 
-@pytest.mark.parametrize("value", [-1, math.nan, math.inf, True, "6h"])
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, True, "soon"])
 def test_a_bound_is_a_number(value):
     """T12"""
     with pytest.raises(ConfigError, match="wait_for_limit"):

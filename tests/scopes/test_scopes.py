@@ -61,12 +61,17 @@ def test_a_default_gives_way_to_a_lower_hard_limit():
     assert scope("step", hard=300).timeout == 300
 
 
-@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, True, "60", [60]])
+@pytest.mark.parametrize("value", [0, "off", -1, math.nan, math.inf, True, "long", [60]])
 @pytest.mark.parametrize("knob", ["timeout", "hard"])
 def test_what_is_no_time_is_refused(knob, value):
     """T12: where it is written, by the name it is written with."""
     with pytest.raises(ConfigError, match=rf"{knob}=.*None = the default"):
         scope("step", **{knob: value})
+
+
+def test_its_time_is_written_as_everywhere():
+    made = scope("step", timeout="1m30s", hard=timedelta(minutes=2))
+    assert (made.timeout, made.hard) == (90, 120)
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest():

@@ -80,6 +80,15 @@ def spec(request, tmp_path):
 # -- what it says ----------------------------------------------------------------------------------
 
 
+def test_a_text_says_its_unit_and_a_number_is_milliseconds():
+    spec = FlowSpec.of(
+        {"timeouts": {"step": "9m", "llm_call": 90000}, "hard_limits": {"step": "0.5h"}}
+    )
+    assert spec.scope("step").timeout == 540
+    assert spec.scope("step").hard == 1800
+    assert spec.scope("llm_call").timeout == 90
+
+
 def test_all_three_say_the_same(spec):
     assert spec == FlowSpec(
         {"step": Override(900, 1800), "llm_call": Override(180, None)},
@@ -180,8 +189,13 @@ def step(**keys):
         ({"hard_limit": {"step": 900_000}}, r"hard_limit: unknown; did you mean 'hard_limits'"),
         (step(timeout_overide=1), r"steps\[1\]\.timeout_overide: .*'timeout_override'"),
         (step(hard_limits_override=1), r"steps\[1\]\.hard_limits_override: unknown"),
-        ({"timeouts": {"step": "15m"}}, r"timeouts\.step: write a number of milliseconds.*'15m'"),
-        ({"timeouts": {"step": "900000"}}, r"not '900000' \(str\)"),
+        (
+            {"timeouts": {"step": "900000"}},
+            r"timeouts\.step: '900000': .*without quotes, or a unit",
+        ),
+        ({"timeouts": {"step": "15 min"}}, r"timeouts\.step: '15 min': write \"15m\""),
+        ({"timeouts": {"step": "0s"}}, r"timeouts\.step: 0.0 is no time"),
+        ({"timeouts": {"step": "soon"}}, r"timeouts\.step: 'soon': write a text with a unit"),
         ({"timeouts": {"step": True}}, r"not True \(bool\)"),
         ({"timeouts": {"step": None}}, r"timeouts\.step: .*not nothing"),
         ({"timeouts": {"step": [900_000]}}, r"not \[900000\] \(list\)"),
@@ -193,7 +207,7 @@ def step(**keys):
         ({"timeouts": {"step": 900}}, r"900 ms is less than .*1000 ms.*seconds .* write 900000"),
         ({"timeouts": 900_000}, r"timeouts: write milliseconds by scope"),
         ({"timeouts": [{"step": 900_000}]}, r"timeouts: write milliseconds by scope"),
-        (step(timeout_override="20m"), r"steps\[1\]\.timeout_override: write a number"),
+        (step(timeout_override="20 mins"), r"steps\[1\]\.timeout_override: .*write \"20m\""),
         ({"steps": {"a": {}}}, r"steps: write a list of steps"),
         ({"steps": "a"}, r"steps: write a list of steps"),
         ({"steps": [{"timeout_override": 60_000}]}, r"steps\[0\]: .* needs an id"),
@@ -234,7 +248,7 @@ def test_what_is_wrong_is_said_with_its_place(spec, text):
 
 def test_the_file_is_named_in_front(tmp_path):
     file = tmp_path / "flow.yaml"
-    file.write_text("timeouts:\n  step: 15m\n", encoding="utf-8")
+    file.write_text("timeouts:\n  step: [15]\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"flow\.yaml: timeouts\.step: write a number"):
         FlowSpec.load(file)
 

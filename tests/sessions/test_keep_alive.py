@@ -128,7 +128,7 @@ def test_it_needs_a_task_of_its_own_and_says_so():
         aiter(Script() | keep_alive(15, ping))
 
 
-@pytest.mark.parametrize(("every", "make"), [(0, ping), (-1, ping), (15, b"ping"), ("15", ping)])
+@pytest.mark.parametrize(("every", "make"), [(0, ping), (-1, ping), (15, b"ping"), ("off", ping)])
 def test_what_cannot_be_used(every, make):
     """T12"""
     with pytest.raises(ConfigError):

@@ -285,6 +285,6 @@ def test_the_policy_may_say_it():
     assert reconnecting_resume(policy=policy).plan.reconnecting.policy.wait_for_limit == HOUR
     both = reconnecting_resume(policy=policy, wait_for_limit=60)
     assert both.plan.reconnecting.policy.wait_for_limit == 60
-    for wrong in (0, -1, "6h", True, float("inf")):
+    for wrong in (-1, "6 parsecs", True, float("inf")):
         with pytest.raises(ConfigError, match="wait_for_limit"):
             reconnecting_resume(wait_for_limit=wrong)

@@ -133,6 +133,8 @@ def every_knob(client: Client, activity: Activity) -> None:
     idle_guard()
     idle_guard(None, first=None, tools=None)
     idle_guard("tokens")
+    idle_guard("15m", first="1h30m", tools={"Bash": "10m"}, total=0, kill_grace="500ms")
+    idle_timeout("90s").replace("off")
     idle_guard("claude-print", first=30)
     idle_guard(idle=180) | idle_timeout(idle=60)
     idle_guard("multica", idle=60)
@@ -238,7 +240,7 @@ def mistakes(client: NoClient, sync: SyncClient) -> None:
     idle_guard(180) | 3  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
     idle_guard(180, client=client)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, client=sync)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    idle_guard("fast")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    idle_guard(["fast"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, mode="strict")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, idel=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     live().append(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

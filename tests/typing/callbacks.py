@@ -147,5 +147,5 @@ def mistakes() -> None:
     idle_guard(180, observer=lint)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, on_warn=lint)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180, observer="log")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    activity.hold("prompt", allowance="soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    activity.hold("prompt", allowance=["soon"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     idle_guard(180).monitor().saw()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -43,7 +43,7 @@ async def any_process_object(
 
 def mistakes(guard: Sentinel) -> None:
     sentinel(5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    sentinel(kill_grace="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    sentinel(kill_grace=[5])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     guard.adopt("4711")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     guard.adopt(4711, until="soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     guard.renew(4711)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

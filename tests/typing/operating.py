@@ -49,4 +49,4 @@ def observers(numbers: AsyncIterator[int]) -> None:
 def top() -> None:
     with publishing(), publishing(every=0.5):
         pass
-    publishing("often")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    publishing(["often"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

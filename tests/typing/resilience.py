@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Literal, TypeVar, assert_never, assert_type
 
 from streamguard import (
@@ -153,6 +154,15 @@ def errors_say_when_to_come_back(error: CircuitEscalatedError) -> None:
     refused: CircuitOpenError = error
     assert_type(refused.retry_after, float)
     assert_type(refused.key, str)
+
+
+def times_as_everywhere() -> None:
+    Backoff(3, "5s")
+    Backoff(3, ("1s", timedelta(seconds=5)), jitter_cap="500ms")
+    RetryPolicy(cap="5m", wait_for_limit="6h", productive_span=timedelta(minutes=1))
+    CircuitBreaker("api", pause="30s", probe_lease="5m", longest_pause=timedelta(minutes=10))
+    assert_type(Backoff(3, "5s").jitter_cap, float)
+    assert_type(RetryPolicy(cap="5m").cap, float)
 
 
 # --- what must not type

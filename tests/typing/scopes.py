@@ -76,7 +76,7 @@ def mistakes() -> None:
     scope("stage")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     scope()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     scope("step", "x", 60)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    scope("step", timeout="10m")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    scope("step", timeout=["10m"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with scope("step"):  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
         pass
     FlowSpec.of([])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -119,7 +119,7 @@ async def errors() -> None:
     session(Client())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     session(open_client, prompt=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     session(open_client) | 3  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue]
-    reconnecting_resume(wait_for_limit="6h")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    reconnecting_resume(wait_for_limit=[6])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     reconnecting_resume(prompt=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     keep_alive(15, "ping")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 

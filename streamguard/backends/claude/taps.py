@@ -101,7 +101,7 @@ class LineTap:
         if self._asked and '"control_response"' in data:
             try:
                 line = fields_of(json.loads(data))
-            except ValueError:  # not for us to say
+            except (ValueError, RecursionError):  # not for us to say
                 return
             self._answered(fields_of(line.get("response")).get("request_id"))
 

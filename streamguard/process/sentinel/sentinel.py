@@ -19,7 +19,7 @@ from math import inf, isnan
 from typing import Final, Self, cast
 
 from streamguard._base import defaults
-from streamguard._base.numbers import Seconds, seconds
+from streamguard._base.numbers import Seconds, wait
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.process import Adoptable, ProcessTree
 from streamguard.process.sentinel.client import HelperLink
@@ -129,8 +129,7 @@ def sentinel(*, kill_grace: Seconds = defaults.KILL_GRACE) -> Sentinel:
     helper process, which takes tens of milliseconds, so call it at the program's start; again, it
     costs nothing. StreamGuardError if the helper cannot be started.
     """
-    # 0 is meant here: kill at once.
-    guard = Sentinel(0.0 if kill_grace == 0 else seconds(kill_grace, "kill_grace"))
+    guard = Sentinel(wait(kill_grace, "kill_grace"))
     with _link.lock:
         _link.start()
         _in_force.add(guard)
