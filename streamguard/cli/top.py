@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from streamguard._base.durations import parsed, typed
+from streamguard._base.durations import parsed
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_OK, live_screen
+from streamguard.cli.helping import with_unit
 from streamguard.cli.parsers import Parser
 from streamguard.cli.tables import WIDEST, Column, Columns, Line, clock, cut, width_of
 from streamguard.top.published import read_all
@@ -236,7 +237,7 @@ def _row(seen: _Seen) -> Line:
         quoted(run.get("name", "?"), _NAME_LENGTH),
         clock(seen.silent),
         ", ".join(how),
-        typed(seen.idle) if seen.idle else "-",
+        with_unit(seen.idle) if seen.idle else "-",
         ", ".join(map(str, seen.work)) or "-",
         str(run.get("backend") or "-"),
         str(run.get("pid")),

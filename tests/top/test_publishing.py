@@ -183,3 +183,19 @@ def test_once_is_enough():
 def test_no_interval_is_an_error():
     with pytest.raises(ConfigError, match="every=0"), publishing(0):
         pass
+
+
+async def test_a_stream_without_a_name_has_its_backends_and_a_number(loop, monkeypatch):
+    monkeypatch.setattr(publisher, "_numbers", iter((1, 2)))
+    board = _Board()
+    first = aiter(Script(say("a"), hang()) | idle_guard(60))
+    await anext(first)
+    second = aiter(
+        Script({"type": "system", "subtype": "init"}, hang()) | idle_guard(60, read="claude")
+    )
+    await anext(second)
+    board.look()
+    told = {each["name"]: each["backend"] for each in read_all()}
+    assert told == {"stream#1": None, "claude#2": "claude"}
+    for stream in (first, second):
+        await stream.aclose()

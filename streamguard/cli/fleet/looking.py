@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 SESSIONS: Final = Columns(
     columns=(
         Column("KEY", 12),
-        Column("SILENT", is_number=True),
         Column("STATUS", 9),
+        Column("SILENT", is_number=True),
         Column("WORKER", 12),
         Column("ATTEMPT", is_number=True),
         Column("WAIT", is_number=True),
@@ -154,8 +154,8 @@ def _ranked(rows: Iterable[Row]) -> list[Row]:
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         quoted(row.key, _KEY_LENGTH),
-        clock(row.silent) if row.status == "running" else "-",
         _status(row),
+        clock(row.silent) if row.status == "running" else "-",
         row.owner or "-",
         str(row.attempt),
         clock(row.wait) if row.status == "waiting" else "-",
