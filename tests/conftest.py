@@ -43,7 +43,7 @@ REAL = [
     *("fleet/acceptance", "fleet/test_stores_in_trouble.py", "fleet/test_stores_together.py"),
     *("fleet/test_temporal_engine.py", "fleet/test_temporal_in_trouble.py"),
     *("loops/test_uvloop_in_real_time.py", "sessions/test_processes.py", "sessions/test_web.py"),
-    "sessions/test_owning_programs.py",
+    *("docs/test_tutorial.py", "sessions/test_owning_programs.py"),
     *("test_packaging.py", "test_typing.py", "typing"),
 ]
 

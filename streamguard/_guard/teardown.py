@@ -14,9 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import anyio
+from anyio import lowlevel
 
 from streamguard import events
 from streamguard._loops import Cut, consists_of, steps_of, taken
+from streamguard._watch.watch import LATE, STALL_EXTENSION
 from streamguard.errors import Teardown
 
 if TYPE_CHECKING:
@@ -78,6 +80,9 @@ class InterruptRun:
             task.cancel()
 
     async def _run(self) -> None:
+        await (
+            lowlevel.checkpoint()
+        )  # an eager task would fail before anybody has heard of this run
         for interrupt in self._interrupts:
             error = await _failure_of(interrupt, self._loop)
             failed = self._failed()
@@ -239,7 +244,13 @@ class TearingDown:
             self._loop.spawn(self._call_all, name="disconnect")
         with anyio.move_on_after(max(0.0, self._deadline - self._loop.clock())):
             await self._returned.wait()
-        if not self._returned.is_set() and not self._is_abandoned:
+        if self._returned.is_set() or self._is_abandoned:
+            return
+        if self._loop.clock() - self._deadline > LATE:
+            # The loop was blocked, and what only waited for it has had no time (T4).
+            with anyio.move_on_after(min(self._bound, STALL_EXTENSION)):
+                await self._returned.wait()
+        if not self._returned.is_set():
             self._is_abandoned = True
             self._tell(events.DisconnectAbandoned, bound=self._bound)
 

@@ -179,7 +179,7 @@ def snapshot(runs: Iterable[dict[str, Any]], now: float) -> list[dict[str, Any]]
     The fields are those of `published`, the ages as they are now, and three more: `silent` is what the table shows,
     `limit` is what it may come to (null: no limit counts now), and `spent` how much of that is used up, 1 being all.
     """
-    seen = sorted((_Seen(run, now) for run in runs), key=lambda each: each.order)
+    seen = sorted((_Judged(run, now) for run in runs), key=lambda each: each.order)
     return [
         {
             **each.run,
@@ -196,11 +196,11 @@ def snapshot(runs: Iterable[dict[str, Any]], now: float) -> list[dict[str, Any]]
 
 def rows(runs: Iterable[dict[str, Any]], now: float) -> list[Line]:
     """The runs as rows, those that are nearest to their limit first."""
-    seen = sorted((_Seen(run, now) for run in runs), key=lambda each: each.order)
+    seen = sorted((_Judged(run, now) for run in runs), key=lambda each: each.order)
     return [_row(each) for each in seen]
 
 
-class _Seen:
+class _Judged:
     """What a run's file says, as it is `now`."""
 
     def __init__(self, run: dict[str, Any], now: float) -> None:
@@ -228,7 +228,7 @@ class _Seen:
         return -self.spent, -self.silent
 
 
-def _row(seen: _Seen) -> Line:
+def _row(seen: _Judged) -> Line:
     run = seen.run
     attempt, concern = run.get("attempt") or 1, run.get("concern")
     how = [seen.state, *([f"attempt {attempt}"] if attempt != 1 else [])]

@@ -36,6 +36,7 @@ pytest_plugins = ["pytester"]
 
 # Pages whose blocks are run by a test that knows them better.
 ELSEWHERE = {
+    "docs/tutorial/index.md": "tests/docs/test_tutorial.py",
     "docs/how-to/fleet.md": "tests/cli/test_fleet_docs.py",
     "docs/how-to/testing.md": "tests/testing/test_docs.py",
 }

@@ -24,6 +24,7 @@ from streamguard.testing import (
     FakeClient,
     Script,
     Tap,
+    block_loop,
     hang,
     holds_task_group,
     opened,
@@ -201,6 +202,39 @@ async def test_disconnect_is_bounded_and_abandoned(loop: Loop, form: str, stubbo
     with anyio.fail_after(1000):
         while not events.of(DisconnectFailed):
             await anyio.sleep(1)
+    assert taken.error.teardown.disconnect == "abandoned"
+
+
+@pytest.mark.parametrize("blocked", [10.0, 100.0], ids=["within", "past"])
+async def test_a_disconnect_that_only_waits_for_the_loop(
+    loop: Loop, form: str, blocked: float
+) -> None:
+    """D2, T4: time in which the loop did not run is none that it took."""
+    events = Events()
+
+    async def disconnect() -> None:
+        await anyio.sleep(5)
+        block_loop(blocked)
+        for _ in range(3):
+            await anyio.sleep(0.1)
+
+    stream = silent(hanging(), disconnect=disconnect, disconnect_timeout=30, observer=events)
+    taken = await take(stream, form)
+    assert isinstance(taken.error, IdleTimeoutError)
+    assert taken.error.teardown is not None
+    assert taken.error.teardown.disconnect == "returned"
+    assert not events.of(DisconnectAbandoned)
+
+
+async def test_a_loop_that_is_blocked_again_and_again_is_waited_for_once(loop: Loop) -> None:
+    """D2: it is a bound."""
+
+    async def disconnect() -> None:
+        while True:
+            block_loop(40)
+            await anyio.sleep(0.5)
+
+    taken = await take(silent(hanging(), disconnect=disconnect, disconnect_timeout=30))
     assert taken.error.teardown.disconnect == "abandoned"
 
 
@@ -487,6 +521,9 @@ def test_eager_tasks() -> None:
     if factory is None:
         pytest.skip("3.12 and later")
 
+    async def fails() -> None:
+        raise ConnectionError("no such turn")
+
     async def main() -> None:
         asyncio.get_running_loop().set_task_factory(factory)
         disconnect = Disconnect(seconds=5)
@@ -497,6 +534,9 @@ def test_eager_tasks() -> None:
                 )
                 assert isinstance(taken.error, IdleTimeoutError)
                 assert taken.elapsed == pytest.approx(65)
+        # An interrupt that fails at once is waited for no longer.
+        taken = await take(hanging() | idle_guard(60, interrupt=fails, disconnect=disconnect))
+        assert taken.elapsed == pytest.approx(65)
         # A pull that is a task of its own, started eagerly.
         pull = asyncio.create_task(anext(aiter(hanging() | idle_guard(60))))  # type: ignore[arg-type]
         assert (await pull).text == "a"

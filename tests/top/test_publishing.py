@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import pytest
@@ -117,7 +118,7 @@ async def test_a_concern_is_shown_while_its_stream_is_live(loop):
     assert [told["concern"] for told in seen] == [None, "repeats", "tokens"]
 
 
-async def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder):
+async def test_streams_without_a_name_are_told_apart(loop):
     board = _Board()
 
     async def one():
@@ -129,7 +130,9 @@ async def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder
         tasks.start_soon(one)
         await anyio.sleep(10)
         board.look()
-        assert [told["name"] for told in read_all()] == ["stream", "stream"]
+        names = {told["name"] for told in read_all()}
+        assert len(names) == 2
+        assert all(re.fullmatch(r"\w+#\d+", name) for name in names)
 
 
 async def test_the_attempt_of_a_session_is_shown(loop):
@@ -185,17 +188,15 @@ def test_no_interval_is_an_error():
         pass
 
 
-async def test_a_stream_without_a_name_has_its_backends_and_a_number(loop, monkeypatch):
-    monkeypatch.setattr(publisher, "_numbers", iter((1, 2)))
+async def test_a_stream_without_a_name_has_its_backends_and_a_number(loop):
+    async def claude():
+        yield {"type": "system", "subtype": "init", "session_id": "s"}
+        await anyio.sleep(60)
+
     board = _Board()
-    first = aiter(Script(say("a"), hang()) | idle_guard(60))
-    await anext(first)
-    second = aiter(
-        Script({"type": "system", "subtype": "init"}, hang()) | idle_guard(60, read="claude")
-    )
-    await anext(second)
-    board.look()
-    told = {each["name"]: each["backend"] for each in read_all()}
-    assert told == {"stream#1": None, "claude#2": "claude"}
-    for stream in (first, second):
-        await stream.aclose()
+    async with aclosing(aiter(claude() | idle_guard(60, read="claude"))) as stream:
+        await anext(stream)
+        board.look()
+        (told,) = read_all()
+    assert told["backend"] == "claude"
+    assert re.fullmatch(r"claude#\d+", told["name"])
