@@ -163,7 +163,9 @@ def first_sentence(text: str) -> str:
 
 def expanded(text: str) -> str:
     """With what a name's docstring says in place of `::: name`."""
-    return re.sub(r"^::: ([\w.]+)(?:\n {4}.*)*", lambda found: told(found[1]), text, flags=re.MULTILINE)
+    return re.sub(
+        r"^::: ([\w.]+)(?:\n {4}.*)*", lambda found: told(found[1]), text, flags=re.MULTILINE
+    )
 
 
 def told(dotted: str) -> str:
