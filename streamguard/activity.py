@@ -261,7 +261,7 @@ class Activity:
         allowance: Seconds = _DEFAULT_ALLOWANCE,
         until: datetime | float | None = None,
     ) -> Hold:
-        """Pause `idle` while something outside the stream is waited for (T6).
+        """Pause `idle` while something outside the stream is waited for.
 
         A context manager, and a decorator for sync and async callbacks. It ends by itself after
         `allowance`, or at the wall-clock time `until` (an aware datetime or an epoch); if both

@@ -101,7 +101,7 @@ def spelled(path: tuple[ScopeName, ...]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Which limit ended an attempt, and what was known at that moment (T7).
+    """Which limit ended an attempt, and what was known at that moment.
 
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
     `scope` is the path of time scopes in force, from the outermost inwards. Of a time scope's
@@ -213,7 +213,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Teardown:
-    """What was done to end the backend, and whether its end is certain (D5).
+    """What was done to end the backend, and whether its end is certain.
 
     `confirmed`: the pull unwound, the source closed and every disconnect returned; where its
     process was known, that the process and its tree are proven dead, which alone suffices.
@@ -323,7 +323,7 @@ class ConfigError(StreamGuardError, ValueError):
 
 
 class NotASignalError(StreamGuardError, TypeError):
-    """A reader returned something else. Reported, never raised into the stream (S2)."""
+    """A reader returned something else. Reported, never raised into the stream."""
 
 
 class StreamTimeoutError(StreamGuardError, TimeoutError):
@@ -457,7 +457,7 @@ class StoreError(StreamGuardError):
 class LineError(StreamGuardError):
     """A line that cannot be given. The next pull goes on behind it.
 
-    `number` counts from 1. What the process wrote is in `tail`, never in the error's text (E3).
+    `number` counts from 1. What the process wrote is in `tail`, never in the error's text.
     """
 
     tail: Tail  # always there

@@ -1,4 +1,4 @@
-"""Nested time limits: a flow around steps around calls, each with its own, the inner capped (P4).
+"""Nested time limits: a flow around steps around calls, each with its own, the inner capped.
 
     async with scope("flow", "deploy"):
         async with scope("step", "build") as build:

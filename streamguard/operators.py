@@ -74,7 +74,7 @@ def idle_guard(
     on_warn: OnWarn | Iterable[OnWarn] | None = None,
     mode: Mode | None = None,
 ) -> Operator:
-    """The one operator most people need: stamp, gate and idle limit, with teardown (O9).
+    """The one operator most people need: stamp, gate and idle limit, with teardown.
 
     Every limit is seconds, a text such as "15m" or "1h30m", or a timedelta; None, 0 and "off" are no limit.
 

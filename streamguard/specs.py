@@ -1,4 +1,4 @@
-"""`FlowSpec`: the limits that a flow's spec sets, from a mapping, TOML or YAML (P4).
+"""`FlowSpec`: the limits that a flow's spec sets, from a mapping, TOML or YAML.
 
     timeouts:                       # milliseconds, as in every spec of this kind, or "15m"
       step: 900000

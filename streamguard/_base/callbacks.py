@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 from streamguard.errors import ConfigError
 
@@ -19,17 +19,18 @@ def several(name: str, value: F | Iterable[F] | None, *told: str) -> tuple[F, ..
 
     ConfigError as of `check_callable`.
     """
-    written: object = value
-    if written is None:
+    if value is None:
         return ()
     # A text is no list of its letters; it is no function either, and is told so.
-    is_list = isinstance(written, Iterable) and not isinstance(written, str | bytes)
-    if callable(written) or not is_list:
-        written = (written,)
-    found = tuple(cast("Iterable[F]", written))
+    is_one = callable(value) or isinstance(cast("object", value), str | bytes)
+    found = (cast("F", value),) if is_one or not _is_list(value) else tuple(value)
     for each in found:
         check_callable(name, each, *told)
     return found
+
+
+def _is_list(value: object) -> TypeGuard[Iterable[Any]]:
+    return isinstance(value, Iterable)
 
 
 def check_callable(name: str, value: Any, *told: str) -> None:

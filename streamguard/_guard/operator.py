@@ -137,7 +137,7 @@ class Operator:
         return type(self)(replace(self._plan, beside=beside), self._written)
 
     def monitor(self) -> Monitor:
-        """The same as an object, for loops that cannot be wrapped (O10)."""
+        """The same as an object, for loops that cannot be wrapped."""
         from streamguard._guard.monitor import Monitor
 
         return Monitor(self._plan, self.limits)

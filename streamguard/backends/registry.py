@@ -33,7 +33,7 @@ _ROOM = __name__.rpartition(".")[0]
 class Backend:
     """One kind of stream: how its messages are read, and what its end means.
 
-    `always_ends_turns`: an end without `TurnEnded` is a truncation, not an end (T10).
+    `always_ends_turns`: an end without `TurnEnded` is a truncation, not an end.
     """
 
     name: str
@@ -83,7 +83,7 @@ def find(message: object) -> Backend | None:
 
     For anything but dicts and tuples the answer depends on `type(message)` alone, so callers
     may keep it per type. A dict or a tuple has no type of its own: ask again for each one
-    until one is recognised, since an unknown line says nothing about the next (S1).
+    until one is recognised, since an unknown line says nothing about the next.
     """
     if (name := name_by_shape(message)) is not None:
         return _by_name(name)

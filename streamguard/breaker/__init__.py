@@ -1,4 +1,4 @@
-"""The circuit breaker of a backend: spares it, and us, while it does not work (P3).
+"""The circuit breaker of a backend: spares it, and us, while it does not work.
 
 circuit         the rules, as a state machine without clock, lock or wait
 circuit_store   where circuits are kept: the interface, and the memory of this process

@@ -186,7 +186,7 @@ class HollowEnd(Concern):
 
 @dataclass(frozen=True, kw_only=True)
 class LoopStalled(Event):
-    """A deadline was noticed late: the event loop did not run, so the limit was extended (T4)."""
+    """A deadline was noticed late: the event loop did not run, so the limit was extended."""
 
     level = logging.WARNING
     limit: Limit
@@ -204,7 +204,7 @@ class LoopStalled(Event):
 class MachineWoke(Event):
     """This machine had slept for so many seconds. `window`: how long what is waited for has to show itself.
 
-    None: it has as long as ever, since work of this machine's own is in flight, or it is held (B5).
+    None: it has as long as ever, since work of this machine's own is in flight, or it is held.
     """
 
     level = logging.INFO
@@ -258,7 +258,7 @@ class WindowCollides(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class CutWithdrawn(Event):
-    """The cancelled pull still yielded a message, so the verdict was taken back (T3)."""
+    """The cancelled pull still yielded a message, so the verdict was taken back."""
 
     level = logging.INFO
     verdict: Verdict
@@ -282,7 +282,7 @@ class TimedOut(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PullDeaf(Event):
-    """The cancelled pull has not unwound; teardown starts without it (O6)."""
+    """The cancelled pull has not unwound; teardown starts without it."""
 
     level = logging.WARNING
     verdict: Verdict
@@ -293,7 +293,7 @@ class PullDeaf(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupting(Event):
-    """The backend is asked to end its turn by itself, before anything is torn down (D1)."""
+    """The backend is asked to end its turn by itself, before anything is torn down."""
 
     level = logging.INFO
     verdict: Verdict

@@ -74,7 +74,7 @@ class RetryRecovered(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Reconnected(Event):
-    """Another attempt is connected: whatever you keep of the stream before it is void (R7)."""
+    """Another attempt is connected: whatever you keep of the stream before it is void."""
 
     level = logging.INFO
     attempt: int
@@ -87,7 +87,7 @@ class Reconnected(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayDropped(Event):
-    """After a reconnect so many messages came again, and were not delivered again (R6)."""
+    """After a reconnect so many messages came again, and were not delivered again."""
 
     attempt: int
     messages: int
@@ -98,7 +98,7 @@ class ReplayDropped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class KeysRepeated(Event):
-    """`dedupe_by` gave one key to several messages of one attempt: a replay cannot be told (R6)."""
+    """`dedupe_by` gave one key to several messages of one attempt: a replay cannot be told."""
 
     level = logging.WARNING
     attempt: int
@@ -134,7 +134,7 @@ class SessionOver(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerAbandoned(Event):
-    """The task that owns an attempt does not end, whatever is done: it was left behind (O6)."""
+    """The task that owns an attempt does not end, whatever is done: it was left behind."""
 
     level = logging.ERROR
     attempt: int

@@ -1,4 +1,4 @@
-"""One process and its tree: adopted early, known to be dead, ended for certain (D4).
+"""One process and its tree: adopted early, known to be dead, ended for certain.
 
     with ProcessTree.adopt(process) as tree:    # a pid, or any process object
         await tree.wait_dead()                  # the process; a zombie is dead

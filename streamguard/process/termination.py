@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Termination:
-    """How a process and its tree ended, and whether that is certain (D4, D5).
+    """How a process and its tree ended, and whether that is certain.
 
     `cause`: *exited* without a signal of ours, *terminated* by TERM, *killed* by KILL, *survived*
     (`survivors` are left), or *unproven* (none is known to be left, but this system, or this

@@ -48,7 +48,7 @@ class State:
     `keys_repeat`: whether a replay cannot be told from new messages.
     `messages`, `lived`: how many messages the failed attempt brought, and how long it lasted.
     `productive`: seconds between its first and its last *new* progress; a replay is not new.
-    `teardown_confirmed`: whether the old backend is certainly gone (D5).
+    `teardown_confirmed`: whether the old backend is certainly gone.
     `unconfirmed_allowed`: the user's `resume_after_unconfirmed_teardown`.
     `is_unknown`: whether the backend certainly does not know the session it was to resume.
     `fresh_if_unknown`: whether the user has said that it is begun afresh then.

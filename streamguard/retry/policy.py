@@ -67,7 +67,7 @@ _GROWING: Final = tuple(float(2**n) for n in range(16))
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Which failures are retried, how often and after how long. The defaults are P2's and R4's.
+    """Which failures are retried, how often and after how long.
 
     `cap` bounds every delay, jitter and `Retry-After` included. `max_in_a_row` bounds the retries
     of all classes together until something goes well, `max_reconnects` those of a whole session.
@@ -200,7 +200,7 @@ class RetryPolicy:
         """The least time to wait before retry number `retry` (from 0) of that class.
 
         A rate limit is waited for as long as the server asks, any other error never shorter than
-        that. After `instant` failures in a row that came at once, 1, 2, 4, … s are the least (R9).
+        that. After `instant` failures in a row that came at once, 1, 2, 4, … s are the least.
         """
         delay = self.backoff(error_class).delay(retry)
         if retry_after is not None:
@@ -238,7 +238,7 @@ class Tally:
         return self.spent.count(error_class)
 
     def reset(self) -> Tally:
-        """Things went well: a turn was completed. The count of all retries stays (R5)."""
+        """Things went well: a turn was completed. The count of all retries stays."""
         return Tally(reconnects=self.reconnects, forgotten=self.forgotten)
 
     def failed(self, *, instantly: bool) -> Tally:

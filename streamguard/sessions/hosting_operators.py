@@ -79,7 +79,7 @@ def reconnecting_resume(
 ) -> HostingOperator[Never]:
     """Opens the stream again after a failure, when that is safe, and goes on with the session.
 
-    Decided in this order (R3): is the failure worth a retry, and is one left; is the old backend
+    Decided in this order: is the failure worth a retry, and is one left; is the old backend
     certainly gone; is there a token to resume with, or has nothing been done that a fresh start
     would do again. If not, the *original* error is raised, with `gave_up` and `attempts`.
 
@@ -179,7 +179,7 @@ def _policy(
 
 
 def keep_alive(every: Seconds, make: Callable[[], V], /) -> HostingOperator[V]:
-    """Yields `make()` whenever the stream was silent for `every` seconds (O11).
+    """Yields `make()` whenever the stream was silent for `every` seconds.
 
     The pull that waits is not disturbed, so the stream needs a task of its own and the result an
     `async with`. What is yielded here is none of the backend's messages: it counts for no limit.

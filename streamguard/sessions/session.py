@@ -49,7 +49,7 @@ def session(
     point: ResumePoint | None = None,
     exclusive: str | None = None,
 ) -> Session[T]:
-    """A source that opens its own stream, and opens it again: pipe it through operators (R1).
+    """A source that opens its own stream, and opens it again: pipe it through operators.
 
     Args:
         open: Called with a `ResumePoint` for each attempt; gives an async context manager of a

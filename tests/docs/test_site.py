@@ -14,7 +14,8 @@ PAGES = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").
 def test_every_page_is_in_the_navigation_once():
     """A page that is new: add it to `nav` in mkdocs.yml."""
     listed = [page for page in LISTED if not page.startswith("project/")]
-    assert sorted(listed) == sorted(PAGES)
+    of_modules = {page for page in PAGES if page.startswith("reference/api/streamguard.")}
+    assert sorted(listed) == sorted(PAGES - of_modules)
 
 
 def test_pages_of_the_project_are_there():
