@@ -93,7 +93,7 @@ def _described(told: list[Story]) -> str:
 def _answers(story: Story) -> Iterator[str]:
     yield story.what
     if story.since is not None:
-        yield f"since {instant(story.since)}"
+        yield f"since {instant(story.since, exactly=story.is_brief)}"
     if story.in_flight:
         yield f"in flight: {story.in_flight}"
     yield from story.left
@@ -119,7 +119,7 @@ def _words(run: Run, told: list[Story], body: list[str]) -> float:
 
 def _lines(story: Story) -> Iterator[str]:
     known = answers(story)
-    for term in ("Since", "In flight", "Tried"):
+    for term in ("Since", "In flight", "Last message", "Tried"):
         yield from (f"{term}: {line}" for line in known.get(term, [])[-3:])
 
 
