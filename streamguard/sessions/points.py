@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from streamguard._base.callbacks import check_callable
 from streamguard._base.calling import checked_class
-from streamguard._guard.knobs import Derived, check_callable, fields_of
+from streamguard._guard.knobs import Derived, fields_of
 from streamguard._guard.plan import Plan
 
 if TYPE_CHECKING:

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 
-from streamguard._base.calling import checked
 from streamguard.testing.jumping import JumpingLoop
 
 if TYPE_CHECKING:
@@ -166,7 +165,6 @@ def virtual_options(backend: Backend = "asyncio") -> dict[str, Any]:
     )
 
 
-@checked
 def run_virtual(
     async_fn: Callable[[*Args], Awaitable[T]],
     *args: *Args,
