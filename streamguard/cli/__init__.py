@@ -57,6 +57,8 @@ EXIT_USAGE = 2  # also where something is not installed that is asked for
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code for `argv` (default: this process's own arguments)."""
     first, *more = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if sys.platform == "win32" and first in COMMANDS:
+        return _not_here(first)
     if first in ("run", "timeout"):
         _die_quietly()
         gc.disable()  # nothing that a start makes is garbage; `supervise` has it go on
@@ -79,6 +81,13 @@ def _die_quietly() -> None:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _not_here(command: str) -> int:
+    from streamguard._base.posix import not_here
+
+    print(not_here(f"streamguard {command}"), file=sys.stderr)
+    return EXIT_USAGE
 
 
 def _refuse(argument: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from streamguard._base.distribution import install
-from streamguard._base.durations import typed
+from streamguard._base.durations import parsed, typed
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_OK, EXIT_USAGE
 from streamguard.cli.parsers import Parser
@@ -104,11 +104,11 @@ def parser() -> Parser:
 
 def _interval(text: str) -> float:
     try:
-        value = float(text)
+        value = parsed(text)
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r}: use seconds, 0.1 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r}: use a duration from 0.1 to 3600 seconds")
     return value
 
 

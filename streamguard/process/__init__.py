@@ -17,6 +17,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
+if sys.platform == "win32":
+    from streamguard._base.posix import not_here
+
+    raise not_here("watching and ending processes")
+
 from streamguard._base import defaults
 from streamguard._base.variables import MARK
 from streamguard.errors import Cause, ConfigError

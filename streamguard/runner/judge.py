@@ -405,7 +405,12 @@ class Judge:
         if not self._only_warns:
             self.end(now)  # what it hangs on may be a question without a newline
         if self._evidence is not None:
-            self._evidence.verdict(verdict, enforced=not self._only_warns)
+            backend = self._reading.backend
+            self._evidence.verdict(
+                verdict,
+                enforced=not self._only_warns,
+                backend=None if backend is None else backend.name,
+            )
         reason = verdict.reason
         if not self._sees_output:  # so nothing can be said of it
             reason = reason.rpartition("; ")[0]
