@@ -196,6 +196,12 @@ class Judge:
             self._measured["tools"].touch(now)
 
     @property
+    def backend(self) -> str | None:
+        """Whose lines these are; None as long as nobody knows."""
+        found = self._reading.backend
+        return None if found is None else found.name
+
+    @property
     def heeds_sleep(self) -> bool:
         """Whether it matters that this machine has slept."""
         return self.watch.limits.heeds_sleep

@@ -18,6 +18,7 @@ from streamguard.cli import main
 from streamguard.evidence.report import drawing, page, read_run
 from streamguard.evidence.report.states import SAID, counted
 from streamguard.evidence.report.story import answers, headline, stories
+from tests.report import showcase
 from tests.report.support import AT, Tape, finished, hundred, resumed_and_lost
 
 TOKEN = "0e3f6a0e-1111-4c1e-9d6d-0123456789ab"
@@ -403,3 +404,10 @@ def test_an_older_recorders_receipt_is_read(tape):
     assert code.startswith("from streamguard import")
     assert Activity("x").backend is None
     assert AT
+
+
+def test_the_picture_in_readme_is_what_is_drawn_now():
+    """If it is not: `python -m tests.report.showcase`."""
+    assert showcase.FILE.read_text("utf-8") == showcase.showcase()
+    assert "prefers-color-scheme" not in showcase.showcase()
+    assert showcase.FILE.stat().st_size < 150_000

@@ -18,7 +18,14 @@ from streamguard.evidence.report.hyperlinks import absolute_base_of, base_of, en
 from streamguard.evidence.report.legend import HATCHES, LEGEND, hash_of, packaged
 from streamguard.evidence.report.picture import DrawnLane, lanes
 from streamguard.evidence.report.states import SAID, tone_of
-from streamguard.evidence.report.story import Story, answers, headline, is_alarm, stories
+from streamguard.evidence.report.story import (
+    Story,
+    answers,
+    headline,
+    is_alarm,
+    shown_in_full,
+    stories,
+)
 from streamguard.evidence.report.tables import tables
 from streamguard.evidence.report.wording import (
     clock_of,
@@ -92,9 +99,7 @@ def kicker(run: Run) -> str:
 
 
 def _stories(told: list[Story], base: str) -> str:
-    troubled = [story for story in told if story.is_trouble] or [
-        story for story in told if story.state == "recovered"
-    ]
+    troubled = shown_in_full(told)
     shown = "".join(_story(story, base) for story in troubled[:_MOST_STORIES])
     if len(troubled) > _MOST_STORIES:
         left = len(troubled) - _MOST_STORIES

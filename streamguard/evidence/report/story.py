@@ -103,6 +103,13 @@ def stories(run: Run) -> list[Story]:
     return ranked([_story(session, known) for session in run.sessions])
 
 
+def shown_in_full(told: list[Story]) -> list[Story]:
+    """Those whose card is read first: the ones in trouble, or else who has got over a hang."""
+    return [story for story in told if story.is_trouble] or [
+        story for story in told if story.state == "recovered"
+    ]
+
+
 def ranked(told: list[Story]) -> list[Story]:
     """The ones in trouble first, of these who left something alive."""
     return sorted(told, key=lambda story: (RANK[story.state], not story.is_alarming))
