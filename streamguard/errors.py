@@ -217,7 +217,8 @@ class Teardown:
 
     `confirmed`: the pull unwound, the source closed and every disconnect returned; where its
     process was known, that the process and its tree are proven dead, which alone suffices.
-    Only then may a session be resumed without risking two owners. `tree` is how the process
+    Only then may a session be resumed without risking two owners. `disconnect_error` and
+    `interrupt_error` say what your functions raised, if they did. `tree` is how the process
     and what it had started ended, None if no process was known; `signals`, `exit` (as
     `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where it may
     live on unseen, of a command whose work is done elsewhere (`docker exec`, `ssh`).
@@ -225,6 +226,8 @@ class Teardown:
 
     confirmed: bool
     disconnect: DisconnectOutcome = "none"
+    disconnect_error: str = ""
+    interrupt_error: str = ""
     signals: tuple[str, ...] = ()
     elapsed: float = 0.0
     exit: int | None = None
@@ -236,11 +239,13 @@ class Teardown:
         how = {
             "none": f"the source {'was' if self.confirmed else 'was NOT'} closed, no disconnect given",
             "returned": "disconnect returned",
-            "raised": "disconnect raised",
+            "raised": f"disconnect raised {self.disconnect_error}".rstrip(),
             "abandoned": "disconnect hung and was abandoned",
         }[self.disconnect]
         state = "confirmed" if self.confirmed else "NOT confirmed"
-        said = f"teardown {state} after {in_words(self.elapsed)}: {how}"
+        if self.interrupt_error:
+            how = f"interrupt raised {self.interrupt_error}, {how}"
+        said = quoted(f"teardown {state} after {in_words(self.elapsed)}: {how}")
         if self.tree is None:
             return said
         sent = f" ({', '.join(self.signals)})" if self.signals else ""

@@ -236,7 +236,7 @@ def activity_stamp(
     interval = wait(every, "every")
     if isinstance(into, Activity):
         return operator("activity_stamp", {"activity": into})
-    if not callable(into):
+    if not callable(into) or into is Activity:
         raise ConfigError(f"activity_stamp({into!r}): give it an Activity or a function of one")
     check_callable("into", into, "activity")
     spaced = f", every={every!r}" if every else ""

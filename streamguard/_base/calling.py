@@ -5,7 +5,8 @@
     __enter__ = refusing("use async with")   with guarded: use async with
 
 A ConfigError comes from the line that was wrong, and not from where it was found out. Type checkers see
-the function or the class as it is. Imports `near`, and the error.
+the function or the class as it is. Imports `near` and
+`tracebacks`, and the error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from streamguard._base.near import near
+from streamguard._base.tracebacks import trim
 from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ def checked(function: F) -> F:
         try:
             return function(*args, **keywords)
         except ConfigError as error:
-            raise error.with_traceback(None) from error.__cause__
+            trim(error)
+            raise
 
     return call  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
@@ -71,7 +74,8 @@ def checked_class(kind: C) -> C:
         try:
             made(self, *args, **keywords)
         except ConfigError as error:
-            raise error.with_traceback(None) from error.__cause__
+            trim(error)
+            raise
 
     changed: Any = kind
     changed.__init__ = __init__
@@ -100,7 +104,8 @@ class Factory:
         try:
             return self._function(*args, **keywords)
         except ConfigError as error:
-            raise error.with_traceback(None) from error.__cause__
+            trim(error)
+            raise
 
     def __repr__(self) -> str:
         return repr(self._function)

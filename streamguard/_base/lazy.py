@@ -24,7 +24,12 @@ def lazy(
 
     def find(name: str) -> Any:
         if (home := home_of.get(name)) is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            # With both, Python itself looks for the nearest name.
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}",
+                name=name,
+                obj=sys.modules[package],
+            )
         from importlib import import_module
 
         value = getattr(import_module(f"{package}.{home}"), name)
