@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from streamguard._base import quoting
+from streamguard._base import quoting, signal_words
 from streamguard._base.done import NOTHING_DONE, Done
 from streamguard._base.durations import in_words
 from streamguard._base.quoting import quoted
@@ -201,7 +201,7 @@ class Verdict:
         if self.messages:
             seen = f"{self.messages} message{'s' * (self.messages != 1)} seen"
             if self.last_message_age is not None:
-                what = quoting.name(self.last_signal or "message")
+                what = quoting.name(signal_words.in_words(self.last_signal or "message"))
                 seen += f", the last ({what}) {in_words(self.last_message_age)} ago"
         elif self.first_seen:
             seen = "no message was seen, but it was at work"

@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from streamguard._base.callbacks import check_callable, several
 from streamguard._base.numbers import Default, Seconds, seconds, wait
 from streamguard._guard.knobs import (
     CONFIGURED,
@@ -24,7 +25,6 @@ from streamguard._guard.knobs import (
     Disconnect,
     Endable,
     IdleLimit,
-    check_callable,
     check_endings,
     fields_of,
 )
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from streamguard._guard.teardown import SupportsDisconnect
     from streamguard.backends import Readable
     from streamguard.events.teller import Observer, OnWarn
+
+F = TypeVar("F")
 
 
 def idle_guard(
@@ -68,8 +70,8 @@ def idle_guard(
     kill_grace: Seconds = DEFAULT_KILL_GRACE,
     activity: Activity | None = None,
     read: Readable = "auto",
-    observer: Observer | None = None,
-    on_warn: OnWarn | None = None,
+    observer: Observer | Iterable[Observer] | None = None,
+    on_warn: OnWarn | Iterable[OnWarn] | None = None,
     mode: Mode | None = None,
 ) -> Operator:
     """The one operator most people need: stamp, gate and idle limit, with teardown.
@@ -141,16 +143,22 @@ def idle_guard(
 
         read: Which reader understands the messages; found by itself as a rule.
 
-        observer: Called with each event.
+        observer: Called with each event; one, or several as a list. An operator that has observers
+            and nothing else sets no limit beside others: `stream | idle_guard(180) | idle_guard(observer=x)`.
+            Alone it takes the configured limits, and where there are none it only observes.
 
         on_warn: Called with each warning (`events.Concern`): half of a silence is gone, for one. It is
-            for what must not be missed, such as a page to a person; a plain function, as an observer.
+            for what must not be missed, such as a page to a person; plain functions, as observers.
 
         mode: "enforce", "warn" (events only) or "off".
 
     Raises:
         ConfigError: If a value cannot be used, or `idle` is said nowhere.
     """
+    observers, on_warn = (
+        several("observer", observer, "event"),
+        several("on_warn", on_warn, "event"),
+    )
     given: dict[str, Any] = {
         "first": first,
         "liveness": liveness,
@@ -168,8 +176,8 @@ def idle_guard(
         "disconnect_timeout": disconnect_timeout,
         "kill_grace": kill_grace,
         "activity": activity,
-        "observer": observer,
-        "on_warn": on_warn,
+        "observer": _one_or_all(observers),
+        "on_warn": _one_or_all(on_warn),
         "mode": mode,
     }
     written: dict[str, Any] = {} if isinstance(idle, Configured) else {"idle": idle}
@@ -186,12 +194,20 @@ def idle_guard(
     if isinstance(limit, Configured) and "idle" not in written:
         from streamguard.configuration import from_config
 
-        return from_config().guard(
-            **{k: v for k, v in written.items() if not isinstance(v, Default)}
-        )
+        config = from_config()
+        said = {k: v for k, v in written.items() if not isinstance(v, Default)}
+        if not said or said.keys() - {"observer", "on_warn"}:
+            return config.guard(**said)
+        alone = config.guard(**said) if config.says_idle else operator("idle_guard", written)
+        return alone.beside_others(said)
     if isinstance(limit, Configured):
         limit = written.pop("idle")
     return operator("idle_guard", written, limit)
+
+
+def _one_or_all(functions: tuple[F, ...]) -> F | tuple[F, ...] | None:
+    """As people write them, which is how an operator shows them."""
+    return functions[0] if len(functions) == 1 else functions or None
 
 
 def idle_timeout(idle: Seconds | None) -> Operator:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from streamguard import backends
 from streamguard._base import defaults, durations
+from streamguard._base.callbacks import check_callable, several
 from streamguard._base.numbers import (
     Default,
     Seconds,
@@ -269,38 +270,12 @@ def is_guess(process: object) -> bool:
     return isinstance(process, Derived) and process.is_guess
 
 
-def _callable(name: str, field: str, *told: str) -> Callable[[Any], dict[str, Any]]:
+def _callable(name: str, field: str) -> Callable[[Any], dict[str, Any]]:
     def check(value: Any) -> dict[str, Any]:
-        check_callable(name, value, *told)
+        check_callable(name, value)
         return {field: (value,)}
 
     return check
-
-
-def check_callable(name: str, value: Any, *told: str) -> None:
-    """A ConfigError unless `value` can be called, as far as it shows.
-
-    What is `told` something is called with that, where nobody can await what it gives.
-    """
-    if not callable(value):
-        raise ConfigError(f"{name}={value!r} cannot be called: pass the function itself")
-    if told and inspect.iscoroutinefunction(value):
-        raise ConfigError(
-            f"{name}={value!r} is called where nothing can be awaited: no `async def`"
-        )
-    try:
-        # A wrapper may take what the function that it wraps does not.
-        signature = inspect.signature(value, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return  # many that are written in C do not tell
-    try:
-        signature.bind(*told)
-    except TypeError as error:
-        given = f"one argument, the {told[0]}" if told else "no arguments"
-        raise ConfigError(
-            f"{name}={value!r} is called with {given}, and cannot be: {error}. "
-            "Pass the method of an object, or bind the rest with functools.partial"
-        ) from None
 
 
 def _process(value: Any) -> dict[str, Any]:
@@ -345,8 +320,8 @@ _OTHERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = MappingProxyType
         "disconnect_timeout": lambda v: {"disconnect_timeout": seconds(v, "disconnect_timeout")},
         "activity": _activity,
         "read": lambda value: {"backend": backends.resolve(value)},
-        "observer": _callable("observer", "observers", "event"),
-        "on_warn": _callable("on_warn", "on_warn", "event"),
+        "observer": lambda v: {"observers": several("observer", v, "event")},
+        "on_warn": lambda v: {"on_warn": several("on_warn", v, "event")},
         "mode": _mode,
     }
 )

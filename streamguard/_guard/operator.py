@@ -10,6 +10,7 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from streamguard._base.numbers import Default
@@ -129,6 +130,11 @@ class Operator:
                 fields[name] = {**fields[name], "*": others}
         plan = self._plan.anew(fields, is_other_client="client" in knobs)
         return type(self)(plan, f"{self!r}.replace({written})")
+
+    def beside_others(self, knobs: Mapping[str, Any]) -> Operator:
+        """This operator, of which `knobs` are all that counts beside operators that set limits."""
+        beside = Plan(**fields_of(knobs))
+        return type(self)(replace(self._plan, beside=beside), self._written)
 
     def monitor(self) -> Monitor:
         """The same as an object, for loops that cannot be wrapped."""

@@ -22,12 +22,13 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
+from streamguard._base.callbacks import several
 from streamguard._base.durations import in_words
 from streamguard._base.numbers import Seconds, seconds, wait
 from streamguard._base.quoting import quoted
@@ -192,7 +193,7 @@ class CircuitBreaker:
     `CircuitOpenError`. If it is not written, a session waits, and who calls `acquire` gets the
     error. A session that retries waits in any case. `store` keeps
     the circuit, by default in this object, on `clock` (in virtual time give the loop's,
-    `clock=anyio.current_time`). `observer` is told each `CircuitEvent`.
+    `clock=anyio.current_time`). `observer`, one or several as a list, is told each `CircuitEvent`.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class CircuitBreaker:
         on_open: OnOpen | None = None,
         clock: Callable[[], float] | None = None,
         store: CircuitStore | None = None,
-        observer: CircuitObserver | None = None,
+        observer: CircuitObserver | Iterable[CircuitObserver] | None = None,
     ) -> None:
         if on_open is not None and on_open not in get_args(OnOpen):
             raise ConfigError(f"on_open={on_open!r}: use 'raise' or 'wait'")
@@ -230,7 +231,7 @@ class CircuitBreaker:
         )
         self._store: CircuitStore = store or MemoryStore(clock or time.monotonic)
         self._records = Records(key, self._store, self._store_failed)
-        self._observers = () if observer is None else (observer,)
+        self._observers = several("observer", observer, "event")
 
     def __repr__(self) -> str:
         circuit = self._records.known

@@ -227,6 +227,11 @@ class Configuration:
         return FlowSpec.load(source.path.parent / named)
 
     @property
+    def says_idle(self) -> bool:
+        """Whether `guard()` needs no limit of its own."""
+        return not self._guard_settings("").keys().isdisjoint(("idle", "preset"))
+
+    @property
     def windows(self) -> Mapping[str, float | None]:
         """The silences of `[guard]` in seconds: `idle` and `first`."""
         said = with_pace(self._guard_settings(""))

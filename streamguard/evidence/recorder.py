@@ -25,8 +25,8 @@ import anyio
 
 from streamguard import _loops as loops
 from streamguard import events
+from streamguard._base.callbacks import check_callable
 from streamguard._base.numbers import Seconds, wait
-from streamguard._guard.knobs import check_callable
 from streamguard._guard.operator import Operator
 from streamguard._guard.plan import Plan
 from streamguard._scopes import scopes
