@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamguard._base.callbacks import check_callable, several
+from streamguard._base.calling import checked, factory
 from streamguard._base.numbers import Default, Seconds, seconds, wait
 from streamguard._guard.knobs import (
     CONFIGURED,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 
 
+@factory("stream | idle_guard(180)")
 def idle_guard(
     limit: IdleLimit = CONFIGURED,
     /,
@@ -209,6 +211,7 @@ def _one_or_all(functions: tuple[F, ...]) -> F | tuple[F, ...] | None:
     return functions[0] if len(functions) == 1 else functions or None
 
 
+@factory("stream | idle_timeout(180)")
 def idle_timeout(idle: Seconds | None) -> Operator:
     """Raises `IdleTimeoutError` when the backend keeps us waiting for `idle` seconds.
 
@@ -217,6 +220,7 @@ def idle_timeout(idle: Seconds | None) -> Operator:
     return operator("idle_timeout", {}, idle)
 
 
+@factory("stream | idle_timeout(180) | inflight_tool_gate()")
 def inflight_tool_gate(
     tools: Seconds | Mapping[str, Seconds | None] | None = DEFAULT_TOOLS, /
 ) -> Operator:
@@ -224,6 +228,7 @@ def inflight_tool_gate(
     return operator("inflight_tool_gate", {"tools": tools})
 
 
+@factory("stream | activity_stamp(activity) | idle_guard(180)")
 def activity_stamp(
     into: Activity | Callable[[Activity], object], /, *, every: Seconds = 0
 ) -> Operator:
@@ -238,6 +243,7 @@ def activity_stamp(
     return Operator(Plan(stamps=((into, interval),)), f"activity_stamp({into!r}{spaced})")
 
 
+@checked
 def derived_idle(total: Seconds) -> float:
     """An idle limit for a job of `total` seconds: a fifth of it, between 300 and 900."""
     return idle_for(seconds(total, "total"))
