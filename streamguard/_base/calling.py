@@ -146,6 +146,9 @@ class _Signature:
         while hasattr(function, "__wrapped__"):
             function = function.__wrapped__
         code: CodeType = function.__code__
+        # A method's own object is in its arguments, unless somebody has taken it out of them.
+        self._of_object = int(not bound and code.co_varnames[:1] == ("self",))
+        bound += self._of_object
         named, only = code.co_argcount, code.co_kwonlyargcount
         self._name = name or function.__qualname__
         self._by_place = code.co_varnames[bound:named]
@@ -160,6 +163,7 @@ class _Signature:
             for name, value in keywords.items():
                 if name not in self._names:
                     raise TypeError(self._unknown(name, value))
+        args = args[self._of_object :]
         if len(args) > len(self._by_place) and not self._takes_any_value:
             raise TypeError(self._too_many(args))
 

@@ -128,8 +128,8 @@ class Guarded(Pipeable, Generic[T]):
                 self._messages = None
             elif self._latest().is_spent:
                 warn(
-                    f"{self!r} is iterated again after its end, and gives nothing more: its source can be "
-                    "read only once. Make the stream anew for each time"
+                    f"{self!r} is iterated again after its end, or after it was closed, and gives nothing more: "
+                    "its source can be read only once. Make the stream anew for each time"
                 )
         self._is_handed_out = True
         return self._latest()
