@@ -21,7 +21,7 @@ _OLDEST = _PYTHONS[0]  # what lints and types there does so everywhere
 @nox.session(python=_PYTHONS)
 def tests(session: nox.Session) -> None:
     """The tests on each Python: `nox -s tests-3.12 -- tests/guard -k hold`."""
-    session.install("-e", ".[test]")
+    session.install("-e", ".[test-all]")
     session.run("python", "-m", "pytest", "-n", "4", *session.posargs)
 
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -102,7 +102,7 @@ class SubprocessWatchdog:
         config: WatchdogConfig | None = None,
         *,
         disconnect: Disconnect | None = None,
-        observer: Observer | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
         tracer: SupportsLogEvent | None = None,
     ) -> None:
         if pid is None and disconnect is None:
@@ -132,7 +132,7 @@ class SubprocessWatchdog:
         client: SupportsDisconnect,
         config: WatchdogConfig | None = None,
         *,
-        observer: Observer | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
         tracer: SupportsLogEvent | None = None,
     ) -> Self:
         """By the process of the client; if that is not to be had, by its `disconnect`."""

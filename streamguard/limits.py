@@ -12,11 +12,12 @@ the table. What happens when time is up is the business of `scopes`; how a spec 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
+from streamguard._base.calling import checked
+from streamguard._base.near import near
 from streamguard._base.numbers import limit_or_default
 from streamguard._scopes.scopes import (
     CLEANUP,
@@ -42,7 +43,7 @@ class Budget(NamedTuple):
 
 
 class Override(NamedTuple):
-    """What somebody wrote of a budget, in seconds; None was not written."""
+    """The written parts of a budget, in seconds; None for a part that was not written."""
 
     timeout: float | None = None
     hard: float | None = None
@@ -61,14 +62,15 @@ BUDGETS: Final[Mapping[ScopeKind, Budget]] = MappingProxyType(
 )
 
 
+@checked
 def scope(
     kind: ScopeKind, name: str = "", *, timeout: Seconds | None = None, hard: Seconds | None = None
 ) -> Scope:
-    """A time limit for what is done inside of `async with`, capped by the scopes around it.
+    """Limit the time of an `async with` block, capped by the scopes around it.
 
-    `timeout` and `hard` are durations: 600, "10m", a timedelta. Without them the spec of the flow in force
-    decides, if there is one, and else the defaults: `flow` 30 minutes (hard limit 45), `step`
-    10 (15), `llm_call` 2 (3), `tool` 5 (10). What is past its hard limit is a ConfigError.
+    `timeout` and `hard` are durations: 600, "10m", a timedelta. Without them the spec of the flow in force decides, if there is one. The defaults are: `flow` 30
+    minutes (hard limit 45), `step` 10 (15), `llm_call` 2 (3), `tool` 5 (10). A limit past its hard
+    limit is a ConfigError.
     When time is up, the block is cancelled and raises DeadlineExceededError.
     """
     innermost = current()
@@ -83,6 +85,11 @@ def scope_under(
     written = Override(limit_or_default(timeout, "timeout"), limit_or_default(hard, "hard"))
     specified = spec.overrides(kind, name) if spec is not None else ()
     budget = budget_of(kind, (written, *specified))
+    if not isinstance(cast("object", name), str):
+        raise ConfigError(
+            f"scope({kind!r}, {name!r}): the second value is a name; for a limit write "
+            f"scope({kind!r}, timeout={name!r})"
+        )
     label = ScopeName(kind, name)
     if budget.timeout > budget.hard:
         raise ConfigError(
@@ -95,13 +102,11 @@ def scope_under(
 def check_kind(kind: str, where: str = "") -> None:
     """A ConfigError unless scopes of that kind exist."""
     if kind not in BUDGETS:
-        near = difflib.get_close_matches(str(kind), BUDGETS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(BUDGETS)}"
-        raise ConfigError(f"{where}there is no scope {kind!r}: {hint}")
+        raise ConfigError(f"{where}there is no scope {kind!r}: {near(kind, BUDGETS)}")
 
 
 def budget_of(kind: ScopeKind, written: Iterable[Override]) -> Budget:
-    """Of what was written, the most specific. A default gives way to a lower hard limit."""
+    """The most specific of the written values. A default gives way to a lower hard limit."""
     written, default = tuple(written), BUDGETS[kind]
     hard = next((each.hard for each in written if each.hard is not None), default.hard)
     fallback = min(default.timeout, hard)

@@ -33,19 +33,32 @@ LOOPS = ("loop", "native", "ground")  # the fixtures that run an async test by t
 # Real processes, sockets and threads, in real time; all the rest is virtual: `pytest -m "not real"`.
 HERE = Path(__file__).parent
 REAL = [
-    *("cli", "lines", "loopback", "process", "real", "report", "runner"),
+    *("ci", "cli", "lines", "loopback", "process", "real", "report", "runner"),
     *(
         "compat/test_subprocess_watchdog.py",
         "backends/test_cli_sessions.py",
+        "base/test_windows.py",
         "evidence/test_crashes.py",
         "evidence/test_worktree.py",
     ),
     *("fleet/acceptance", "fleet/test_stores_in_trouble.py", "fleet/test_stores_together.py"),
     *("fleet/test_temporal_engine.py", "fleet/test_temporal_in_trouble.py"),
     *("loops/test_uvloop_in_real_time.py", "sessions/test_processes.py", "sessions/test_web.py"),
-    "sessions/test_owning_programs.py",
+    *("docs/test_tutorial.py", "sessions/test_owning_programs.py"),
     *("test_packaging.py", "test_typing.py", "typing"),
 ]
+# Some of them, for a look at all that is real within a minute: `pytest -m "not real or sample"`.
+SAMPLE = [
+    *("ci", "cli/test_cli.py", "cli/test_demo.py", "lines", "loopback"),
+    *("process/test_example.py", "process/test_guard.py", "runner/test_terminal.py"),
+    *("report/test_report.py", "sessions/test_processes.py"),
+]
+QUICK, PLAIN = "not real", "not real or sample"
+MORE = """\
+what needs more than the extra `test` was left out. To have it, too:
+    .ci/tools                                  a browser, database servers, agents' command lines; it asks first
+    .venv/bin/pip install -e '.[test-all]'     other packages, checkers of types
+    .venv/bin/python -m pytest -n 4            all tests, also those in real time"""
 
 
 @functools.cache
@@ -53,21 +66,44 @@ def is_real(path: Path) -> bool:
     return any(path.is_relative_to(HERE / real) for real in REAL)
 
 
+@functools.cache
+def is_sample(path: Path) -> bool:
+    return any(path.is_relative_to(HERE / sample) for sample in SAMPLE)
+
+
+def has_samples(path: Path) -> bool:
+    return is_sample(path) or any((HERE / sample).is_relative_to(path) for sample in SAMPLE)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "real: takes real time, as processes, sockets and threads do"
     )
+    config.addinivalue_line("markers", "sample: one of those that are real, for a look at them")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """What is not wanted is not even imported."""
-    return True if config.option.markexpr == "not real" and is_real(collection_path) else None
+    wanted = config.option.markexpr
+    if wanted not in (QUICK, PLAIN) or not is_real(collection_path):
+        return None
+    return True if wanted == QUICK or not has_samples(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_real(item.path):
             item.add_marker("real")
+        if is_sample(item.path):
+            item.add_marker("sample")
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if config.option.markexpr == PLAIN:
+        terminalreporter.section("more tests")
+        terminalreporter.write_line(MORE)
 
 
 def pytest_collection_finish() -> None:

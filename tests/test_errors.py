@@ -161,7 +161,7 @@ def test_exit_codes_are_those_of_gnu_timeout(error, code):
             verdict(name="issue-7", messages=1, last_signal="Progress", last_message_age=180.04),
             (
                 "stream 'issue-7' idle for 180 s (limit idle=180); "
-                "1 message seen, the last (Progress) 180 s ago"
+                "1 message seen, the last (progress) 180 s ago"
             ),
         ),
         (
@@ -175,7 +175,7 @@ def test_exit_codes_are_those_of_gnu_timeout(error, code):
             verdict("first", 90, 90, messages=1, last_signal="SessionOpened", last_message_age=9),
             (
                 "stream gave no first message in 90 s (limit first=90); "
-                "1 message seen, the last (SessionOpened) 9 s ago"
+                "1 message seen, the last (its session began) 9 s ago"
             ),
         ),
         (

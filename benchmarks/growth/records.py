@@ -25,7 +25,7 @@ from streamguard import (
     session,
 )
 from streamguard.breaker import MemoryStore
-from streamguard.cli.top import RUNS, rows
+from streamguard.cli.top import RUNS, rows, screen
 from streamguard.errors import Verdict
 from streamguard.evidence.files import Folder, as_line, read_lines
 from streamguard.evidence.report import drawing, page, read_run
@@ -262,8 +262,7 @@ async def _top(n: int) -> Mapping[str, float]:
             runs = read_all()
         with timed(n) as drawing_it:
             shown = rows(runs, 0.0)
-            RUNS.plain(shown)
-            RUNS.drawn(shown)
+            screen(RUNS, shown, "run", width=160, height=50)
     return {
         "written first": first.seconds,
         "looked at again": again.seconds,

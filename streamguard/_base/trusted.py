@@ -23,11 +23,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from typing import Final
+
+if sys.platform == "win32":
+    from streamguard._base.posix import not_here
+
+    raise not_here("files that can be trusted (configuration, report, top, fleet)")
 
 _ROOT: Final = 0
 _MOST_LINKS: Final = 8

@@ -80,6 +80,8 @@ class WakeTimer:
 
 def wake_timer() -> WakeTimer | None:
     """A `WakeTimer`; None where there is none: a sleep is noticed at the next wakeup then."""
+    if sys.platform != "linux":
+        return None
     try:
         return WakeTimer()
     except (OSError, ImportError):

@@ -80,6 +80,8 @@ class Plan:
     # These want a task of their own for the stream: such a plan makes a session of its source.
     reconnecting: Reconnecting | None = None
     keep_alive: KeepAlive | None = None
+    # What is left of it beside operators that set limits, where its own are those of the configuration.
+    beside: Plan | None = None
     # Whose verdicts they are.
     guard: Guard = "idle_guard"
     # The contradictions that were warned of: each once, however often the plan is handed on.
@@ -93,6 +95,13 @@ class Plan:
 
     def merged(self, other: Plan) -> Plan:
         """Both plans in one: the tightest of each knob; callbacks add up (T12)."""
+        if self.beside is not None and other.sets_limits:
+            return self.beside.merged(other)
+        if other.beside is not None and self.sets_limits:
+            return self.merged(other.beside)
+        beside = None
+        if self.beside is not None or other.beside is not None:
+            beside = (self.beside or self).merged(other.beside or other)
         return Plan(
             limits=_tightest_of(self.limits, other.limits),
             counts=_tightest_of(self.counts, other.counts),
@@ -115,12 +124,16 @@ class Plan:
             mode=_weaker(self.mode, other.mode),
             reconnecting=_only("reconnecting_resume", self.reconnecting, other.reconnecting),
             keep_alive=_only("keep_alive", self.keep_alive, other.keep_alive),
+            beside=beside,
             guard=other.guard if self.guard == "idle_guard" else self.guard,
             told=self.told | other.told,
         )
 
     def anew(self, fields: dict[str, Any], *, is_other_client: bool) -> Plan:
         """This plan with `fields` in the place of its own, and without an old client's handles."""
+        if self.beside is not None:
+            is_aside = fields.keys() <= {"observers", "on_warn"}
+            fields = {**fields, "beside": replace(self.beside, **fields) if is_aside else None}
         if not is_other_client:
             return replace(self, **fields)
         interrupts = tuple(each for each in self.interrupts if not isinstance(each, Derived))
@@ -132,6 +145,11 @@ class Plan:
             if not (kept.get(name) and _is_derived(value))
         }
         return replace(self, **{**kept, **set_anew})
+
+    @property
+    def sets_limits(self) -> bool:
+        """Whether somebody wrote a limit, or that there is none."""
+        return self.beside is None and bool(self.limits)
 
     @property
     def written(self) -> frozenset[str]:

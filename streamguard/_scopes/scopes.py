@@ -26,6 +26,7 @@ import anyio.lowlevel
 
 from streamguard import _loops as loops
 from streamguard import events
+from streamguard._base.calling import refusing
 from streamguard._base.durations import in_words
 from streamguard._base.numbers import limit_or_default
 from streamguard.errors import (
@@ -280,6 +281,11 @@ class Scope(_TimeLimit):
         self._host: loops.Host | None = None
         self._recorders: tuple[recording.Recording, ...] = ()
 
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        __enter__ = __exit__ = refusing(
+            "a time scope is entered with `async with`: async with scope(...)"
+        )
+
     @property
     def kind(self) -> ScopeKind:
         """`flow`, `step`, `llm_call` or `tool`."""
@@ -404,9 +410,9 @@ class Scope(_TimeLimit):
 class Cleanup(_TimeLimit):
     """Time to clean up in, for one `async with`. Made by `Scope.cleanup(...)`.
 
-    Shielded from the scopes around it and from their time, with a limit of its own, so that what
-    overruns a scope is the sum of its cleanups. One that outlives its limit is cut and reported;
-    the block ends as if all had been done, and `was_cut` tells.
+    Shielded from the scopes around it and from their time, with a limit of its own. So the sum of its
+    cleanups is the most by which a scope can overrun. A cleanup that outlives its limit is cut and
+    reported; the block ends as if all had been done, and `was_cut` tells.
     """
 
     def __init__(self, timeout: float, spec: Spec | None) -> None:

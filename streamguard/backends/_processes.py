@@ -11,6 +11,7 @@ the pid may be another's. Imports nothing of an SDK; `process.table` when a pid 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -51,7 +52,7 @@ def live_process_of(client: object) -> Any:
     """
     process = process_of(client)
     pid = number_of(process)
-    if pid is None or has_ended(process):
+    if pid is None or has_ended(process) or sys.platform == "win32":
         return None
     from streamguard.process import procfs
     from streamguard.process.table import descends_from_us

@@ -56,6 +56,7 @@ class Facts:
     `bundled`: where a package brings that command line, as its import name and a path in it.
     `usage_told`, `cost_told`: when it tells how many tokens were used, and what they have cost: with each
     "call" of the model, at a "turn"'s end, or at the "end" of its process; None is never.
+    `resumes`: the words of its command line that take up a session and ask it something.
     `limits`: what does not work, or not as one might think; a sentence each.
     """
 
@@ -67,6 +68,7 @@ class Facts:
     usage_told: Told | None = None
     cost_told: Told | None = None
     calls_told: Told | None = None  # where it is not as usage
+    resumes: tuple[str, ...] = ()  # with {token} and {prompt}
     limits: tuple[str, ...] = ()
 
 
@@ -121,11 +123,22 @@ def installed(name: str, *, timeout: float = 5.0) -> Installed:
             package = metadata.version(facts.package)
     path = _bundled(*facts.bundled) if facts.bundled else None
     path = path or (shutil.which(facts.command) if facts.command else None)
+    return Installed(package, *_version_said(path, timeout))
+
+
+def command_here(name: str, *, timeout: float = 5.0) -> Installed:
+    """The same of any other command on the PATH."""
+    import shutil
+
+    return Installed(None, *_version_said(shutil.which(name), timeout))
+
+
+def _version_said(path: str | None, timeout: float) -> tuple[str | None, str | None]:
     said = None
     if path:
         with suppress(OSError, ValueError):
             said = _first_line_of(path, timeout)
-    return Installed(package, said, path)
+    return said, path
 
 
 def _bundled(package: str, inside: str) -> str | None:
@@ -398,6 +411,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             bundled=("claude_agent_sdk", "_bundled/claude"),
             usage_told="call",
             cost_told="turn",
+            resumes=("claude", "--resume", "{token}", "-p", "{prompt}"),
             limits=(
                 "A recovery from a silent API is silent, too: 300 s, or 600 s, without a message.",
                 "Permission prompts and hooks are invisible in the SDK's stream without the tap.",
@@ -411,6 +425,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             command="codex",
             bundled=("codex_cli_bin", "bin/codex"),
             usage_told="turn",
+            resumes=("codex", "exec", "resume", "{token}", "{prompt}"),
             limits=(
                 "An API that never sends headers is waited for without any limit.",
                 "codex exec shows no tokens: one long answer is one silence.",
@@ -422,6 +437,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             "gemini",
             command="gemini",
             usage_told="end",
+            resumes=("gemini", "--resume", "{token}", "-p", "{prompt}"),
             limits=(
                 "Retries are silent: two 429 are 17 s without a line.",
                 "SIGTERM and SIGINT of the command alone are ignored while it works: end the tree.",
@@ -434,6 +450,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             "qwen",
             command="qwen",
             usage_told="call",
+            resumes=("qwen", "--resume", "{token}", "-p", "{prompt}"),
             limits=(
                 "An HTTP error is retried in silence; a busy API is asked again after 60 s, up to ten times.",
                 "SIGTERM and SIGINT of the command alone leave the real qwen running: end the tree.",
@@ -447,6 +464,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             command="opencode",
             usage_told="call",
             cost_told="call",
+            resumes=("opencode", "run", "--session", "{token}", "{prompt}"),
             limits=(
                 "A tool is told when it has ended, and an answer when it is whole, unless it has the tap.",
                 "It reads stdin to its end although it was given a prompt: close it, or it never begins.",
@@ -459,6 +477,7 @@ FACTS: Final[Mapping[str, Facts]] = {
             "copilot",
             command="copilot",
             calls_told="call",
+            resumes=("copilot", "--session-id", "{token}", "-p", "{prompt}"),
             limits=(
                 "Its lines tell neither tokens nor costs: of ceilings only calls can be kept.",
                 "The session's id is told by its last line alone; copilot.session gives it one.",

@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 USAGE = "usage: streamguard [--help | --version] COMMAND ..."
 VERSION = f"streamguard {__version__}\n"
@@ -24,13 +25,13 @@ streamguard {__version__}: a liveness layer for agent streams
 {USAGE}
 
   run      run any agent's command, and end it with its tools when it hangs
-  timeout  the same for wall time, with GNU timeout's own command line
-  report   a recorded run as a page: what hung, since when, what was tried
-  healthy  whether a run is, by its --heartbeat file: for probes
-  top      the guarded runs of this machine, live
-  fleet    sessions on many workers: queue them, serve them, see what becomes of them
-  demo     an agent that hangs is caught, ended and resumed: some 8 seconds
-  doctor   what is installed, what this machine can do, what is in force and in the way
+  timeout  the same for wall time, with the command line of GNU timeout
+  report   draw a recorded run: what hung, since when, what was tried
+  healthy  say whether a run is well, by its --heartbeat file: for probes
+  top      show the guarded runs of this machine, live
+  fleet    sessions on many workers: queue, serve and watch them
+  demo     see an agent that hangs be caught, ended and resumed: about 8 seconds
+  doctor   what is installed, what is in force, and what is in the way
 
   streamguard COMMAND --help    what it can do
 
@@ -57,14 +58,18 @@ EXIT_USAGE = 2  # also where something is not installed that is asked for
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code for `argv` (default: this process's own arguments)."""
     first, *more = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if sys.platform == "win32" and first in COMMANDS:
+        return _not_here(first)
     if first in ("run", "timeout"):
         _die_quietly()
         gc.disable()  # nothing that a start makes is garbage; `supervise` has it go on
-    if first in COMMANDS:
-        module = __import__(f"{__name__}.{first}", fromlist=["main"])  # importlib takes its time
-        code: int = module.main(more)
+        code: int = _part(first).main(more)
         gc.enable()
         return code
+    if first in COMMANDS:
+        from streamguard.cli.ending import ended
+
+        return ended(lambda: _part(first).main(more))
     if first not in ANSWERS:
         return _refuse(first)
     if more:
@@ -73,12 +78,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_OK
 
 
+def _part(name: str) -> Any:
+    return __import__(f"{__name__}.{name}", fromlist=["main"])  # importlib takes its time
+
+
 def _die_quietly() -> None:
     """Until there is a command to pass it on to, Ctrl-C ends us without a word that nobody may read."""
     from streamguard.runner._signal import signal
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _not_here(command: str) -> int:
+    from streamguard._base.posix import not_here
+
+    print(not_here(f"streamguard {command}"), file=sys.stderr)
+    return EXIT_USAGE
 
 
 def _refuse(argument: str) -> int:

@@ -41,7 +41,7 @@ class Option:
         says: str = "",
         *,
         value: object = True,
-        default: object = None,
+        default: float | str | tuple[float, ...] | None = None,
     ) -> None:
         self.attribute = attribute
         self.convert = convert

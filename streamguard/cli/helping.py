@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from streamguard._base.durations import typed
 
@@ -60,7 +60,7 @@ def default_of(option: Option) -> str:
         case float(seconds):
             return with_unit(seconds)
         case tuple():
-            return ",".join(f"{each:g}" for each in cast("tuple[float, ...]", option.default))
+            return ",".join(f"{each:g}" for each in option.default)
         case other:
             return str(other)
 

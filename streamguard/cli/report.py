@@ -1,7 +1,7 @@
 """`streamguard report RUN`: a recorded run as an HTML page, or as an SVG.
 
 Reads what a `Recorder` has left in the folder RUN, also while the run goes on or after it has
-crashed, and changes nothing of it. The page is one file and asks for no other. For a folder of
+crashed, and changes nothing of it. The page is one file, asks for no other, and links to the run's records. For a folder of
 runs: a page in each of them, and an index. With --fleet: the same of a fleet's log of timeouts, from its store.
 """
 
@@ -21,7 +21,17 @@ from streamguard.cli.fleet import where
 from streamguard.cli.parsers import Parser
 from streamguard.errors import ConfigError, StoreError
 from streamguard.evidence.files import Folder
-from streamguard.evidence.report import Entry, drawing, entry, index, page, read_run, runs_in
+from streamguard.evidence.report import (
+    OURS,
+    Entry,
+    drawing,
+    entry,
+    index,
+    page,
+    read_run,
+    runs_in,
+)
+from streamguard.evidence.report.wording import listed
 
 EXIT_CODES: Final = (
     ("0", "the report is written"),
@@ -53,8 +63,22 @@ def main(words: Sequence[str]) -> int:
 
 def _report(run: Path, asked: argparse.Namespace) -> int:
     recorded = read_run(run)
-    text = drawing(recorded) if asked.svg else page(recorded)
-    return _put(text, asked.output, run / ("report.svg" if asked.svg else "report.html"))
+    own = run / ("report.svg" if asked.svg else "report.html")
+    if asked.svg:
+        return _put(drawing(recorded), asked.output, own)
+    if (file := _file_of(asked.output, own)) is None:
+        return _put(page(recorded, absolute_links=True), asked.output, own)
+    return _put(page(recorded, file), asked.output, own)
+
+
+def _file_of(output: str | None, otherwise: Path) -> Path | None:
+    """The file that it will be; None where that is stdout, or another device."""
+    if output is None:
+        return otherwise
+    file = Path(output).absolute()
+    if output == "-" or str(file).startswith(_DEVICES):
+        return None
+    return file.resolve() if file.is_symlink() else file
 
 
 def _report_fleet(asked: argparse.Namespace) -> int:
@@ -66,6 +90,9 @@ def _report_fleet(asked: argparse.Namespace) -> int:
     return _put(text, asked.output, file)
 
 
+_DEVICES = ("/dev/", "/proc/")  # as root they could be replaced
+
+
 def _put(text: str, output: str | None, otherwise: Path) -> int:
     """Write a report where it is wanted."""
     if output == "-":
@@ -75,7 +102,7 @@ def _put(text: str, output: str | None, otherwise: Path) -> int:
         _write(otherwise, text)
         return EXIT_OK
     file = Path(output).absolute()
-    if str(file).startswith(("/dev/", "/proc/")):  # as root they could be replaced
+    if str(file).startswith(_DEVICES):
         with file.open("ab") as opened:
             opened.write(text.encode())
         return EXIT_OK
@@ -91,14 +118,38 @@ def _put(text: str, output: str | None, otherwise: Path) -> int:
 
 
 def _report_all(folder: Path, runs: list[Path]) -> int:
-    """A report in each run, and an index of them in the folder."""
+    """A report in each run, and an index of them in the folder; says which files it has written.
+
+    What somebody else has put there under such a name stays, and a page that says the same already does, too.
+    """
+    files = [folder / "index.html", *(run / "report.html" for run in runs)]
+    if others := [file for file in files if not _is_ours(file)]:
+        names = listed([str(file) for file in others])
+        why = (
+            f"{names}: not written by streamguard, so nothing was replaced. Move it, or draw one run "
+            "with -o FILE"
+        )
+        return _fail(why, EXIT_FAILED)
     entries: list[Entry] = []
+    pages: list[tuple[Path, str]] = []
     for run in runs:
         recorded = read_run(run)
-        Folder(run, is_anybodys=True).replace("report.html", page(recorded).encode())
+        pages.append((run / "report.html", page(recorded)))
         entries.append(entry(recorded, f"{run.name}/report.html"))
     _write(folder / "index.html", index(folder.resolve().name, entries))
+    for file, text in pages:
+        if _said_in(file) != text.encode():
+            _write(file, text)
     return EXIT_OK
+
+
+def _is_ours(file: Path) -> bool:
+    said = _said_in(file)
+    return not said or OURS.encode() in said
+
+
+def _said_in(file: Path) -> bytes:
+    return file.read_bytes() if file.is_file() else b""
 
 
 def _write(file: Path, text: str) -> None:
@@ -107,14 +158,15 @@ def _write(file: Path, text: str) -> None:
         print(quoted(file))
     else:  # a program reads it
         sys.stdout.buffer.write(os.fsencode(file) + b"\n")
+        sys.stdout.buffer.flush()
 
 
 def parser() -> Parser:
     """The words that it understands."""
     made = Parser(
         prog="streamguard report",
-        description="Draw a recorded run as one HTML page: what hung, since when, what was in flight, what was tried "
-        "and what is left. Prints the name of the file.",
+        description="Draw a recorded run as one HTML page: what hung, since when, what was in flight, what was tried, "
+        "what is left and what to do next. Prints the name of each file that it writes.",
         epilog="A run is recorded by `streamguard run --record DIR`, or in a program by Recorder(DIR).",
         exit_codes=EXIT_CODES,
     )
@@ -122,7 +174,7 @@ def parser() -> Parser:
         "run",
         metavar="RUN",
         nargs="?",
-        help="the folder of a run, or of several runs, which get an index. With --fleet: a file of lines that "
+        help="the folder of a run, or of several runs: a page in each of them, and an index. With --fleet: a file of lines that "
         "`streamguard fleet log --json` has written, or - for standard input [ask the store]",
     )
     made.add_argument("--svg", action="store_true", help="a picture, for mails and tickets")

@@ -1,18 +1,28 @@
-"""Tables of what is live: plain lines for a pipe, drawn by rich for a terminal. What they say is not known here."""
+"""Tables of what is live, as lines for a terminal of any width or for a pipe. What they say is not known here.
+
+The first columns are the most important. Where not all of them have room, the last ones are left out, and of the
+others those are cut that may be; no line is ever longer than the terminal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from unicodedata import category, east_asian_width
 
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
-# How many characters of a cell are shown.
+# How many characters of a cell are shown at most.
 WIDEST: Final = 120
-_BAR: Final = 10
+_GAP: Final = "  "
+_CUT: Final = "…"
+
+
+class Column(NamedTuple):
+    """One column; `least`: it may be cut down to so many characters (0: never)."""
+
+    name: str
+    least: int = 0
+    is_number: bool = False
 
 
 class Line(NamedTuple):
@@ -24,57 +34,78 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What a table has: names, those of numbers, and what is said where there is no row."""
+    """What a table has: its columns, the most important first, and what is said where there is no row."""
 
-    names: tuple[str, ...]
-    numbers: frozenset[str]
+    columns: tuple[Column, ...]
     nothing: str
-    nothing_drawn: str
-    caption: str
-    has_bar: bool = False
 
-    def plain(self, shown: Sequence[Line]) -> str:
-        """As plain text."""
-        if not shown:
-            return self.nothing
-        lines = [self.names, *(row.cells for row in shown)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.names))]
-        return "\n".join(
-            "  ".join(
-                cell.rjust(width) if name in self.numbers else cell.ljust(width)
-                for name, cell, width in zip(self.names, line, widths, strict=True)
+    def plain(self, shown: Sequence[Line], width: int | None = None) -> str:
+        """As text, of lines that are no longer than `width`."""
+        return "\n".join(self.lines(shown, width)) if shown else self.nothing
+
+    def lines(self, shown: Sequence[Line], width: int | None = None) -> list[str]:
+        """The names of the columns, and a line for each row."""
+        names = tuple(column.name for column in self.columns)
+        everything = [names, *(row.cells for row in shown)]
+        widths = self._widths(everything, width)
+        return [
+            _GAP.join(
+                _padded(cells[index], room, is_number=self.columns[index].is_number)
+                for index, room in widths
             ).rstrip()
-            for line in lines
-        )
+            for cells in everything
+        ]
 
-    def drawn(self, shown: Sequence[Line], caption: str = "") -> Table:
-        """For a terminal, with a bar for how much of the limit is spent: as many rows as it has lines."""
-        import shutil
+    def _widths(
+        self, lines: Sequence[tuple[str, ...]], width: int | None
+    ) -> list[tuple[int, int]]:
+        """Which columns are shown, by number, and how wide each is."""
+        wanted = [max(width_of(line[index]) for line in lines) for index in range(len(lines[0]))]
+        if width is None:
+            return list(enumerate(wanted))
+        rooms: list[int] = []
+        left = width + len(_GAP)
+        for column, most in zip(self.columns, wanted, strict=True):
+            room = min(most, column.least) if column.least else most
+            if room + len(_GAP) > left:
+                break
+            left -= room + len(_GAP)
+            rooms.append(room)
+        for index, room in enumerate(rooms):
+            more = min(wanted[index] - room, left)
+            rooms[index] += more
+            left -= more
+        return list(enumerate(rooms))
 
-        from rich.box import SIMPLE
-        from rich.table import Table
-        from rich.text import Text
 
-        made = Table(box=SIMPLE, expand=True, caption=Text(caption or self.caption))
-        names = (*self.names, "") if self.has_bar else self.names
-        for name in names:
-            made.add_column(
-                name, justify="right" if name in self.numbers else "left", no_wrap=True
-            )
-        for row in shown[: shutil.get_terminal_size().lines]:
-            cells = [Text(cell) for cell in row.cells]
-            made.add_row(*cells, *([_bar(row.spent)] if self.has_bar else []))
-        if not shown:
-            made.add_row("-", self.nothing_drawn, *("" for _ in names[2:]))
-        return made
+def width_of(text: str) -> int:
+    """How many places it takes on a terminal."""
+    return len(text) if text.isascii() else sum(map(_places, text))
 
 
-def _bar(spent: float) -> Text:
-    from rich.text import Text
+def cut(text: str, room: int) -> str:
+    """As much of it as has room, with a mark where something is left out."""
+    if width_of(text) <= room:
+        return text
+    kept, taken = "", 0
+    for character in text:
+        taken += _places(character)
+        if taken > room - 1:
+            break
+        kept += character
+    return f"{kept}{_CUT}" if room > 0 else ""
 
-    colour = "red" if spent >= 0.8 else "yellow" if spent >= 0.5 else "default"
-    full = round(min(1.0, spent) * _BAR)
-    return Text("█" * full + "·" * (_BAR - full), style=colour)
+
+def _padded(text: str, room: int, *, is_number: bool) -> str:
+    shown = cut(text, room)
+    blanks = " " * (room - width_of(shown))
+    return blanks + shown if is_number else shown + blanks
+
+
+def _places(character: str) -> int:
+    if category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1
 
 
 def clock(value: float) -> str:

@@ -16,10 +16,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard._base import defaults
+from streamguard._base.calling import checked
 from streamguard._base.configured import PREFIX, variable
 from streamguard._base.quoting import quoted
 from streamguard._base.spending import CEILINGS
@@ -56,6 +58,7 @@ _SECTIONS: Final = ("guard", "guards", "retry", "resume", "breaker", "breakers",
 _DEFAULT: Final = "default"
 
 
+@checked
 def from_config(file: str | PathLike[str] | None = None) -> Configuration:
     """The configuration in `file`, or in force for the working directory.
 
@@ -72,14 +75,15 @@ def from_config(file: str | PathLike[str] | None = None) -> Configuration:
     return found
 
 
+@checked
 def from_env(prefix: str = PREFIX) -> Configuration:
-    """What environment variables say that begin with `prefix`, such as "MYAPP".
+    """The configuration from environment variables that begin with `prefix`, such as "MYAPP".
 
     MYAPP_IDLE, MYAPP_FIRST, MYAPP_LIVENESS, MYAPP_TOOLS, MYAPP_TURN, MYAPP_EXIT_GRACE and
     MYAPP_TOTAL are limits: seconds, or with a unit (`90s`, `5m`, `2h`); 0 or `off` for none.
-    MYAPP_PRESET names a preset, MYAPP_MODE is `enforce`, `warn` or `off`. What is off there is off
-    whatever the code says: `from_env("MYAPP").guard(idle=300)` gives way to MYAPP_IDLE=0. No file is
-    read, and STREAMGUARD_MODE stays in force.
+    MYAPP_PRESET names a preset, MYAPP_MODE is `enforce`, `warn` or `off`. A limit that is off there is
+    off, whatever the code says: `from_env("MYAPP").guard(idle=300)` gives way to MYAPP_IDLE=0. No file
+    is read, and STREAMGUARD_MODE stays in force.
 
     Raises:
         ConfigError: variables cannot be used; all of them are named.
@@ -227,6 +231,11 @@ class Configuration:
         return FlowSpec.load(source.path.parent / named)
 
     @property
+    def says_idle(self) -> bool:
+        """Whether `guard()` needs no limit of its own."""
+        return not self._guard_settings("").keys().isdisjoint(("idle", "preset"))
+
+    @property
     def windows(self) -> Mapping[str, float | None]:
         """The silences of `[guard]` in seconds: `idle` and `first`."""
         said = with_pace(self._guard_settings(""))
@@ -312,8 +321,8 @@ class Configuration:
             keys = (f.name for f in fields(backoff))
             plain = {key: Setting(getattr(backoff, key), _DEFAULT) for key in keys}
             shown.append((f"retry.{kind}", {**plain, **self._backoffs[kind]}))
-        options = CircuitBreaker.__init__.__kwdefaults__ or {}
-        breaker = {key: Setting(options[key], _DEFAULT) for key in values.BREAKER}
+        options = signature(CircuitBreaker).parameters
+        breaker = {key: Setting(options[key].default, _DEFAULT) for key in values.BREAKER}
         shown.append(("breaker", {**breaker, **self._breaker}))
         shown += [(f"breakers.{key}", settings) for key, settings in self._breakers.items()]
         shown += [("resume", self._resume), ("run", self._run)]
@@ -390,7 +399,7 @@ class Configuration:
         return with_preset(settings, for_run=section is values.RUN)
 
     def check(self) -> None:
-        """Make all that can be made of it, so that a value which nothing takes shows now. ConfigError."""
+        """Make all that can be made of it. A value that cannot be used raises a ConfigError now."""
         environment.read(self._prefix)
         try:
             _ = self.retry_policy

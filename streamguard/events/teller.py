@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from streamguard._base import quoting
+from streamguard._base.callbacks import several
 from streamguard._base.quoting import quoted
 from streamguard.errors import ENDS_THE_PROGRAM
 from streamguard.events.event import Event, ScopeEvent
@@ -130,9 +131,12 @@ def described(event: Event) -> tuple[int, str]:
 
 
 @contextmanager
-def observing_scopes(observer: ScopeObserver) -> Generator[None, None, None]:
-    """Within the block, and the tasks begun in it, `observer` is told of every time scope."""
-    token = scope_observers.set((*scope_observers.get(), observer))
+def observing_scopes(
+    observer: ScopeObserver | Iterable[ScopeObserver],
+) -> Generator[None, None, None]:
+    """Tell `observer`, one or several, of every time scope in the block, and in tasks that begin in it."""
+    added = several("observer", observer, "event")
+    token = scope_observers.set((*scope_observers.get(), *added))
     try:
         yield
     finally:

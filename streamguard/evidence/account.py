@@ -174,6 +174,7 @@ class Account:
             is_plain = isinstance(cursor, int | str) and len(str(cursor)) <= _LONGEST_CURSOR
             standing = Standing(
                 stream=stream.name,
+                backend=stream.backend or (activity.backend if activity is not None else None),
                 token=verdict.token or (activity.token if activity is not None else None),
                 cursor=cursor if is_plain else None,
                 attempt=stream.attempts,

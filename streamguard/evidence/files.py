@@ -13,6 +13,13 @@ what is written.
 
 from __future__ import annotations
 
+import sys
+
+if sys.platform == "win32":
+    from streamguard._base.posix import not_here
+
+    raise not_here("evidence on disk")
+
 import errno
 import fcntl
 import hashlib

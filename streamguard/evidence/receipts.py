@@ -70,6 +70,7 @@ class Standing:
     """Where a stream stood when it was cut: what is needed to go on from there."""
 
     stream: str | None = None
+    backend: str | None = None
     token: str | None = None
     cursor: Any = None
     attempt: int = 1
@@ -152,6 +153,7 @@ class Timeout:
                 "uncommitted_changes": self._changes(),
                 "transcript_path": self.transcript_path,
                 "work_dir": self.work_dir,
+                "backend": standing.backend,
                 "session_token": standing.token,
                 "cursor": standing.cursor,
                 "attempt": standing.attempt,

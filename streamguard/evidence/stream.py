@@ -78,6 +78,7 @@ class Stream:
         self.attempts = 1
         self.retries = 0
         self.pid: int | None = None
+        self.backend: str | None = None  # where its activity does not know it
         self.awaits_decision = False
         self.is_retrying = False
         self.timeout: Timeout | None = None

@@ -180,11 +180,22 @@ def _facts(event: events.Event) -> dict[str, Any]:
                 said["vitals"] = str(vitals)
             return {**said, "text": event.verdict.reason}
         case events.TornDown():
-            return {"confirmed": event.teardown.confirmed, "survivors": event.teardown.survivors}
+            done = event.teardown
+            return {
+                "confirmed": done.confirmed,
+                "survivors": done.survivors,
+                "disconnect": done.disconnect,
+                "signals": done.signals,
+                "elapsed": round(done.elapsed, 3),
+                "tree": done.tree,
+                "exit": done.exit,
+            }
         case events.ProcessSurvived():
             return {"survivors": event.survivors}
         case events.GaveUp():
             return {"reason": event.reason, "escalate": event.escalate}
+        case events.ProcessAdopted():
+            return {"pid": event.pid}
         case events.TurnOver():
             return {"outcome": event.outcome}
         case events.HalfTime():

@@ -25,3 +25,10 @@ Nothing that can block is done by the front: it is done by a process of ours tha
 without a bound. Standard library only, no event loop; `judge` and `offspring` are imported once the
 command runs, because with them come the library's own modules. Nothing but `cli` imports it.
 """
+
+import sys
+
+if sys.platform == "win32":
+    from streamguard._base.posix import not_here
+
+    raise not_here("streamguard run")

@@ -258,7 +258,10 @@ class Clerk:
     def on_event(self, at: float, kind: str, facts: dict[str, Any]) -> None:
         self._tell(getattr(events, kind), at, **_with_vitals(facts))
 
-    def on_verdict(self, at: float, told: dict[str, Any], enforced: bool) -> None:
+    def on_verdict(
+        self, at: float, told: dict[str, Any], enforced: bool, backend: str | None
+    ) -> None:
+        self._stream.backend = backend
         when = datetime.fromtimestamp(self._scribe.epoch(at) + at, UTC)
         verdict = replace(Verdict(**_with_vitals(told)), when=when, done=self._activity.done)
         if enforced:

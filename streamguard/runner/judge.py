@@ -196,6 +196,12 @@ class Judge:
             self._measured["tools"].touch(now)
 
     @property
+    def backend(self) -> str | None:
+        """Whose lines these are; None as long as nobody knows."""
+        found = self._reading.backend
+        return None if found is None else found.name
+
+    @property
     def heeds_sleep(self) -> bool:
         """Whether it matters that this machine has slept."""
         return self.watch.limits.heeds_sleep
@@ -405,7 +411,12 @@ class Judge:
         if not self._only_warns:
             self.end(now)  # what it hangs on may be a question without a newline
         if self._evidence is not None:
-            self._evidence.verdict(verdict, enforced=not self._only_warns)
+            backend = self._reading.backend
+            self._evidence.verdict(
+                verdict,
+                enforced=not self._only_warns,
+                backend=None if backend is None else backend.name,
+            )
         reason = verdict.reason
         if not self._sees_output:  # so nothing can be said of it
             reason = reason.rpartition("; ")[0]

@@ -115,12 +115,12 @@ class Evidence:
         """Something else happened: an event by its name."""
         self._tell("event", at, kind, facts)
 
-    def verdict(self, verdict: Verdict, *, enforced: bool) -> None:
-        """A limit was reached; if it is `enforced`, the attempt is being ended."""
+    def verdict(self, verdict: Verdict, *, enforced: bool, backend: str | None) -> None:
+        """A limit was reached; if it is `enforced`, the attempt is being ended. `backend`: whose lines came."""
         names: Iterable[str] = verdict.__dataclass_fields__.keys() - _NOT_OF_RUN
         told = {name: getattr(verdict, name) for name in names}
         told["vitals"] = None if verdict.vitals is None else verdict.vitals.as_json()
-        self._tell("verdict", verdict.at, told, enforced)
+        self._tell("verdict", verdict.at, told, enforced, backend)
         self.flush()
 
     def again(self, outcome: Result, delay: float, at: float, why: str | None = None) -> None:

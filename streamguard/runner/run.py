@@ -162,6 +162,7 @@ class CommandRun:
         self._publish(
             time.monotonic(),
             state=state,
+            backend=None,
             child=None,
             messages=outcome.messages,
             last_message_age=None,
@@ -306,6 +307,7 @@ class CommandRun:
         self._publish(
             now,
             state=state,
+            backend=judge.backend,
             child=outcome.pid,
             messages=watch.messages,
             last_message_age=last_message_age,

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from streamguard._base import defaults
+from streamguard._base.calling import factory
 from streamguard._base.numbers import Seconds, limit, seconds, waits
 from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.plan import Plan
 from streamguard.errors import ConfigError
 from streamguard.retry.policy import Backoff, RetryPolicy
+from streamguard.sessions.points import check_opener
 from streamguard.sessions.resume_settings import CONTINUE, KeepAlive, Reconnecting
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class HostingOperator(Operator, Generic[U_co]):
         return session_of(source, self)
 
 
+@factory("session(open_client, prompt=...) | idle_guard(180) | reconnecting_resume()")
 def reconnecting_resume(
     open: Opener[Any] | None = None,  # noqa: A002 - the word that users write
     /,
@@ -77,11 +80,11 @@ def reconnecting_resume(
     fresh_if_unknown: bool = False,
     wait_for_limit: Seconds | None = None,
 ) -> HostingOperator[Never]:
-    """Opens the stream again after a failure, when that is safe, and goes on with the session.
+    """Open the stream again after a failure, when that is safe, and go on with the session.
 
-    Decided in this order: is the failure worth a retry, and is one left; is the old backend
-    certainly gone; is there a token to resume with, or has nothing been done that a fresh start
-    would do again. If not, the *original* error is raised, with `gave_up` and `attempts`.
+    It decides in this order. Is the failure worth a retry, and is one left? Is the old backend
+    certainly gone? Is there a token to resume with, or was nothing done that a fresh start
+    would do again? If not, it raises the *original* error, with `gave_up` and `attempts`.
 
     Args:
         open: Opens the later attempts of a stream that is piped as it is; a `session` has its own.
@@ -89,7 +92,7 @@ def reconnecting_resume(
         retries, backoff: How often a hang is retried in a row, and the seconds before each retry.
             Other classes of failures follow the policy's defaults.
 
-        policy: All classes, with everything that may be spent on them, in place of these two.
+        policy: Retries and delays of all classes, in place of these two.
 
         breaker: Asked before each attempt, and told how it ended.
 
@@ -104,18 +107,18 @@ def reconnecting_resume(
         resume_after_unconfirmed_teardown: Go on even if the old backend may still be alive: two
             owners of one session corrupt it.
 
-        fresh_if_unknown: Where the backend does not know the session that is to be resumed, begin once
+        fresh_if_unknown: If the backend does not know the session any more, begin once
             more with the prompt, without what was said before. Once in a session, and not if tools ran
             in it, as far as is known here.
 
-        wait_for_limit: For how many seconds a usage limit is waited out, where the backend says when it
-            is over. Nothing is open meanwhile.
+        wait_for_limit: How many seconds to wait for the end of a usage limit, if the backend says when
+            that is. Nothing is open meanwhile.
 
     Raises:
         ConfigError: If a value cannot be used.
     """
-    if open is not None and not callable(open):
-        raise ConfigError(f"reconnecting_resume({open!r}): pass a function of one ResumePoint")
+    if open is not None:
+        check_opener(open, "reconnecting_resume")
     if not (isinstance(prompt, str) or callable(prompt)):
         raise ConfigError(f"prompt={prompt!r}: use a text, or a function of a ResumePoint")
     if dedupe_by is not None and not callable(dedupe_by):
@@ -125,6 +128,10 @@ def reconnecting_resume(
             "fresh_if_unknown=True and dedupe_by: what a fresh session says is no replay, and could not be told "
             "from one; leave one of the two out"
         )
+    if policy is not None:
+        _check_policy(policy)
+    if breaker is not None:
+        _check_breaker(breaker)
     usual: dict[str, Any] = {
         "retries": defaults.RETRIES,
         "backoff": defaults.BACKOFF,
@@ -163,6 +170,27 @@ def reconnecting_resume(
     return HostingOperator(Plan(reconnecting=settings), f"reconnecting_resume({', '.join(text)})")
 
 
+def _check_policy(policy: object) -> None:
+    if isinstance(policy, RetryPolicy):
+        return
+    such_as = (
+        f"RetryPolicy(idle={policy!r})" if isinstance(policy, Backoff) else "RetryPolicy(...)"
+    )
+    if isinstance(policy, int):
+        such_as = f"{such_as}, or retries={policy!r}"
+    raise ConfigError(f"policy={policy!r}: pass a RetryPolicy, such as policy={such_as}")
+
+
+def _check_breaker(breaker: object) -> None:
+    if callable(getattr(breaker, "acquire", None)) and not isinstance(breaker, type):
+        return
+    key = breaker if isinstance(breaker, str) else "anthropic"
+    raise ConfigError(
+        f"breaker={breaker!r}: pass a CircuitBreaker, which all sessions of a backend share: "
+        f"breaker = CircuitBreaker({key!r}), once, and breaker=breaker"
+    )
+
+
 def _policy(
     policy: RetryPolicy | None, written: dict[str, Any], numbers: dict[str, Any]
 ) -> RetryPolicy:
@@ -178,11 +206,12 @@ def _policy(
     return replace(policy, **written)
 
 
+@factory("stream | keep_alive(15, make_a_ping)")
 def keep_alive(every: Seconds, make: Callable[[], V], /) -> HostingOperator[V]:
-    """Yields `make()` whenever the stream was silent for `every` seconds.
+    """Yield `make()` each time the stream was silent for `every` seconds.
 
     The pull that waits is not disturbed, so the stream needs a task of its own and the result an
-    `async with`. What is yielded here is none of the backend's messages: it counts for no limit.
+    `async with`. These messages are not the backend's, and count for no limit.
     """
     interval = seconds(every, "every")
     if not callable(make):

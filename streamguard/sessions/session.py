@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, 
 
 from streamguard import _loops as loops
 from streamguard import events
+from streamguard._base.calling import factory, refusing
 from streamguard._guard.attempt import NO_LIMITS
 from streamguard._guard.modes import mode_in_force
 from streamguard._guard.operator import Operator, Pipeable
@@ -25,7 +26,7 @@ from streamguard.events import recorders as recording
 from streamguard.events.teller import Teller
 from streamguard.sessions.block_clock import BlockClock
 from streamguard.sessions.hosting import Hosting
-from streamguard.sessions.points import ResumePoint
+from streamguard.sessions.points import ResumePoint, check_opener
 from streamguard.sessions.replay import is_ordered
 from streamguard.sessions.turns import Conversation, Turn
 
@@ -41,6 +42,7 @@ U = TypeVar("U")
 NOTHING: Final = Operator(Plan(), "")
 
 
+@factory("session(open_client, prompt=...) | idle_guard(180)")
 def session(
     open: Opener[T],  # noqa: A002 - the word that users write
     /,
@@ -49,7 +51,7 @@ def session(
     point: ResumePoint | None = None,
     exclusive: str | None = None,
 ) -> Session[T]:
-    """A source that opens its own stream, and opens it again: pipe it through operators.
+    """Make a source that opens its own stream, and opens it again. Pipe it through operators.
 
     Args:
         open: Called with a `ResumePoint` for each attempt; gives an async context manager of a
@@ -57,18 +59,14 @@ def session(
 
         prompt: What is asked first.
 
-        point: Where an earlier session stood (`chat.point`), to go on from there: nothing is asked
-            again that was answered, and nothing begun again that cannot be taken back.
+        point: Where an earlier session stood (`chat.point`), to go on from there. A prompt that was
+            answered is not asked again, and work that cannot be taken back is not begun again.
 
-        exclusive: The backend's name, such as "claude", where a session's history is on this machine:
-            then no two programs of this user are in one session at once. Who comes second gets a
-            `SessionHeldError` that names the first. Ready sessions of such backends do so unasked.
+        exclusive: The backend's name, such as "claude", if a session's history is on this machine.
+            Then two programs of this user cannot be in one session at once: the second gets a
+            `SessionHeldError` that names the first. Ready sessions of such backends set it themselves.
     """
-    if not callable(open):
-        raise TypeError(
-            f"session({open!r}): pass a function of one ResumePoint that opens the stream. A "
-            "stream that is open already is piped as it is: stream | idle_guard(180)"
-        )
+    check_opener(open, "session")
     _check_prompt(prompt)
     start = point or ResumePoint()
     if not isinstance(cast("object", start), ResumePoint):
@@ -140,7 +138,7 @@ def _as_it_is(stream: AsyncIterable[T]) -> Opener[T]:
 
 
 class Session(Pipeable, Generic[T]):
-    """A session to be entered: `async with session(...) | idle_guard(180) as chat:`."""
+    """A session that you enter: `async with session(...) | idle_guard(180) as chat:`."""
 
     def __init__(self, opening: _Opening[T], operator: Operator = NOTHING) -> None:
         _check(opening, operator)
@@ -173,6 +171,22 @@ class Session(Pipeable, Generic[T]):
                 f"{self!r} owns clients and tasks, and must know when you are done with them. "
                 "Write: async with ... as chat: async for message in chat: ..."
             )
+
+        __anext__ = __aiter__
+        __getitem__ = refusing(
+            "a session is iterated with `async for`, in its block: async with ... as chat: async for "
+            "message in chat: ..."
+        )
+        __ror__ = refusing("a session opens its own stream, and stands first: session(open) | ...")
+        __enter__ = __exit__ = refusing(
+            "a session is entered with `async with`: async with session(...) | idle_guard(180) as chat"
+        )
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = ""
+            if not name.startswith("_") and hasattr(Chat, name):
+                hint = f". Its chat has it: async with ... as chat, then chat.{name}"
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     async def __aenter__(self) -> Chat[T]:
         if self._block is not None:
@@ -230,6 +244,12 @@ class Chat(AsyncIterable[T]):
     def __aiter__(self) -> Turn[T]:
         return self._first
 
+    if not TYPE_CHECKING:
+        __getitem__ = refusing("it is iterated with `async for`: async for message in chat")
+        __anext__ = refusing(
+            "write messages = aiter(chat) once, then await anext(messages); or async for message in chat"
+        )
+
     def ask(self, prompt: str, /) -> Turn[T]:
         """The messages of one more turn. The prompt is sent when the first one is asked for."""
         if not isinstance(cast("object", prompt), str):
@@ -243,10 +263,10 @@ class Chat(AsyncIterable[T]):
 
     @property
     def point(self) -> ResumePoint:
-        """Where the session stands: kept, it lets another one go on from here.
+        """Where the session stands. Keep it, and another session can go on from here.
 
-        It tells what the consumer has got, the message at hand included: keep it when you are done
-        with that.
+        It counts what the consumer has got, the message at hand included. So keep it when you are done
+        with that message.
         """
         return self._conversation.latest_point()
 

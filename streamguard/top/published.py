@@ -16,6 +16,7 @@ second and at every change of state, and removed at the end:
     name              the command, or the activity's name
     state             of a run "working" (a turn is open), "between turns", "stopping", or until when it waits for a
                       usage limit; of a stream its activity's `status`
+    backend           whose messages come (`claude`, `codex`, ...), or null while nobody knows
     child             the pid of what is guarded, or null
     attempt           from 1
     messages          how many were seen
@@ -28,7 +29,8 @@ second and at every change of state, and removed at the end:
     session_id        the agent's session, or null
 
 No prompt, no argument and no output is in it (E3). A file whose process is gone, or has another
-start time, is stale: `read_all` passes it over and removes it. Imports procfs.
+start time, is stale: `read_all` passes it over and removes it, and what such a process was writing
+when it died. Imports procfs.
 """
 
 from __future__ import annotations
@@ -53,6 +55,9 @@ _LONGEST_VALUE: Final = LARGEST // 16
 _MOST: Final = 1e15
 
 
+_NEW: Final = ".new"
+_BESIDE: Final = f".json{_NEW}"
+_LEFT: Final = 3600.0
 # Nothing that lies there in its place is followed, or waited for.
 _ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -100,7 +105,7 @@ class Published:
         text = json.dumps(told)
         if len(text) > _LONGEST_VALUE:
             text = json.dumps(_bounded(told))
-        beside = f"{self._path}.new"
+        beside = f"{self._path}{_NEW}"
         try:
             fd = os.open(beside, _ANEW, 0o600)
             with open(fd, "w", encoding="utf-8") as file:
@@ -144,14 +149,18 @@ def read_all() -> list[dict[str, Any]]:
     """
     try:
         home = folder()
-        names = sorted(name for name in os.listdir(home) if name.endswith(".json"))
+        there = sorted(os.listdir(home))
     except (OSError, UnsafeFolderError):
         return []
     from streamguard.process import procfs
 
     is_alive = functools.cache(_is_alive)  # a program may have many
     found: list[dict[str, Any]] = []
-    for name in names:
+    for name in there:
+        if name.endswith(_BESIDE):
+            _remove_if_left(f"{home}/{name}")
+        if not name.endswith(".json"):
+            continue
         path = f"{home}/{name}"
         with suppress(OSError, ValueError, RecursionError):
             told = _believable(json.loads(trusted.read(path, LARGEST)))
@@ -162,6 +171,13 @@ def read_all() -> list[dict[str, Any]]:
             elif procfs.is_there():  # without it we may only be in another namespace
                 os.unlink(path)
     return found
+
+
+def _remove_if_left(path: str) -> None:
+    """Remove what nobody has gone on with for so long: its process was killed while it wrote."""
+    with suppress(OSError):
+        if abs(time.time() - os.lstat(path).st_mtime) > _LEFT:
+            os.unlink(path)
 
 
 def _believable(said: object) -> dict[str, Any]:
@@ -218,6 +234,7 @@ _FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
     "kind": _is_text,
     "name": _is_text,
     "state": _is_text,
+    "backend": _or_null(_is_text),
     "child": _or_null(_is_pid),
     "attempt": _is_count,
     "messages": _is_count,

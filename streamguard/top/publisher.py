@@ -10,6 +10,7 @@ Knows activities and the files, nothing of plans or attempts.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -17,6 +18,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from streamguard._base.calling import checked
 from streamguard._base.numbers import Seconds, seconds
 from streamguard.activity import Activity, live
 from streamguard.errors import ConfigError
@@ -29,6 +31,7 @@ _EVERY: Final = 1.0
 _AGAIN: Final = 10.0
 
 
+@checked
 @contextmanager
 def publishing(every: Seconds = _EVERY) -> Generator[None, None, None]:
     """Within the block, the guarded streams of this process are shown by `streamguard top`.
@@ -58,6 +61,9 @@ def publishing(every: Seconds = _EVERY) -> Generator[None, None, None]:
 
 
 _one_at_a_time: Final = threading.Lock()
+
+
+_numbers: Final = itertools.count(1)  # of the streams that nobody has named
 
 
 class _Seen(NamedTuple):
@@ -115,6 +121,7 @@ class _File:
 
     def __init__(self) -> None:
         self._published = Published.for_this_process()
+        self._number = next(_numbers)
         self._told: _Seen | None = None
         self._due = -math.inf
 
@@ -122,7 +129,9 @@ class _File:
         """Write it, unless who reads it knows it: the ages go on by themselves."""
         now = time.monotonic()
         if self._told is None or said.is_news_after(self._told) or now >= self._due:
-            self._published.write(**said.facts, **said.ages)
+            facts = said.facts
+            name = facts["name"] or f"{facts['backend'] or 'stream'}#{self._number}"
+            self._published.write(**{**facts, "name": name}, **said.ages)
             self._told, self._due = said, now + _AGAIN
 
     def remove(self) -> None:
@@ -143,8 +152,9 @@ def _said_of(activity: Activity) -> _Seen | None:
         in_flight = []
     facts: dict[str, Any] = {
         "kind": "stream",
-        "name": activity.name or "stream",
+        "name": activity.name,
         "state": activity.status,
+        "backend": activity.backend,
         "child": None,
         "attempt": activity.attempt,
         "messages": activity.messages,

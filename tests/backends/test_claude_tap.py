@@ -252,7 +252,9 @@ def test_only_the_answer_to_a_request_ends_its_wait(written, ends):
     tap.came(ASKED)
     tap.went(json.dumps(written) + "\n")
     tap.went('"control_response" is no JSON')
-    tap.went('{"control_response": ' + "[" * 100_000)  # nor is what is nested deeper than can be read
+    tap.went(
+        '{"control_response": ' + "[" * 100_000
+    )  # nor is what is nested deeper than can be read
     assert bool(activity._holds) is not ends
 
 

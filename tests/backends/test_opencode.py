@@ -322,7 +322,7 @@ await tell("of.a.later.version", null);
 def tapped_lines(tmp_path, *words):
     node = shutil.which("node")
     if node is None:
-        pytest.skip("node is not on this machine")
+        pytest.skip("no node: .ci/tools installs it")
     program = tmp_path / "host.mjs"
     program.write_text(HOST % (PLUGIN.as_uri(), json.dumps(words)))
     done = subprocess.run([node, program], capture_output=True, text=True, check=True, timeout=60)

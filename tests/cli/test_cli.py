@@ -76,3 +76,13 @@ def test_the_command_starts_without_an_event_loop_or_any_dependency():
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "streamguard.cli" in loaded, done.stderr
     assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"), [("KeyboardInterrupt", -2), ("BrokenPipeError", 1)], ids=["Ctrl-C", "head"]
+)
+def test_a_command_that_is_cut_short_leaves_no_traceback(raised, code):
+    """Ctrl-C ends it by the same signal; a reader that has seen enough, quietly."""
+    script = f"import sys; from streamguard.cli.ending import ended\ndef work(): raise {raised}\nsys.exit(ended(work))"
+    done = run("-c", script)
+    assert (done.returncode, done.stderr) == (code, "")

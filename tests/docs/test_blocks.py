@@ -29,13 +29,16 @@ from streamguard.cli import main
 from streamguard.cli import run as run_command
 from streamguard.runner import run as runner
 from streamguard.testing import run_virtual
-from tests.docs import prelude
 from tests.docs.blocks import PAGES, ROOT, Block, all_blocks, blocks_of
+
+pytest.importorskip("claude_agent_sdk")  # the prelude's client is the SDK's
+from tests.docs import prelude
 
 pytest_plugins = ["pytester"]
 
 # Pages whose blocks are run by a test that knows them better.
 ELSEWHERE = {
+    "docs/tutorial/index.md": "tests/docs/test_tutorial.py",
     "docs/how-to/fleet.md": "tests/cli/test_fleet_docs.py",
     "docs/how-to/testing.md": "tests/testing/test_docs.py",
 }

@@ -226,7 +226,7 @@ def test_a_report_passes_over_what_is_no_receipt(tmp_path):
     (receipts / "fine-timeout.json").write_text('{"status": "timeout"}')
     (receipts / "fine-timeout.json").chmod(0o666)
     run = read_run(tape.folder)
-    assert run.receipts[-1]["status"] == "timeout"
+    assert run.receipts[-1].said["status"] == "timeout"
     assert run.unreadable >= 1
 
 

@@ -42,7 +42,7 @@ def program(name: str) -> str:
     found = shutil.which(name)
     homes = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     if found is None and not homes:
-        raise NoServerError(f"no {name}: apt-get install postgresql")
+        raise NoServerError(f"no {name}: .ci/tools installs it")
     return found or str(homes[-1])
 
 

@@ -246,7 +246,7 @@ def test_the_compose_file_runs_what_the_image_does():
 def tmux(place):
     """A server of its own, whose script was given a name."""
     if shutil.which("tmux") is None:
-        pytest.skip("no tmux here")
+        pytest.skip("no tmux: .ci/tools installs it")
     script = place.folder / "agent-in-tmux"
     script.write_text(file_in("tmux.md", "#!/bin/sh"))
     script.chmod(0o755)

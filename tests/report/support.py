@@ -100,16 +100,18 @@ class Stream:
         self, at: float, limit: str = "idle", elapsed: float = 180.0, **known: Any
     ) -> Verdict:
         enforced = known.pop("enforced", True)
+        seen = {
+            "messages": self.messages,
+            "last_signal": "Progress" if self.messages else None,
+            "last_message_age": elapsed if self.messages else None,
+        }
         verdict = Verdict(
             limit=limit,
             window=elapsed,
             elapsed=elapsed,
             at=AT + at,
             name=self.activity.name,
-            messages=self.messages,
-            last_signal="Progress" if self.messages else None,
-            last_message_age=elapsed if self.messages else None,
-            **known,
+            **seen | known,
         )
         self.tell(events.TimedOut, at, verdict=verdict, enforced=enforced)
         return verdict

@@ -42,10 +42,11 @@ def test_it_says_since_when_and_what_was_tried_and_what_became_of_it():
     [story] = FleetReport("fleet.db", lines, [row(status="parked", why="poison: 3 attempts")]).told
     assert headline([story]) == "issue-7 hung"
     assert (instant(story.since), clock(story.decided)) == ("2025-11-18 03:22:44 UTC", "03:25:44")
-    assert story.what == "Idle for 180 s (limit idle=180); 2 messages seen"
+    assert story.what == "Idle for 180 s (limit idle=180)"
     [tried] = story.tried
     assert tried.startswith("03:15:44 attempt 1 on host-a:17:aa: Idle for 180 s")
     assert story.left == ["it is parked, for a person to look: poison: 3 attempts"]
+    assert [step.lines for step in story.next_steps] == ["streamguard fleet release issue-7"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_the_page_and_the_picture_say_it():
     """And nothing of messages, of which there is no line."""
     report = FleetReport("fleet.db", [line(), line("other")], [row(), row("other", "parked")])
     page = words(report.page())
-    assert "Of 2 sessions, 1 hung: the fleet in fleet.db" in page
+    assert "Of 2 sessions, 1 hung and 1 recovered after a hang: the fleet in fleet.db" in page
     assert "attempt 1 on host-a:17:aa" in page
     assert "other: hung" in page
     assert "1,234" in page

@@ -18,6 +18,7 @@ from streamguard import Activity, ConfigError, Recorder, events, idle_guard
 from streamguard.cli import main
 from streamguard.evidence.report import drawing, page, read_run
 from streamguard.evidence.report.drawing import LANES
+from streamguard.evidence.report.folder import RunFile
 from streamguard.evidence.report.story import headline, is_alarm, stories
 from streamguard.evidence.report.tables import ROWS
 from streamguard.evidence.report.wording import clock, clock_of, duration, instant, listed, several
@@ -71,20 +72,17 @@ def test_the_header_answers_what_since_when_in_flight_tried_and_left(tape):
     resumed_and_lost(tape)
     story = the_story(tape.run())
     assert headline([story]) == "issue-7 hung"
-    assert story.what.startswith("Waited 200 s for Bash to finish (limit tools=200)")
+    assert story.what == "Waited 200 s for Bash to finish (limit tools=200)"
     assert (instant(story.since), clock(story.decided)) == ("2025-11-18 03:22:04 UTC", "03:25:24")
-    assert (
-        story.in_flight
-        == "Bash; the last message (Progress) had come 3 min 20 s before the verdict"
-    )
-    assert [line.split(" ", 1)[1].split(":")[0] for line in story.tried] == [
-        "teardown confirmed after 7 s",
-        "idle",
-        "connected again in attempt 2",
+    assert story.in_flight == "Bash"
+    assert story.last_message == "progress, 3 min 20 s before the limit was reached"
+    assert [line.split(":")[0] for line in story.tried] == [
+        "tried once more, after 5 s",
         "disconnect still hung after 30 s and was abandoned; the backend may be alive",
         "teardown NOT confirmed after 41 s",
         "gave up (unsafe)",
     ]
+    assert story.tried[0] == "tried once more, after 5 s: it hung"
     assert story.left == [
         "STILL ALIVE: 2 processes (4990, 5012)",
         "it will not be tried again, and a person should look",
@@ -121,8 +119,6 @@ def test_a_receipt_says_what_was_left(tape):
         "artifact out.md (partial, 18,211 bytes)",
         "uncommitted changes: src/app.py, src/new.py",
         "last checkpoint: tests written",
-        "transcript: build/llm/implement-partial.jsonl",
-        "receipt: build/receipts/implement-timeout.json",
     ]
 
 
@@ -223,7 +219,7 @@ def test_a_run_that_was_cut_by_a_crash_says_what_was_in_flight(tape):
     run = read_run(tape.folder)
     story = next(story for story in stories(run) if story.session.name == "issue-7")
     assert run.unreadable == 1
-    assert headline(stories(run)) == "Of 2 sessions, 2 were going on when the record ends"
+    assert headline(stories(run)) == "All 2 sessions were going on when the record ends"
     assert (story.state, story.in_flight) == ("open", "Bash")
     assert story.what == "500 messages in 3 min 20 s; then the record ends"
     [left] = story.left
@@ -243,7 +239,7 @@ def test_a_hang_that_was_survived_is_none_any_more(tape):
     stream.tell(
         events.AttemptEnded, 220, attempt=2, outcome="completed", error=None, confirmed=True
     )
-    assert headline(stories(tape.run())) == "issue-7 hung and recovered"
+    assert headline(stories(tape.run())) == "issue-7 recovered after a hang"
 
 
 @pytest.mark.parametrize(
@@ -331,7 +327,7 @@ def test_what_was_busy_did_not_hang(tape, limit, state):
 def test_who_left_something_alive_comes_first(fleet):
     """E5: of a hundred sessions, three hang, and one of them may still own its backend."""
     told = stories(fleet)
-    assert headline(told) == "Of 100 sessions, 3 hung"
+    assert headline(told) == "Of 100 sessions, 3 hung and 97 finished"
     assert [story.session.name for story in told[:4]] == [
         "issue-77",
         "issue-17",
@@ -475,12 +471,12 @@ def test_the_tables_say_what_the_picture_shows(tape):
     for what in (
         "attempt",
         "tool",
-        "hold",
+        "held",
         "silence",
-        "verdict",
+        "limit reached",
         "teardown",
         "pause",
-        "retry scheduled",
+        "retry",
     ):
         assert any(f"|{what}|" in row for row in told), what
     assert len(told) == sum(len(s.marks) + len(s.spans) for s in run.sessions)
@@ -615,9 +611,11 @@ def test_a_folder_of_runs_gets_an_index(tmp_path, capsys):
     for tape in (earlier, lost, later, hollow, Tape(tmp_path / "nothing")):
         tape.run()
     assert main(["report", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'index.html'}\n"
+    names = sorted(tape.folder.name for tape in (earlier, lost, later, hollow))
+    pages = [tmp_path / name / "report.html" for name in (*names, "nothing")]
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / "index.html"), *map(str, pages)]
     text = (tmp_path / "index.html").read_text()
-    assert "Of 5 runs, 2 in trouble" in text
+    assert "Of 5 runs, 1 hung, 1 finished in name only and 3 finished" in text
     links = Elements(text).fetched
     assert links == [
         "data:,",
@@ -629,6 +627,21 @@ def test_a_folder_of_runs_gets_an_index(tmp_path, capsys):
     ]
     for link in links[1:]:
         assert (tmp_path / unquote(link)).read_text().startswith("<!DOCTYPE html>")
+    assert main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'index.html'}\n", "the pages say the same"
+
+
+@pytest.mark.parametrize("theirs", ["index.html", "earlier/report.html"])
+def test_a_page_of_somebody_else_is_not_replaced(tmp_path, capsys, theirs):
+    """E5: of a folder of runs; it says which page that is, and writes none."""
+    finished(earlier := Tape(tmp_path / "earlier"))
+    earlier.run()
+    (tmp_path / theirs).write_text("<p>mine</p>")
+    assert main(["report", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"{tmp_path / theirs}: not written by streamguard, so nothing was replaced" in said.err
+    assert [file.read_text() for file in tmp_path.glob("**/*.html")] == ["<p>mine</p>"]
 
 
 CRASHING = """
@@ -700,7 +713,7 @@ def test_what_a_real_recorder_leaves_is_drawn(loop, tmp_path):
     assert story.session.counted("message") == 4
     # The wall's clock stands still while the loop's leaps, so what is told late may come to lie earlier.
     assert sorted(span.name for span in story.session.of("work")) == ["Bash", "Edit"]
-    assert "receipt: build/receipts/implement-timeout.json" in story.left
+    assert story.records[0] == RunFile("receipt", "build/receipts/implement-timeout.json")
     assert "the backend is gone" in story.left
     assert f"issue of {loop.name} hung" in page(run)
     ET.fromstring(drawing(run))
@@ -713,7 +726,9 @@ def test_what_a_real_recorder_leaves_is_drawn(loop, tmp_path):
     ("seconds", "said"),
     [
         (0, "0 s"),
-        (0.25, "0.25 s"),
+        (0.0004, "0.4 ms"),
+        (0.32, "320 ms"),
+        (0.9996, "1 s"),
         (12.34, "12.3 s"),
         (59.96, "60 s"),
         (60, "1 min"),
@@ -728,7 +743,8 @@ def test_durations(seconds, said):
 
 
 def test_instants_say_the_day_where_there_are_several():
-    assert clock_of(WALL, WALL + 60)(WALL) == "03:12:44"
+    assert clock_of(WALL, WALL + 600)(WALL + 0.32) == "03:12:44"
+    assert clock_of(WALL, WALL + 60)(WALL + 0.32) == "03:12:44.320"
     assert clock_of(WALL, WALL + 86400)(WALL + 86400) == "11-19 03:12:44"
 
 

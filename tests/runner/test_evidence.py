@@ -339,7 +339,7 @@ def dictate_a_hang(clerk, facts):
     clerk.take(1, "began", (now, 1, 4711, False))
     clerk.take(1, "message", (now, said, b'{"a": 1}', 8, True))
     clerk.take(1, "text", (now, b"text\n"))
-    clerk.take(1, "verdict", (now, verdict, True))
+    clerk.take(1, "verdict", (now, verdict, True, "codex"))
     clerk.take(1, "ended", (now + 0.5, end, 124))
     clerk.close()
 
@@ -355,6 +355,7 @@ def test_what_is_not_proven_dead_is_not_said_to_be(tmp_path, facts, tree):
     is_certain = tree == "exited"
     receipt = read_document(tmp_path / "run" / "run" / "receipts" / "agent-7-timeout.json")
     assert (receipt["teardown"]["tree"], receipt["teardown"]["confirmed"]) == (tree, is_certain)
+    assert receipt["context_for_resume"]["backend"] == "codex"
     assert receipt["context_for_resume"]["backend_ended"] is is_certain
     assert receipt["final_action"] == "fail"
     assert attempts_in(tmp_path / "run") == [("failed", is_certain)]

@@ -57,6 +57,9 @@ HANGING = {
 # Only a command is a process, and of a window that collides a person is told, once per process.
 OF_ONE_ALONE = {"ProcessAdopted", "ProcessExited", "ProcessKilled", "WindowCollides"}
 
+# Of a run's command that is known; the library here has a stream without a process.
+OF_A_PROCESS = {"vitals", "signals", "tree", "exit"}
+
 
 def by_run(commands, messages, *words, hangs, retried=False):
     """What `run --record` leaves of a command that writes these."""
@@ -144,8 +147,7 @@ class Left:
 
     def _bare(self, value, key=""):
         if isinstance(value, dict):
-            # Of a run's command there are vitals; the library here has a stream without a process.
-            return {n: self._bare(each, n) for n, each in value.items() if n != "vitals"}
+            return {n: self._bare(each, n) for n, each in value.items() if n not in OF_A_PROCESS}
         if isinstance(value, list):
             return [self._bare(each) for each in value]
         if key in {"at", "timestamp", "id", "wall", "pid", "writer", "timeout_id"}:

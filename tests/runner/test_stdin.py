@@ -61,7 +61,7 @@ def test_where_it_is_one_of_several_things_it_may_be_the_cause(commands, pipe):
     assert MAY in done.err
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node: .ci/tools installs it")
 def test_node_and_what_is_made_with_it_may_wait_for_it(commands, pipe):
     command = ["node", "-e", "process.stdin.on('data', () => {})"]
     done = commands.wait(commands.start(*OURS, "run", "--first", "3", "--", *command, stdin=pipe))

@@ -222,7 +222,7 @@ class Tmux:
 @pytest.fixture
 def tmux(commands):
     if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
+        pytest.skip("no tmux: .ci/tools installs it")
     env = commands.backends.env()
     env |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "LC_ALL": "C", "HISTFILE": ""}
     env |= {"XDG_RUNTIME_DIR": str(commands.folder)}

@@ -393,7 +393,7 @@ async def test_s4_13_s4_14_the_error_is_the_reason_and_the_disposition(loop, for
     source = Script(opened("sess-1"), *worked, say("a"), hang())
     error = (await take(source | idle_guard(300, activity=activity), form)).error
     assert str(error).startswith(
-        "stream 'task-7' idle for 300 s (limit idle=300); 5 messages seen, the last (Progress) "
+        "stream 'task-7' idle for 300 s (limit idle=300); 5 messages seen, the last (progress) "
     )
     assert str(error).startswith(error.verdict.reason)
     assert error.verdict.token == "sess-1"

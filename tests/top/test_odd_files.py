@@ -24,6 +24,7 @@ TOLD = {
     "kind": "run",
     "name": "claude",
     "state": "working",
+    "backend": "claude",
     "child": 7,
     "attempt": 1,
     "messages": 3,
@@ -78,7 +79,7 @@ def shown(capsys) -> str:
     capsys.readouterr()
     assert top.main(["--once"]) == 0
     assert top.main(["--json"]) == 0
-    assert top.RUNS.drawn(top.rows(read_all(), time.monotonic())).row_count >= 1
+    assert len(top.RUNS.lines(top.rows(read_all(), time.monotonic()), 80)) >= 2
     return capsys.readouterr().out
 
 
@@ -234,3 +235,14 @@ def test_where_proc_is_another_namespaces_nothing_is_removed(folder, good, monke
     monkeypatch.setattr(procfs, "is_there", lambda: False)
     assert sorted(told["name"] for told in read_all()) == ["claude", f"of {os.getppid()}"]
     assert (folder / f"{gone.pid}.json").exists()
+
+
+def test_what_a_killed_process_was_writing_is_removed_once_it_is_old(good, folder):
+    left, fresh = folder / "7-1.json.new", folder / "8-1.json.new"
+    left.write_text("{")
+    fresh.write_text("{")
+    an_hour_ago = time.time() - 3601
+    os.utime(left, (an_hour_ago, an_hour_ago))
+    assert len(read_all()) == 1
+    assert not left.exists()
+    assert fresh.exists()

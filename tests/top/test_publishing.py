@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import pytest
@@ -117,7 +118,7 @@ async def test_a_concern_is_shown_while_its_stream_is_live(loop):
     assert [told["concern"] for told in seen] == [None, "repeats", "tokens"]
 
 
-async def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder):
+async def test_streams_without_a_name_are_told_apart(loop):
     board = _Board()
 
     async def one():
@@ -129,7 +130,9 @@ async def test_streams_without_a_name_are_told_apart_by_their_files(loop, folder
         tasks.start_soon(one)
         await anyio.sleep(10)
         board.look()
-        assert [told["name"] for told in read_all()] == ["stream", "stream"]
+        names = {told["name"] for told in read_all()}
+        assert len(names) == 2
+        assert all(re.fullmatch(r"\w+#\d+", name) for name in names)
 
 
 async def test_the_attempt_of_a_session_is_shown(loop):
@@ -183,3 +186,17 @@ def test_once_is_enough():
 def test_no_interval_is_an_error():
     with pytest.raises(ConfigError, match="every=0"), publishing(0):
         pass
+
+
+async def test_a_stream_without_a_name_has_its_backends_and_a_number(loop):
+    async def claude():
+        yield {"type": "system", "subtype": "init", "session_id": "s"}
+        await anyio.sleep(60)
+
+    board = _Board()
+    async with aclosing(aiter(claude() | idle_guard(60, read="claude"))) as stream:
+        await anext(stream)
+        board.look()
+        (told,) = read_all()
+    assert told["backend"] == "claude"
+    assert re.fullmatch(r"claude#\d+", told["name"])

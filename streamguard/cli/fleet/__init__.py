@@ -12,8 +12,6 @@ Here are the words, and what goes wrong as one line each. Exit codes as grep's: 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import Any, Final
 
 from streamguard._base.durations import parsed
 from streamguard._base.quoting import quoted
-from streamguard.cli import EXIT_FAILED, EXIT_USAGE
+from streamguard.cli import EXIT_USAGE
 from streamguard.cli.fleet import where
 from streamguard.cli.parsers import Parser
 from streamguard.errors import ConfigError, StoreError
@@ -48,19 +46,10 @@ def main(words: Sequence[str]) -> int:
     """The exit code: 0, 1 if there was nothing to do it to, 2 if it cannot be done."""
     asked = parser().parse_args(words)
     try:
-        code: int = _doing(asked.command)(asked)
-        sys.stdout.flush()
+        return _doing(asked.command)(asked)
     except (ConfigError, StoreError) as error:
         print(f"streamguard fleet {asked.command}: {quoted(error)}", file=sys.stderr)
         return EXIT_USAGE
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-        raise
-    return code
 
 
 def _doing(command: str) -> Callable[[argparse.Namespace], int]:

@@ -17,33 +17,28 @@ from streamguard._base import quoting
 from streamguard._base.quoting import quoted
 from streamguard.cli import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 from streamguard.cli.fleet import where
-from streamguard.cli.tables import WIDEST, Columns, Line, clock
+from streamguard.cli.tables import WIDEST, Column, Columns, Line, clock
 from streamguard.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     import argparse
 
-    from rich.table import Table
-
     from streamguard.fleet.sql_store import SqlStore
     from streamguard.fleet.store import Row
 
 SESSIONS: Final = Columns(
-    names=(
-        "KEY",
-        "STATUS",
-        "WORKER",
-        "ATTEMPT",
-        "DELIVERED",
-        "SILENT",
-        "WAIT",
-        "AGE",
-        "WHY",
+    columns=(
+        Column("KEY", 12),
+        Column("STATUS", 9),
+        Column("SILENT", is_number=True),
+        Column("WORKER", 12),
+        Column("ATTEMPT", is_number=True),
+        Column("WAIT", is_number=True),
+        Column("WHY", 12),
+        Column("DELIVERED", is_number=True),
+        Column("AGE", is_number=True),
     ),
-    numbers=frozenset({"ATTEMPT", "DELIVERED", "SILENT", "WAIT", "AGE"}),
     nothing="No session.",
-    nothing_drawn="no session",
-    caption="Ctrl-C ends this; the fleet goes on",
 )
 # What is over on its own comes last: first what a person must see to.
 _FOLLOWED: Final = {
@@ -122,8 +117,7 @@ def top(asked: argparse.Namespace) -> int:
             if asked.json:
                 print(json.dumps([asdict(row) for row in rows], indent=2))
                 return EXIT_OK
-            view = _View(store)
-            return shown(asked, lambda: SESSIONS.plain(lines_of(_ranked(rows))), view.drawn)
+            return shown(asked, SESSIONS, "session", _View(store).look)
     except (ConfigError, StoreError) as error:
         print(f"streamguard top: {quoted(error)}", file=sys.stderr)
         return EXIT_USAGE
@@ -136,12 +130,13 @@ class _View:
         self._store = store
         self._lines: list[Line] = []
 
-    def drawn(self) -> Table:
+    def look(self) -> tuple[list[Line], str]:
+        """The rows, and what is wrong with them."""
         try:
             self._lines = lines_of(_ranked(self._store.live()))
         except StoreError as error:
-            return SESSIONS.drawn(self._lines, f"NOT UP TO DATE: {quoted(error)}")
-        return SESSIONS.drawn(self._lines)
+            return self._lines, f"NOT UP TO DATE: {quoted(error)}"
+        return self._lines, ""
 
 
 # --- rows -----------------------------------------------------------------------------------
@@ -160,13 +155,13 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         quoted(row.key, _KEY_LENGTH),
         _status(row),
+        clock(row.silent) if row.status == "running" else "-",
         row.owner or "-",
         str(row.attempt),
-        str(row.delivered),
-        clock(row.silent) if row.status == "running" else "-",
         clock(row.wait) if row.status == "waiting" else "-",
-        clock(row.age),
         row.why or "-",
+        str(row.delivered),
+        clock(row.age),
     )
 
 

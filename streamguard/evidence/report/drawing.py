@@ -7,6 +7,7 @@ zoomed, so of many sessions only the first are in it. Legible at 1,000 px.
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from streamguard.evidence.report.legend import HATCHES, LEGEND, packaged
 from streamguard.evidence.report.picture import DrawnLane, Shape, lanes
-from streamguard.evidence.report.story import Story, answers, headline, is_alarm, stories
+from streamguard.evidence.report.states import tone_of
+from streamguard.evidence.report.story import (
+    Story,
+    answers,
+    headline,
+    is_alarm,
+    shown_in_full,
+    stories,
+)
 from streamguard.evidence.report.wording import duration, escape, instant, several
 
 if TYPE_CHECKING:
@@ -24,6 +33,8 @@ if TYPE_CHECKING:
 WIDTH: Final = 1000
 LANES: Final = 40
 _STORIES: Final = 3
+_MOST: Final = 3  # of each answer
+_ANSWERS: Final = 120
 _NAMES: Final = 170
 _RIGHT: Final = 16
 _PLOT: Final = WIDTH - _NAMES - _RIGHT
@@ -37,7 +48,7 @@ _WIDTHS: Final = (("ijl", 0.45), ("frt .,:;'|()[]/-", 0.6), ("MWm%…@", 1.6), (
 # How many n have room in a line, in a name, in a state; and how wide one is in small text.
 _HEAD: Final = 61
 _BOLD: Final = 111
-_PLAIN: Final = 124
+_PLAIN: Final = 114
 _NAME: Final = 17.4
 _STATE: Final = 21.5
 _SMALL: Final = 6.97
@@ -45,23 +56,26 @@ _STEPS: Final = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
     *(86400, 172800, 604800, 2592000, 31536000),
 )
+_DARK: Final = re.compile(r"@media \(prefers-color-scheme: dark\) \{.*?\n\}\n", re.DOTALL)
 _BANDS: Final = ("backoff", "idle", "hold", "scope", "teardown")
 _TEXT: Final = (
     'text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;'
     " font-size: 12px; fill: var(--ink); } .small { font-size: 11px; } .soft { fill: var(--soft); }"
     " .head { font-size: 22px; font-weight: 700; } .who { font-weight: 600; }"
+    ' .code { font: 11.5px ui-monospace, Menlo, "DejaVu Sans Mono", monospace; }'
+    " .bad { fill: var(--bad); } .warn { fill: var(--warn); }"
     " .alarm { fill: var(--bad); font-weight: 600; } .paper { fill: var(--sheet); }"
     " .state-hung, .state-failed { fill: var(--bad); }"
     " .state-stopped, .state-hollow, .state-open, .state-recovered { fill: var(--warn); }"
 )
 
 
-def drawing(run: Run) -> str:
-    """The SVG of `run`."""
-    return drawing_of(run, stories(run))
+def drawing(run: Run, *, is_light: bool = False) -> str:
+    """The SVG of `run`; `is_light`: in light colours, whatever the reader's preference is."""
+    return drawing_of(run, stories(run), is_light=is_light)
 
 
-def drawing_of(run: Run, told: list[Story]) -> str:
+def drawing_of(run: Run, told: list[Story], *, is_light: bool = False) -> str:
     """The SVG that tells that of `run`."""
     drawn = lanes(told[:LANES])
     body: list[str] = []
@@ -79,9 +93,16 @@ def drawing_of(run: Run, told: list[Story]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
         f' viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title desc">'
         f'<title id="title">{escape(said)}</title><desc id="desc">{escape(_described(told))}</desc>'
-        f"<style>{packaged('colours.css')}{_TEXT}</style>{HATCHES}"
+        f"<style>{_colours(is_light=is_light)}{_TEXT}</style>{HATCHES}"
         f'<rect class="paper" width="{WIDTH}" height="{height}"/>{"".join(body)}</svg>\n'
     )
+
+
+def _colours(*, is_light: bool) -> str:
+    colours = packaged("colours.css")
+    if not is_light:
+        return colours
+    return _DARK.sub("", colours).replace("color-scheme: light dark;", "color-scheme: light;")
 
 
 def _described(told: list[Story]) -> str:
@@ -93,7 +114,7 @@ def _described(told: list[Story]) -> str:
 def _answers(story: Story) -> Iterator[str]:
     yield story.what
     if story.since is not None:
-        yield f"since {instant(story.since)}"
+        yield f"since {instant(story.since, exactly=story.is_brief)}"
     if story.in_flight:
         yield f"in flight: {story.in_flight}"
     yield from story.left
@@ -103,24 +124,34 @@ def _words(run: Run, told: list[Story], body: list[str]) -> float:
     """The header; where it ends."""
     when = f", {instant(run.start)}, {duration(run.end - run.start)}" if told else ""
     body.append(_text(16, 24, f"streamguard report of {run.kind} {run.name}{when}", "soft"))
-    body.append(_text(16, 52, _cut(headline(told), _HEAD), "head"))
+    tone = tone_of(story.state for story in told)
+    body.append(_text(16, 52, _cut(headline(told), _HEAD), f"head {tone}".rstrip()))
     y = 58.0
-    troubled = [story for story in told if story.is_trouble or story.state == "recovered"]
-    for story in troubled[:_STORIES]:
+    for story in shown_in_full(told)[:_STORIES]:
         y += 20
         body.append(_text(16, y, _cut(f"{story.session.name}: {story.what}", _BOLD), "who"))
-        left = [("Left: " + line, "alarm" * is_alarm(line)) for line in story.left[:3]]
-        for line, kind in [*((line, "") for line in _lines(story)), *left]:
+        before = ""
+        for term, line, kind in _lines(story):
             for part in _wrapped(line, _PLAIN):
                 y += 17
-                body.append(_text(30, y, part, kind))
+                if term != before:
+                    body.append(_text(30, y, term, "soft"))
+                    before = term
+                body.append(_text(_ANSWERS, y, part, kind))
+        y += 4
     return y
 
 
-def _lines(story: Story) -> Iterator[str]:
+def _lines(story: Story) -> Iterator[tuple[str, str, str]]:
+    """Question, answer and how that is written; of each so many that the picture stays small."""
     known = answers(story)
-    for term in ("Since", "In flight", "Tried"):
-        yield from (f"{term}: {line}" for line in known.get(term, [])[-3:])
+    for term in ("Since", "In flight", "Last message", "Tried", "Left"):
+        for line in known.get(term, [])[:_MOST]:
+            yield term, line, "alarm" * (term == "Left" and is_alarm(line))
+    for step in story.next_steps:
+        if not step.is_code:
+            yield "Next", step.says, ""
+            yield "Next", step.lines, "code"
 
 
 def _legend(y: float, body: list[str]) -> float:

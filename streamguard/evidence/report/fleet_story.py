@@ -7,6 +7,7 @@ asked. Messages, tools and teardowns are in no line, so nothing is said of them.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -22,15 +23,10 @@ from streamguard.evidence.report.folder import (
     Writer,
     clean,
 )
+from streamguard.evidence.report.next_step import NextStep
 from streamguard.evidence.report.page import page_of
-from streamguard.evidence.report.story import (
-    SAID,
-    State,
-    Story,
-    ended_by,
-    ranked,
-    without_its_name,
-)
+from streamguard.evidence.report.states import SAID, State, ended_by
+from streamguard.evidence.report.story import Story, ranked, what_happened
 from streamguard.evidence.report.tables import events, row, table
 from streamguard.evidence.report.wording import clock, clock_of, escape, several
 
@@ -127,12 +123,13 @@ class FleetReport:
         return Story(
             session,
             state,
-            what=without_its_name(last.facts["reason"]),
+            what=what_happened(last.facts["reason"]),
             since=last.facts["since_at"],
             decided=last.at,
             tried=[_tried(mark) for mark in earlier[-_MOST:]]
             or [f"nothing before attempt {last.facts['attempt']}"],
             left=_left(now),
+            next_steps=_next(session.name, now),
             summary=f"{SAID[state]}, {timeouts}",
         )
 
@@ -165,7 +162,7 @@ class FleetReport:
 
 def _tried(mark: Mark) -> str:
     facts = mark.facts
-    return f"{clock(mark.at)} attempt {facts['attempt']} on {facts['worker']}: {without_its_name(facts['reason'])}"
+    return f"{clock(mark.at)} attempt {facts['attempt']} on {facts['worker']}: {what_happened(facts['reason'])}"
 
 
 def _left(now: Mapping[str, Any]) -> list[str]:
@@ -185,6 +182,13 @@ def _left(now: Mapping[str, Any]) -> list[str]:
             return [f"it runs on {clean(now['owner'])}, after {delivered}"]
         case _:
             return ["the store was not asked what became of it"]
+
+
+def _next(key: str, now: Mapping[str, Any]) -> list[NextStep]:
+    if now.get("status") != "parked":
+        return []
+    says = "Look at it, and see that its backend is gone. Then let another worker take it:"
+    return [NextStep(says, f"streamguard fleet release {shlex.quote(key)}")]
 
 
 def _instant(line: Mapping[str, Any]) -> float:

@@ -120,15 +120,35 @@ class RecordedSession:
             yield mark.at
 
 
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A file of the run that a reader may want: what it is, and its path in the run's folder."""
+
+    what: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was written of one timeout, and the files of it that are there."""
+
+    said: Json
+    records: tuple[RunFile, ...] = ()
+
+
 @dataclass(slots=True)
 class Run:
-    """A run: its sessions in the order in which they began, and the receipts of its verdicts."""
+    """A run: its sessions in the order in which they began, and the receipts of its verdicts.
+
+    `folder` is where it was read; None if it is in no folder.
+    """
 
     name: str
+    folder: Path | None = None
     kind: str = "run"  # what it is called: a fleet's log is drawn, too
     has_messages: bool = True  # whether they are recorded at all
     sessions: list[RecordedSession] = field(default_factory=list[RecordedSession])
-    receipts: list[Json] = field(default_factory=list[Json])
+    receipts: list[Receipt] = field(default_factory=list[Receipt])
     unreadable: int = 0
     is_beheaded: bool = False  # what was before has been rotated away
 
@@ -156,6 +176,7 @@ def read_run(folder: Path) -> Run:
     receipts, unreadable = _receipts(folder)
     run = Run(
         clean(folder.resolve().name),
+        folder.resolve(),
         sessions=reader.sessions(),
         receipts=receipts,
         unreadable=reader.unreadable + unreadable,
@@ -338,19 +359,38 @@ def as_list(value: object) -> list[Any]:
     return [*cast("Iterable[Any]", value)] if isinstance(value, list) else []
 
 
-def _receipts(folder: Path) -> tuple[list[Json], int]:
+def _receipts(folder: Path) -> tuple[list[Receipt], int]:
     """What the recorder wrote of each timeout, by file, and how many could not be read."""
-    receipts: list[Json] = []
+    receipts: list[Receipt] = []
     unreadable = 0
     for file in sorted(folder.glob("*/receipts/*-timeout.json")):
         try:
-            receipt = read_document(file, is_anybodys=True)
-            if receipt is not None:
-                path = clean(file.relative_to(folder))
-                receipts.append({**_cleaned(receipt), "path": path})
+            said = read_document(file, is_anybodys=True)
+            if said is not None:
+                receipts.append(Receipt(_cleaned(said), _records(folder, file, said)))
         except (OSError, RecursionError):
             unreadable += 1
     return receipts, unreadable
+
+
+def _records(folder: Path, file: Path, said: Json) -> tuple[RunFile, ...]:
+    """The files of one timeout, where they are now: the run may have been moved."""
+    flow = file.parent.parent
+    found = [("receipt", file)]
+    transcript = as_dict(said.get("context_for_resume")).get("transcript_path")
+    if isinstance(transcript, str) and (name := Path(transcript).name):
+        found.append(("transcript", flow / "llm" / name))
+    found.append(("log of timeouts", flow / "timeouts.jsonl"))
+    return tuple(
+        RunFile(what, str(path.relative_to(folder))) for what, path in found if _is_there(path)
+    )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # whatever somebody has called it
+        return False
 
 
 def _cleaned(value: object) -> Any:

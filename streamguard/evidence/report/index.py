@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from string import Template
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from streamguard._version import __version__
+from streamguard.evidence.report.hyperlinks import encoded
 from streamguard.evidence.report.legend import hash_of, packaged
-from streamguard.evidence.report.story import IN_TROUBLE, SAID, State, headline, stories
+from streamguard.evidence.report.states import RANK, SAID, State, counted, tone_of
+from streamguard.evidence.report.story import headline, stories
 from streamguard.evidence.report.tables import row, table
-from streamguard.evidence.report.wording import duration, escape, instant, several
+from streamguard.evidence.report.wording import duration, escape, instant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,17 +61,16 @@ def entry(run: Run, link: str) -> Entry:
 
 def index(folder: str, entries: Sequence[Entry]) -> str:
     """The page for `folder`."""
-    ranks = {state: rank for rank, state in enumerate(SAID)}
-    shown = sorted(entries, key=lambda entry: (ranks[entry.state], -entry.began))
-    troubled = sum(entry.state in IN_TROUBLE for entry in entries)
-    said = f"Of {several(len(entries), 'run')}, {troubled} in trouble"
+    shown = sorted(entries, key=lambda entry: (RANK[entry.state], -entry.began))
+    states = [entry.state for entry in shown]
+    said = counted(states, "run")
     style = packaged("colours.css") + packaged("page.css")
     return Template(packaged("index.html")).substitute(
         version=escape(__version__),
         title=escape(f"{said}: {folder}"),
         kicker=f"streamguard report of the runs in <b>{escape(folder)}</b>",
-        headline=escape(said if troubled else f"{several(len(entries), 'run')}, none in trouble"),
-        tone="bad" if troubled else "",
+        headline=escape(said),
+        tone=tone_of(states),
         style=style,
         style_hash=hash_of(style),
         runs=table(
@@ -93,5 +92,5 @@ def _row(entry: Entry) -> str:
         ("number", f"{entry.sessions:,}"),
         ("number", f"{entry.messages:,}"),
     )
-    link = escape(quote(os.fsencode(entry.link)))
+    link = escape(encoded(entry.link))
     return row(entry.state, f'<a href="{link}">{escape(entry.name)}</a>', cells)

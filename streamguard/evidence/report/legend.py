@@ -7,6 +7,8 @@ import hashlib
 from importlib import resources
 from typing import Final
 
+# What every page of ours has in it.
+OURS: Final = '<meta name="generator" content="streamguard'
 HATCHES: Final = (
     '<defs><pattern id="hatch-hold" width="6" height="6" patternUnits="userSpaceOnUse"'
     ' patternTransform="rotate(45)"><line class="hatch-hold" x1="0" y1="0" x2="0" y2="6"/></pattern>'
@@ -23,7 +25,7 @@ LEGEND: Final = (
     ('<rect class="idle" x="0" y="1" width="22" height="12"/>', "silence"),
     (
         '<line class="verdict" x1="8" x2="8" y1="0" y2="13"/><path class="flag" d="M8 1h9l-3 4 3 4h-9z"/>',
-        "verdict",
+        "limit reached",
     ),
     ('<rect class="teardown" x="0" y="1" width="22" height="12"/>', "teardown"),
     ('<rect class="backoff" x="0" y="1" width="22" height="12"/>', "pause before a retry"),

@@ -61,13 +61,14 @@
   }
   const stamp = (time) => (hasDays ? `${utc(time).slice(5, 10)} ` : "") + clock(time, digits());
   function lasting(seconds) {
+    if (seconds > 0 && seconds < 0.9995) return `${Number((seconds * 1000).toPrecision(3))} ms`;
     if (seconds < 60) return `${Number(seconds.toPrecision(3))} s`;
     const s = Math.round(seconds);
     if (s < 3600) return `${Math.floor(s / 60)} min` + (s % 60 ? ` ${s % 60} s` : "");
     if (s < 86400) return `${Math.floor(s / 3600)} h` + (Math.floor(s % 3600 / 60) ? ` ${Math.floor(s % 3600 / 60)} min` : "");
     return `${Math.floor(s / 86400)} d` + (Math.floor(s % 86400 / 3600) ? ` ${Math.floor(s % 86400 / 3600)} h` : "");
   }
-  const digits = () => (range[1] - range[0] < 2 ? 3 : range[1] - range[0] < 20 ? 1 : 0);
+  const digits = () => (range[1] - range[0] < 120 ? 3 : 0);
   const x = (time) => (time - range[0]) / (range[1] - range[0]) * width;
   const time = (px) => range[0] + px / width * (range[1] - range[0]);
 
@@ -221,7 +222,7 @@
     svg.replaceChildren();
     stretch(svg, 24);
     const span = range[1] - range[0];
-    const every = STEPS.find((size) => size / span * width >= 84) ?? STEPS.at(-1);
+    const every = STEPS.find((size) => size / span * width >= (size < 1 ? 108 : 84)) ?? STEPS.at(-1);
     const offset = data.start % every;
     const places = every >= 1 ? 0 : every >= 0.1 ? 1 : 2;
     for (let when = Math.ceil((range[0] + offset) / every) * every - offset; when <= range[1]; when += every) {

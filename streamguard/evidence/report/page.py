@@ -13,26 +13,51 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamguard._base.quoting import quoted
 from streamguard._version import __version__
+from streamguard.evidence.report.folder import clean
+from streamguard.evidence.report.hyperlinks import absolute_base_of, base_of, encoded
 from streamguard.evidence.report.legend import HATCHES, LEGEND, hash_of, packaged
 from streamguard.evidence.report.picture import DrawnLane, lanes
-from streamguard.evidence.report.story import SAID, Story, answers, headline, is_alarm, stories
+from streamguard.evidence.report.states import SAID, tone_of
+from streamguard.evidence.report.story import (
+    Story,
+    answers,
+    headline,
+    is_alarm,
+    shown_in_full,
+    stories,
+)
 from streamguard.evidence.report.tables import tables
-from streamguard.evidence.report.wording import clock, duration, escape, instant, several
+from streamguard.evidence.report.wording import (
+    clock_of,
+    duration,
+    escape,
+    instant,
+    is_brief,
+    several,
+)
 
 if TYPE_CHECKING:
-    from streamguard.evidence.report.folder import Run
+    from pathlib import Path
+
+    from streamguard.evidence.report.folder import Run, RunFile
+    from streamguard.evidence.report.next_step import NextStep
 
 _MOST_STORIES: Final = 3
 
 
-def page(run: Run) -> str:
-    """The whole report of `run`."""
+def page(run: Run, file: Path | None = None, *, absolute_links: bool = False) -> str:
+    """The whole report of `run`.
+
+    `file`: where it is going to be, since its links lead from there; left out, in the run's own folder.
+    `absolute_links`: for a page whose place is not known.
+    """
     told = stories(run)
-    return page_of(run, told, tables(run, told))
+    base = absolute_base_of(run.folder) if absolute_links else base_of(run.folder, file)
+    return page_of(run, told, tables(run, told), base)
 
 
-def page_of(run: Run, told: list[Story], tabled: str) -> str:
-    """The page that tells that of `run`, with those tables."""
+def page_of(run: Run, told: list[Story], tabled: str, base: str = "") -> str:
+    """The page that tells that of `run`, with those tables. Its links begin with `base`."""
     style, script = packaged("colours.css") + packaged("page.css"), packaged("page.js")
     said = headline(told)
     return Template(packaged("page.html")).substitute(
@@ -40,8 +65,8 @@ def page_of(run: Run, told: list[Story], tabled: str) -> str:
         title=escape(f"{said}: {run.kind} {run.name}"),
         kicker=kicker(run),
         headline=escape(said),
-        tone=_tone(told),
-        stories=_stories(told),
+        tone=tone_of(story.state for story in told),
+        stories=_stories(told, base),
         legend="".join(f"<li><svg>{shape}</svg>{name}</li>" for shape, name in LEGEND),
         tables=tabled,
         defs=HATCHES,
@@ -60,8 +85,10 @@ def kicker(run: Run) -> str:
     if flows:
         parts.append(f"flow {escape(', '.join(flows))}")
     if run.sessions:
-        times = f"{instant(run.start)} to {clock(run.end)} ({duration(run.end - run.start)})"
-        parts.append(times)
+        lasted = run.end - run.start
+        until = clock_of(run.start, run.end)(run.end)
+        began = instant(run.start, exactly=is_brief(lasted))
+        parts.append(f"{began} to {until} ({duration(lasted)})")
         if run.has_messages:
             parts.append(several(sum(s.counted("message") for s in run.sessions), "message"))
     if run.unreadable:
@@ -71,37 +98,40 @@ def kicker(run: Run) -> str:
     return " · ".join(parts)
 
 
-def _tone(told: list[Story]) -> str:
-    states = {story.state for story in told}
-    return (
-        "bad"
-        if states & {"hung", "failed"}
-        else "warn"
-        if states & {"stopped", "open", "hollow"}
-        else ""
-    )
-
-
-def _stories(told: list[Story]) -> str:
-    troubled = [story for story in told if story.is_trouble] or [
-        story for story in told if story.state == "recovered"
-    ]
-    shown = "".join(_story(story) for story in troubled[:_MOST_STORIES])
+def _stories(told: list[Story], base: str) -> str:
+    troubled = shown_in_full(told)
+    shown = "".join(_story(story, base) for story in troubled[:_MOST_STORIES])
     if len(troubled) > _MOST_STORIES:
         left = len(troubled) - _MOST_STORIES
         shown += f'<p class="note">{several(left, "more session")} in trouble: see the table.</p>'
     return shown
 
 
-def _story(story: Story) -> str:
+def _story(story: Story, base: str) -> str:
     facts = "".join(
         f"<dt>{term}</dt><dd>{''.join(_line(line, term) for line in lines)}</dd>"
         for term, lines in answers(story).items()
     )
+    if story.records:
+        links = " · ".join(_link(record, base) for record in story.records)
+        facts += f"<dt>Records</dt><dd><p>{links}</p></dd>"
+    if story.next_steps:
+        facts += f'<dt>Next</dt><dd class="next">{"".join(map(_step, story.next_steps))}</dd>'
     return (
         f'<article class="story {story.state}"><h2>{escape(story.session.name)}: '
         f"{SAID[story.state]}</h2><p>{escape(story.what)}</p><dl>{facts}</dl></article>"
     )
+
+
+def _link(record: RunFile, base: str) -> str:
+    link = escape(base + encoded(record.path))
+    return f'<a href="{link}" title="{escape(clean(record.path))}">{escape(record.what)}</a>'
+
+
+def _step(step: NextStep) -> str:
+    shown = "\n".join(map(escape, step.lines.splitlines()))
+    lines = f'<pre tabindex="0"><code>{shown}</code></pre>' if shown else ""
+    return f"<p>{escape(step.says)}</p>{lines}"
 
 
 def _line(text: str, term: str) -> str:

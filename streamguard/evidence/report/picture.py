@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamguard.evidence.report.folder import WARNING, RecordedSession, RecordedSpan
-from streamguard.evidence.report.story import SAID, Story, lasted_of
+from streamguard.evidence.report.states import SAID
+from streamguard.evidence.report.story import Story, lasted_of
 from streamguard.evidence.report.wording import duration, several
 
 ROWS: Final = 3
@@ -147,22 +148,25 @@ def _name_of(span: RecordedSpan) -> str:
     return span.name
 
 
+_CALLED: Final = {
+    "attempt": "attempt",
+    "backoff": "pause before a retry:",
+    "hold": "held:",
+    "scope": "time scope",
+    "teardown": "teardown after the limit",
+}
+
+
 def text_of(span: RecordedSpan, end: float) -> str:
     """What a span was, how long it lasted and how it ended."""
-    words = {
-        "attempt": "attempt",
-        "backoff": "pause before a retry:",
-        "hold": "held:",
-        "scope": "time scope",
-        "stream": "",
-        "teardown": "teardown after",
-        "work": "",
-    }
-    what = f"{words.get(span.of, span.of)} {_name_of(span)}".strip()
-    if span.of == "idle":
-        what = f"silence (limit {span.name})"
     lasted = duration(end - span.start)
+    if span.of == "stream":
+        what = f"open for {lasted}"
+    elif span.of == "idle":
+        what = f"silence (limit {span.name}), {lasted}"
+    else:
+        what = f"{_CALLED.get(span.of, '')} {_name_of(span)}".strip() + f", {lasted}"
     if span.end is None:
-        return f"{what}, {lasted} when the record ends"
+        return f"{what} when the record ends"
     how = span.facts.get("how")
-    return f"{what}, {lasted}" + (f", {how}" if how not in (None, "finished", "verdict") else "")
+    return f"{what}, {how}" if how not in (None, "finished", "verdict", "ended") else what

@@ -7,63 +7,58 @@ one place, the last verdict that was enforced and what followed it.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
+from streamguard._base import signal_words
 from streamguard.evidence.report.folder import (
     WARNING,
     Json,
     Mark,
+    Receipt,
     RecordedSession,
     Run,
+    RunFile,
     as_dict,
     as_list,
 )
-from streamguard.evidence.report.wording import clock, duration, instant, listed, several
+from streamguard.evidence.report.next_step import (
+    NextStep,
+    after_a_timeout,
+    where_the_record_ends,
+)
+from streamguard.evidence.report.states import (
+    IN_TROUBLE,
+    RANK,
+    State,
+    counted,
+    ended_by,
+    said_of_one,
+)
+from streamguard.evidence.report.tried import what_was_tried
+from streamguard.evidence.report.wording import (
+    clock,
+    duration,
+    instant,
+    is_brief,
+    listed,
+    several,
+)
 
 # By a verdict's reason, and its stream; None for a time scope that was cut without one.
-Receipts: TypeAlias = dict[tuple[str, str | None], Json]
-State: TypeAlias = Literal["hung", "failed", "stopped", "open", "hollow", "recovered", "finished"]
+Receipts: TypeAlias = dict[tuple[str, str | None], Receipt]
 
-# How the states are said, the worst first.
-SAID: Final[dict[State, str]] = {
-    "hung": "hung",
-    "failed": "failed",
-    "stopped": "stopped",
-    "open": "end not recorded",
-    "hollow": "finished in name only",
-    "recovered": "hung, recovered",
-    "finished": "finished",
-}
-IN_TROUBLE: Final = frozenset(SAID) - {"recovered", "finished"}
-_RANK: Final = {state: rank for rank, state in enumerate(SAID)}
-# What says what was tried after a verdict, or for it.
-_TRIED: Final = (
-    "Interrupting",
-    "InterruptFailed",
-    "DisconnectFailed",
-    "DisconnectAbandoned",
-    "TornDown",
-    "RetryScheduled",
-    "RetryRecovered",
-    "Reconnected",
-    "GaveUp",
-)
 # Ends that are well for the stream; the last two only in name.
 _WELL: Final = frozenset({"ended", "completed", "cancelled", "left", "empty", "abandoned"})
 _HOLLOW: Final = {
     "empty": "the turn ended with success and did nothing",
     "abandoned": "work was left open in the background",
 }
-# What a stream came to whose limit was none on silence or time: it did not hang.
-_STOPPED: Final[dict[str, State]] = {
-    **dict.fromkeys(("repeats", "tokens", "cost", "calls"), "stopped"),
-    **dict.fromkeys(_HOLLOW, "hollow"),
-}
 _MOST: Final = 8
 _ALARMS: Final = ("STILL ALIVE", "the backend's end is NOT", "the teardown's end is not")
+# Of a verdict's reason: whose it is, and what had been seen. Both stand elsewhere in a report.
 _OWN_NAME: Final = re.compile(r"""^stream (?:'[^']*' |"[^"]*" )?""")
+_SEEN: Final = re.compile(r"; (?:\d+ messages? seen|no message was ).*$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +71,25 @@ class Story:
     since: float | None = None
     decided: float | None = None
     in_flight: str = ""
+    last_message: str = ""
     vitals: str = ""
     tried: list[str] = field(default_factory=list[str])
     left: list[str] = field(default_factory=list[str])
+    records: tuple[RunFile, ...] = ()
+    next_steps: list[NextStep] = field(default_factory=list[NextStep])
     summary: str = ""  # where it is not to be counted
 
     @property
     def is_trouble(self) -> bool:
         """Whether somebody should read it first."""
         return self.state in IN_TROUBLE
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether its milliseconds matter."""
+        if self.since is None or self.decided is None:
+            return is_brief(lasted_of(self.session))
+        return is_brief(self.decided - self.since)
 
     @property
     def is_alarming(self) -> bool:
@@ -94,27 +99,34 @@ class Story:
 
 def stories(run: Run) -> list[Story]:
     """Each session's story: the ones in trouble first, of these who left something alive."""
-    receipts = _by_verdict(run)
-    return ranked([_story(session, receipts) for session in run.sessions])
+    known = _Known(run)
+    return ranked([_story(session, known) for session in run.sessions])
+
+
+def shown_in_full(told: list[Story]) -> list[Story]:
+    """Those whose card is read first: the ones in trouble, or else who has got over a hang."""
+    return [story for story in told if story.is_trouble] or [
+        story for story in told if story.state == "recovered"
+    ]
 
 
 def ranked(told: list[Story]) -> list[Story]:
     """The ones in trouble first, of these who left something alive."""
-    return sorted(told, key=lambda story: (_RANK[story.state], not story.is_alarming))
+    return sorted(told, key=lambda story: (RANK[story.state], not story.is_alarming))
 
 
 def answers(story: Story) -> dict[str, list[str]]:
     """What the person on call asks, and what is known of it."""
-    since = [] if story.since is None else [instant(story.since)]
+    exactly = story.is_brief
+    since = [] if story.since is None else [instant(story.since, exactly=exactly)]
     if story.since is not None and story.decided is not None:
-        spent = duration(story.decided - story.since)
-        since = [f"{since[0]}, {spent} before the verdict at {clock(story.decided)}"]
-    flight = [story.in_flight] if story.in_flight else []
-    vitals = [story.vitals] if story.vitals else []
+        spent, until = duration(story.decided - story.since), clock(story.decided, exactly=exactly)
+        since = [f"{since[0]}, for {spent}: the limit was reached at {until}"]
     asked = {
         "Since": since,
-        "In flight": flight,
-        "Process": vitals,
+        "In flight": [story.in_flight] if story.in_flight else [],
+        "Last message": [story.last_message] if story.last_message else [],
+        "Process": [story.vitals] if story.vitals else [],
         # Without a verdict nothing was: then it is what was said meanwhile.
         "Warnings" if story.decided is None else "Tried": story.tried,
         "Left": story.left,
@@ -132,54 +144,11 @@ def headline(told: list[Story]) -> str:
     if not told:
         return "Nothing was recorded"
     if len(told) == 1:
-        return _headline_of_one(told[0])
-    counts = Counter[str](story.state for story in told)
-    said = [
-        f"{counts[state]} {words}"
-        for state, words in (
-            ("hung", "hung"),
-            ("failed", "failed"),
-            ("stopped", "stopped"),
-            ("hollow", "finished in name only"),
-            (
-                "open",
-                "was going on when the record ends"
-                if counts["open"] == 1
-                else "were going on when the record ends",
-            ),
-        )
-        if counts[state]
-    ]
-    if said:
-        return f"Of {len(told)} sessions, {_joined(said)}"
-    after = f", {counts['recovered']} of them after a hang" if counts["recovered"] else ""
-    return f"All {len(told)} sessions finished{after}"
+        return f"{told[0].session.name} {said_of_one(told[0].state)}"
+    return counted([story.state for story in told], "session")
 
 
-def _headline_of_one(story: Story) -> str:
-    name = story.session.name
-    match story.state:
-        case "hung":
-            return f"{name} hung"
-        case "failed":
-            return f"{name} failed"
-        case "stopped":
-            return f"{name} was stopped"
-        case "hollow":
-            return f"{name} finished in name only"
-        case "open":
-            return f"{name} was going on when the record ends"
-        case "recovered":
-            return f"{name} hung and recovered"
-        case "finished":
-            return f"{name} finished"
-
-
-def _joined(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _story(session: RecordedSession, receipts: Receipts) -> Story:
+def _story(session: RecordedSession, known: _Known) -> Story:
     verdict = _last_verdict(session)
     state = _state(session, verdict)
     if verdict is None:
@@ -187,23 +156,43 @@ def _story(session: RecordedSession, receipts: Receipts) -> Story:
     facts = verdict.facts
     since = facts.get("since_at")
     of_stream, of_scope = (verdict.text, session.stream), (verdict.text, None)
-    receipt = receipts.get(of_stream) or receipts.get(of_scope) or {}
-    return Story(
+    receipt = known.receipts.get(of_stream) or known.receipts.get(of_scope) or Receipt({})
+    alive = _left_alive(session, verdict)
+    ended = as_dict(receipt.said.get("context_for_resume")).get("backend_ended")
+    may_live = any(map(is_alarm, alive)) or (not alive and ended is False)
+    told = Story(
         session,
         state,
-        what=without_its_name(verdict.text),
+        what=what_happened(verdict.text),
         since=since if isinstance(since, float) else None,
         decided=verdict.at,
-        in_flight=_in_flight(facts),
+        in_flight=listed([str(name) for name in as_list(facts.get("in_flight"))]) or "nothing",
+        last_message=_last_message(facts),
         vitals=str(facts.get("vitals") or ""),
-        tried=_tried(session, verdict),
+        tried=what_was_tried(session, verdict),
         left=[
-            *_left_alive(session, verdict),
+            *alive,
             *_left_to_people(session, verdict),
-            *_left_behind(receipt),
+            *_left_behind(receipt.said),
             *_record_ends(session),
         ],
+        records=receipt.records,
     )
+    if told.is_trouble:
+        steps = (
+            where_the_record_ends(session)
+            if state == "open"
+            else after_a_timeout(
+                session, receipt.said, may_live=may_live, planned=known.planned(receipt)
+            )
+        )
+        told.next_steps.extend(steps)
+    return told
+
+
+def what_happened(reason: str) -> str:
+    """A verdict's reason, where the session's name and what was seen of it stand beside it."""
+    return without_its_name(_SEEN.sub("", reason))
 
 
 def without_its_name(text: str) -> str:
@@ -247,11 +236,6 @@ def _hollow(session: RecordedSession) -> str:
     return _HOLLOW.get(str(streams[-1].facts.get("how")), "") if streams else ""
 
 
-def ended_by(limit: object) -> State:
-    """What a session came to that this limit has ended."""
-    return _STOPPED.get(str(limit), "hung")
-
-
 def lasted_of(session: RecordedSession) -> float:
     """How long it is known to have lasted."""
     return _last_instant(session) - session.start
@@ -275,39 +259,27 @@ def _without_verdict(session: RecordedSession, state: State) -> Story:
             since=silence[-1].start if silence else None,
             in_flight=listed(flight) or "nothing",
             left=_record_ends(session),
+            next_steps=where_the_record_ends(session),
         )
     last = session.of("attempt") or session.of("stream")
-    troubles = [f"{clock(mark.at)} {mark.text}" for mark in session.marks if mark.level >= WARNING]
+    exactly = is_brief(lasted_of(session))
+    troubles = [
+        f"{clock(mark.at, exactly=exactly)} {mark.text}"
+        for mark in session.marks
+        if mark.level >= WARNING
+    ]
     how = last[-1].facts.get("how") if last else ""
     said = {"failed": f", {how}", "hollow": f"; {_hollow(session)}"}.get(state, "")
     return Story(session, state, what=f"{seen} in {lasted}{said}", tried=troubles[-_MOST:])
 
 
-def _in_flight(facts: Json) -> str:
-    names = [str(name) for name in as_list(facts.get("in_flight"))]
-    last, age = facts.get("last_signal"), facts.get("last_message_age")
-    said = listed(names) or "nothing"
+def _last_message(facts: Json) -> str:
+    kind, age = facts.get("last_signal"), facts.get("last_message_age")
     if not facts.get("messages"):
-        return f"{said}; no message was ever seen"
-    if last and isinstance(age, int | float):
-        said += f"; the last message ({last}) had come {duration(age)} before the verdict"
-    return said
-
-
-def _tried(session: RecordedSession, verdict: Mark) -> list[str]:
-    first = min(
-        (mark.at for mark in session.marked("TimedOut") if mark.facts.get("enforced", True)),
-        default=verdict.at,
-    )
-    tried = [
-        f"{clock(mark.at)} {mark.text}"
-        for mark in session.marks
-        if mark.of in _TRIED and mark.at >= first - 10
-    ]
-    if len(tried) > _MOST:
-        half = _MOST // 2
-        tried = [*tried[:half], f"… {len(tried) - _MOST} more, see below", *tried[-half:]]
-    return tried or ["nothing that was recorded"]
+        return "no message was ever seen"
+    if not kind or not isinstance(age, int | float):
+        return ""
+    return f"{signal_words.in_words(str(kind))}, {duration(age)} before the limit was reached"
 
 
 def _left_alive(session: RecordedSession, verdict: Mark) -> list[str]:
@@ -344,28 +316,39 @@ def _left_behind(receipt: Json) -> list[str]:
         said.append(f"uncommitted changes: {listed([str(change) for change in changes])}")
     if checkpoint := known.get("last_successful_checkpoint"):
         said.append(f"last checkpoint: {checkpoint}")
-    if transcript := known.get("transcript_path"):
-        said.append(f"transcript: {transcript}")
-    if "path" in receipt:
-        said.append(f"receipt: {receipt['path']}")
     return said
 
 
 def _record_ends(session: RecordedSession) -> list[str]:
     if not any(span.end is None for span in (*session.of("stream"), *session.of("attempt"))):
         return []
-    at = clock(session.recorded_until)
+    at = clock(session.recorded_until, exactly=is_brief(lasted_of(session)))
     return [
         f"the record ends at {at}, before this session: if it does not go on, its program died"
     ]
 
 
-def _by_verdict(run: Run) -> Receipts:
-    """The receipts by what their verdicts say: of a verdict there is none if a later one took its place."""
-    found: Receipts = {}
-    for receipt in run.receipts:
-        event = as_dict(receipt.get("timeout_event"))
-        stream = event.get("stream")
-        key = str(event.get("reason")), None if stream is None else str(stream)
-        found.setdefault(key, receipt)
-    return found
+class _Known:
+    """The receipts of a run, to be found by what their verdicts say, and the latest of each flow.
+
+    Of a verdict there is none if a later one took its place.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.receipts: Receipts = {}
+        self._folder = run.folder
+        self._latest: dict[str, tuple[str, Receipt]] = {}
+        for receipt in run.receipts:
+            event = as_dict(receipt.said.get("timeout_event"))
+            stream = event.get("stream")
+            key = str(event.get("reason")), None if stream is None else str(stream)
+            self.receipts.setdefault(key, receipt)
+            flow, when = str(receipt.said.get("flow_key")), str(event.get("timestamp"))
+            is_open = receipt.said.get("recovered") is not True
+            if is_open and (flow not in self._latest or when > self._latest[flow][0]):
+                self._latest[flow] = when, receipt
+
+    def planned(self, receipt: Receipt) -> str | None:
+        """The folder in which `plan_resume` finds this one, if it would be this one of its flow."""
+        _, latest = self._latest.get(str(receipt.said.get("flow_key")), ("", None))
+        return str(self._folder) if latest is receipt and self._folder is not None else None

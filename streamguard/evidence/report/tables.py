@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from streamguard.evidence.report.picture import end_of, text_of
-from streamguard.evidence.report.story import SAID, Story, lasted_of
+from streamguard.evidence.report.states import SAID
+from streamguard.evidence.report.story import Story, headline, lasted_of
 from streamguard.evidence.report.wording import clock_of, duration, escape, several
 
 if TYPE_CHECKING:
@@ -15,6 +16,42 @@ if TYPE_CHECKING:
     from streamguard.evidence.report.folder import RecordedSession, Run
 
 ROWS: Final = 2000
+# What an event is called here; one that is not named is its type's name in words.
+_CALLED: Final = {
+    "TimedOut": "limit reached",
+    "ScopeTimedOut": "limit reached",
+    "CutWithdrawn": "limit withdrawn",
+    "WindowCollides": "short limit",
+    "TornDown": "backend ended",
+    "PullDeaf": "does not stop",
+    "Interrupting": "asked to stop",
+    "InterruptFailed": "asking failed",
+    "DisconnectAbandoned": "disconnect hung",
+    "ProcessAdopted": "process found",
+    "ProcessUnknown": "process not known",
+    "ProcessKilled": "process ended",
+    "ProcessSurvived": "process still alive",
+    "HalfTime": "half of the limit",
+    "WorkQuiet": "tool silent",
+    "WorkRepeated": "tool repeats itself",
+    "HollowEnd": "finished in name only",
+    "LoopStalled": "event loop stalled",
+    "RecordingFailed": "evidence missing",
+    "RetryScheduled": "retry",
+    "RetryRecovered": "recovered",
+    "Reconnected": "connected again",
+    "ReplayDropped": "repetition dropped",
+    "OwnerAbandoned": "task left behind",
+    "TurnOver": "turn ended",
+    # What lasts.
+    "work": "tool",
+    "backoff": "pause",
+    "idle": "silence",
+    "hold": "held",
+    "stream": "stream open",
+    "scope": "time scope",
+}
+_FIRST: Final = ". Those in trouble come first."
 _QUIET: Final = ("stream", "work")  # left out first, where there is too much
 
 
@@ -49,7 +86,13 @@ def _sessions(run: Run, told: list[Story]) -> str:
     )
     when = clock_of(run.start, run.end)
     rows = "".join(_session(story, when(story.session.start)) for story in told)
-    return table("sessions", "Sessions", "The sessions, those in trouble first.", head, rows)
+    return table(
+        "sessions",
+        "Sessions",
+        f"{headline(told)}.{_FIRST if len(told) > 1 else ''}",
+        head,
+        rows,
+    )
 
 
 def _session(story: Story, began: str) -> str:
@@ -88,15 +131,21 @@ def events(run: Run) -> str:
         said += " Messages and what was too short to be seen are counted above."
     if left > 0:
         said += f" {several(left, 'lesser one')} left out."
-    head = (("Time (UTC)", ""), ("Session", ""), ("What", ""), ("Details", ""))
+    several_sessions = len(run.sessions) > 1
+    whose = (("Session", ""),) if several_sessions else ()
+    head = (("Time (UTC)", ""), *whose, ("What", ""), ("Details", ""))
     when = clock_of(run.start, run.end)
     body = "".join(
-        f'<tr class="{"verdict" if row.what == "verdict" else ""}"><td class="when">{when(row.at)}</td>'
-        f'<th scope="row">{escape(row.session)}</th><td>{row.what}</td>'
+        f'<tr class="{"verdict" if row.what == _CALLED["TimedOut"] else ""}"><td class="when">{when(row.at)}</td>'
+        f"{_whose(row) if several_sessions else ''}<td>{row.what}</td>"
         f'<td class="text">{escape(row.text)}</td></tr>'
         for row in shown
     )
     return table("events", "Events", said, head, body)
+
+
+def _whose(row: Happening) -> str:
+    return f'<th scope="row">{escape(row.session)}</th>'
 
 
 def _rows(session: RecordedSession) -> list[Happening]:
@@ -108,7 +157,7 @@ def _rows(session: RecordedSession) -> list[Happening]:
     ]
     for span in session.spans:
         text = text_of(span, end_of(span, session.recorded_until))
-        what = {"work": "tool", "backoff": "pause", "idle": "silence"}.get(span.of, span.of)
+        what = _CALLED.get(span.of, span.of)
         rows.append(
             Happening(span.start, session.name, escape(what), text, 0 if span.of in _QUIET else 3)
         )
@@ -116,11 +165,11 @@ def _rows(session: RecordedSession) -> list[Happening]:
 
 
 def _said_of(of: str, facts: dict[str, object]) -> str:
-    """`LoopStalled` as `loop stalled`; a limit's end in mode `warn` is a warning."""
-    if of in ("TimedOut", "ScopeTimedOut"):
-        return "verdict" if facts.get("enforced", True) else "warning"
+    """What a mark is called, as HTML; a limit's end in mode `warn` is a warning."""
+    if of == "TimedOut" and not facts.get("enforced", True):
+        return "warning"
     spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in of)
-    return escape(spaced.strip())
+    return escape(_CALLED.get(of, spaced.strip()))
 
 
 def table(key: str, title: str, caption: str, head: tuple[tuple[str, str], ...], rows: str) -> str:

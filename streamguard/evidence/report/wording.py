@@ -5,8 +5,11 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Final
 
 from streamguard._base.quoting import quoted
+
+_BRIEF: Final = 120.0  # seconds
 
 
 def escape(text: object) -> str:
@@ -14,31 +17,38 @@ def escape(text: object) -> str:
     return html.escape(quoted(text))
 
 
-def clock(at: float) -> str:
-    """`03:12:44`."""
-    return _moment(at).strftime("%H:%M:%S")
+def clock(at: float, *, exactly: bool = False) -> str:
+    """`03:12:44`, or `03:12:44.320`."""
+    return _moment(at).strftime("%H:%M:%S") + (_milliseconds(at) if exactly else "")
 
 
 def clock_of(start: float, end: float) -> Callable[[float], str]:
-    """`clock`, or with the day before it where there are several: `11-18 03:12:44`."""
+    """`clock`, as exact as what happened between the two wants it, with the day where there are several."""
+    exactly = is_brief(end - start)
     if instant(start)[:10] == instant(end)[:10]:
-        return clock
-    return lambda at: instant(at)[5:19]
+        return lambda at: clock(at, exactly=exactly)
+    return lambda at: f"{_moment(at):%m-%d} {clock(at, exactly=exactly)}"
 
 
-def instant(at: float) -> str:
+def instant(at: float, *, exactly: bool = False) -> str:
     """`2026-11-18 03:12:44 UTC`."""
-    return _moment(at).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{_moment(at):%Y-%m-%d} {clock(at, exactly=exactly)} UTC"
+
+
+def is_brief(seconds: float) -> bool:
+    """Whether a person asks for the milliseconds of what lasted so long."""
+    return seconds < _BRIEF
 
 
 def duration(seconds: float) -> str:
-    """`0.25 s`, `12.4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
+    """`320 ms`, `12.4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
 
     To be read at a glance. What a log says (`durations.in_words`) stays in seconds, to be compared with a
     limit; what `top` shows is a clock that runs.
     """
-    if seconds < 1:
-        return f"{seconds:.2g} s"
+    if 0 < seconds < 1:
+        milliseconds = float(f"{seconds * 1000:.3g}")
+        return f"{milliseconds:g} ms" if milliseconds < 1000 else "1 s"
     if seconds < 60:
         return f"{seconds:.3g} s"
     whole = round(seconds)
@@ -55,11 +65,20 @@ def several(n: int, what: str, plural: str = "") -> str:
     return f"{n:,} {what if n == 1 else plural or what + 's'}"
 
 
+def joined(words: list[str]) -> str:
+    """`2 hung, 1 failed and 4 finished`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
 def listed(words: list[str], most: int = 5) -> str:
     """`Bash, Edit and 3 more`."""
     if len(words) <= most:
         return ", ".join(words)
     return f"{', '.join(words[:most])} and {len(words) - most} more"
+
+
+def _milliseconds(at: float) -> str:
+    return f".{_moment(at).microsecond // 1000:03}"
 
 
 def _moment(at: float) -> datetime:
