@@ -150,7 +150,7 @@ def _said_of(activity: Activity) -> _Seen | None:
         in_flight = []
     facts: dict[str, Any] = {
         "kind": "stream",
-        "name": activity.name,
+        "name": activity.display_name,
         "state": activity.status,
         "backend": activity.backend,
         "child": None,
