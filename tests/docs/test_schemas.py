@@ -17,10 +17,9 @@ from streamguard.errors import Limit
 from streamguard.evidence.files import read_lines
 from streamguard.runner.options import Settings
 from streamguard.runner.result import Fired, Result, described
-from streamguard.testing import run_virtual
-from tests.docs import prelude
 from tests.docs.blocks import all_blocks
 from tests.docs.file_formats import FILES, SCHEMAS, schema
+from tests.docs.recorded import record
 from tests.evidence.support import check
 
 
@@ -133,7 +132,7 @@ def test_a_runs_end_is_as_the_schema_says():
 
 
 def test_a_recorded_run_is_as_the_schemas_say(tmp_path):
-    run_virtual(prelude.record, tmp_path)
+    record(tmp_path)
     (timeout,) = read_lines(*tmp_path.glob("**/timeouts.jsonl"))
     check("timeouts", timeout)
     (receipt,) = tmp_path.glob("**/receipts/*-timeout.json")
