@@ -301,7 +301,7 @@ class Interrupting(Event):
     bound: float
 
     def text(self) -> str:
-        return f"interrupting, for at most {in_words(self.bound)}"
+        return f"asking the backend to end its turn by itself, for at most {in_words(self.bound)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,7 +312,7 @@ class InterruptFailed(Event):
     error: BaseException
 
     def text(self) -> str:
-        return f"interrupt raised {self.error!r}; tearing down"
+        return f"interrupt raised {self.error!r}: ending the backend"
 
 
 @dataclass(frozen=True, kw_only=True)
