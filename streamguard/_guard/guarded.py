@@ -370,8 +370,8 @@ class GuardedIterator(AsyncIterator[T]):
     async def close(self) -> bool:
         """Close the source, in the task that iterated it; False if it did not close in time.
 
-        Who leaves a stream in its midst does not wait as long as for a disconnect, unless a
-        `disconnect_timeout` was written.
+        Leaving a stream early waits less long than a disconnect, unless you wrote a
+        `disconnect_timeout`.
         """
         attempt = self.attempt
         bound = attempt.plan.disconnect_timeout

@@ -43,7 +43,7 @@ MODULES = (
     "streamguard.specs",
     "streamguard.testing",
 )
-LONGEST = 40  # words of a sentence; half of that is better
+LONGEST = 35  # words of a sentence; half of that is better
 UNUSED = re.compile(
     r"\bnobody\b[^.]*\bno\b|\b(?:whence|whither|hitherto|heretofore|thereof|therein|thereto|thereupon|wherein|whereof"
     r"|whereupon|whosoever|whomsoever|lest|albeit|aught|naught|betwixt|forthwith|shall)\b"
