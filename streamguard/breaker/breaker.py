@@ -391,7 +391,7 @@ class CircuitBreaker:
     # -- orders: a person hears if the store does not take them --------------------------------
 
     def throttle(self, retry_after: Seconds) -> None:
-        """Nobody may try for so many seconds: the backend has asked for it (429)."""
+        """Allow no attempt for so many seconds: the backend has asked for it (429)."""
         pause = wait(retry_after, "retry_after")
         step = self._order(lambda circuit, now: (self._rules.throttled(circuit, now, pause), None))
         self._tell(CircuitThrottled(key=self.key, at=step.now, retry_after=pause))

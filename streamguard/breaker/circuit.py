@@ -247,7 +247,7 @@ class Rules:
         return replace(circuit, not_before=max(circuit.not_before, now + retry_after))
 
     def isolated(self, circuit: Circuit) -> Circuit:
-        """Nobody may try, until `reset`."""
+        """Allow no attempt until `reset`."""
         return _moved(circuit, "isolated", "by hand")
 
     def reset(self, circuit: Circuit) -> Circuit:

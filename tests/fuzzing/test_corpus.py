@@ -7,8 +7,7 @@ import random
 import pytest
 
 from streamguard.backends.registry import Backend
-from tests.fuzzing import targets
-from tests.fuzzing.corpus_files import CORPUS
+from tests.fuzzing import corpus_files, targets
 from tests.fuzzing.seeds import SEEDS
 from tests.fuzzing.targets import TARGETS
 
@@ -17,10 +16,8 @@ CHANGES = 60
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_corpus(name):
-    for seed in SEEDS[name]:
-        TARGETS[name](seed)
-    for file in sorted((CORPUS / name).glob("*")):
-        TARGETS[name](file.read_bytes())
+    for data in (*SEEDS[name], *corpus_files.read(name)):
+        TARGETS[name](data)
 
 
 @pytest.mark.parametrize("name", TARGETS)
