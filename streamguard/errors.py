@@ -105,8 +105,8 @@ class Verdict:
 
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
     `scope` is the path of time scopes in force, from the outermost inwards. In a time scope's
-    own verdict, `fired` is the scope that ran out of time first (None: too little was left to
-    begin), and `effective` is the outermost that has none left. It decides what to do next.
+    own verdict, `fired` is the scope that ran out of time first; None if too little was left to
+    begin. `effective` is the outermost scope that has none left, and decides what to do next.
     `amount` is how often work was repeated, or how much of a ceiling is used up. `vitals` is how the
     backend's processes were at that moment, if they are known and an observer is told of it.
     `guard` is the guard that decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
