@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 import pytest
 
+from streamguard import activity
 from streamguard.backends import facts
 from streamguard.evidence import stream_names as streams
 from streamguard.sessions import exclusive
@@ -148,7 +149,8 @@ def _signals_are_not_ignored() -> None:
 
 @pytest.fixture(autouse=True)
 def _names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream that an earlier test has left to the collector has a name in the evidence, too."""
+    """A stream that an earlier test has left to the collector has a name, too."""
+    monkeypatch.setattr(activity, "_numbers", itertools.count(1))
     monkeypatch.setattr(streams, "_holders", WeakValueDictionary())
 
 
