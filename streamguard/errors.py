@@ -103,6 +103,7 @@ def spelled(path: tuple[ScopeName, ...]) -> str:
 class Verdict:
     """Which limit ended an attempt, and what was known at that moment.
 
+    `name` is the stream's, as its `Activity` was given it; `stream` is what it is called, with or without one.
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
     `scope` is the path of time scopes in force, from the outermost inwards. In a time scope's
     own verdict, `fired` is the scope that ran out of time first; None if too little was left to
@@ -119,6 +120,7 @@ class Verdict:
     at: float = 0.0
     when: datetime | None = None
     name: str = ""
+    stream: str = ""
     scope: tuple[ScopeName, ...] = ()
     fired: ScopeName | None = None
     effective: ScopeName | None = None
@@ -141,9 +143,18 @@ class Verdict:
         """What happened, in one sentence, for the person on call."""
         if self.effective is not None:
             return f"{spelled(self.scope)} {self._what_the_scope_came_to(self.effective)}"
-        who = f"stream {quoting.name(repr(self.name))}" if self.name else "stream"
+        who = f"stream {quoting.name(repr(self.name))}" if self.name else self.stream or "stream"
         where = f" ({spelled(self.scope)})" if self.scope else ""
         return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
+
+    @property
+    def summary(self) -> str:
+        """The same in a few words, for a line that names the stream, and of which the error says the rest."""
+        if self.effective is None:
+            return self._what_happened()
+        if self.fired is None:
+            return f"too little time was left to begin {spelled(self.scope)}"
+        return f"time is up for {spelled(self.scope)}"
 
     def _what_happened(self) -> str:  # noqa: C901, PLR0912 - a table
         spent = in_words(self.elapsed)
