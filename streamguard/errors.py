@@ -398,9 +398,9 @@ class StreamTruncatedError(StreamGuardError):
 
 
 class LeaseLostError(StreamGuardError):
-    """This worker may not act for the session any more: another one may have it by now.
+    """This worker must not act for the session any more: another one may have it by now.
 
-    The session was not at fault, and nothing is to be done here: it goes on elsewhere.
+    The session did nothing wrong, and you need to do nothing here: it goes on with another worker.
     """
 
 
@@ -467,7 +467,7 @@ class StoreError(StreamGuardError):
 
 
 class LineError(StreamGuardError):
-    """A line that cannot be given. The next pull goes on behind it.
+    """A line that cannot be read. The next pull goes on behind it.
 
     `number` counts from 1. What the process wrote is in `tail`, never in the error's text.
     """
