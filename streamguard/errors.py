@@ -103,6 +103,13 @@ def spelled(path: tuple[ScopeName, ...]) -> str:
 class Verdict:
     """Which limit ended an attempt, and what was known at that moment.
 
+    `limit`: its name, as the knob has it. `window`: how long it is, and `elapsed`: how long it had lasted,
+    in seconds. `lateness`: how long after the deadline that was noticed. `name`: the stream's.
+    `messages`: how many had come; `first_seen`: whether the turn had made progress; `last_signal` and
+    `last_message_age`: what came last, and how long ago. `in_flight`: work that was open. `token` resumes the
+    session. `exit`: of the backend's process, if that had ended. `done`: what was done by then. `labels`: those of
+    the stream's activity.
+
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
     `scope` is the path of time scopes in force, from the outermost inwards. Of a time scope's
     own verdict, `fired` is the scope whose time was up first (None: too little was left to
@@ -217,7 +224,8 @@ class Teardown:
 
     `confirmed`: the pull unwound, the source closed and every disconnect returned; where its
     process was known, that the process and its tree are proven dead, which alone suffices.
-    Only then may a session be resumed without risking two owners. `tree` is how the process
+    Only then may a session be resumed without risking two owners. `disconnect`: how the disconnects
+    ended. `elapsed`: how long all of it took, in seconds. `tree` is how the process
     and what it had started ended, None if no process was known; `signals`, `exit` (as
     `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where it may
     live on unseen, of a command whose work is done elsewhere (`docker exec`, `ssh`).
@@ -409,7 +417,10 @@ class ResumeDivergedError(StreamGuardError):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionHolder:
-    """Which program has a session, and since when. `program`: what it is called, without its arguments."""
+    """Which program has a session, and since when.
+
+    `pid`: its process, on the machine `host`. `program`: what it is called, without its arguments.
+    """
 
     pid: int
     program: str
@@ -515,7 +526,10 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
 
 
 def exit_code_for(error: BaseException) -> int:
-    """The exit code a command line should end with, as GNU `timeout` would choose it."""
+    """The exit code a command line should end with after `error`, as GNU `timeout` would choose it.
+
+    124 after a limit, 137 if KILL was needed, 130 after Ctrl-C, 2 for a wrong configuration, else 1.
+    """
     match error:
         case StreamTimeoutError():
             killed = error.teardown is not None and "KILL" in error.teardown.signals

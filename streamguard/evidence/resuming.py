@@ -35,7 +35,9 @@ class ResumePlan:
     `flow`, `step`: what timed out. `checkpoint`: what was done last, as `Recorder.mark` was told.
     `uncommitted_changes`: of the work tree now; None if that could not be found out.
     `token`: resumes the backend's session. `backend_ended`: whether that is certainly over, None if
-    nobody was to end it. `receipt`: all that is known.
+    nobody was to end it. `cursor`: what was delivered last. `attempt`, `tools_run`,
+    `delivered`: how far the session had come. `final_action`: what followed the timeout, None while that
+    is not decided. `receipt`: all that is known, as it is written in `receipt_path`.
     """
 
     options: tuple[Option, ...]
@@ -62,7 +64,7 @@ def plan_resume(
 ) -> ResumePlan | None:
     """What can be done about the latest timeout of `flow`; None if none is left to be dealt with.
 
-    A timeout that a retry has got over is none. `work_dir`: the work tree that git is asked about, for
+    `run_dir`: the folder that the recorder wrote to. A timeout that a retry has got over is none. `work_dir`: the work tree that git is asked about, for
     at most two seconds; the recorder's if left out. Blocks for as long.
 
     Raises:

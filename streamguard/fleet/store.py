@@ -73,6 +73,7 @@ class Beat:
 class Row:
     """One session as people may see it: no token, no prompt, no text of an error.
 
+    `key`: what it was submitted as. `status`: whether it waits, runs, or is over. `delivered`: messages so far.
     `owner`: who holds it, of a running one. `why`: of a parked or cancelled one, or the type of what
     ended its last attempt, "lost" if its owner was. `fruitless`: claims that are over, in a row, and came to no progress. `wait`: seconds until it may be claimed, of a waiting one. `silent`: seconds since its
     owner's last beat, of a running one. `age`: seconds since it was submitted.
