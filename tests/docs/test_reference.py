@@ -92,7 +92,7 @@ def takes_words_of_the_user(dotted: str) -> bool:
     return not made_by_us and callable(value)
 
 
-@pytest.mark.parametrize("dotted", filter(takes_words_of_the_user, NAMES))
+@pytest.mark.parametrize("dotted", [*filter(takes_words_of_the_user, NAMES)])
 def test_what_one_writes_is_told(dotted):
     """Each parameter is named in the docstring."""
     names = [name for name in inspect.signature(NAMES[dotted]).parameters if name[0] != "_"]
