@@ -207,7 +207,7 @@ class Activity:
 
     @property
     def backend(self) -> str | None:
-        """Whose messages come, by the name that `read=` has for it; None as long as nobody knows."""
+        """The backend that the messages come from, by its name for `read=`; None as long as it is unknown."""
         backend = getattr(getattr(self._latest, "reading", None), "backend", None)
         return None if backend is None else str(backend.name)
 
@@ -240,8 +240,8 @@ class Activity:
     def hear(self, *signals: Signal) -> None:
         """Take in what the backend says beside its stream (a tap, stderr), as signals. Any thread.
 
-        They mean what they mean in a message, though none was delivered. Without a guarded stream
-        nobody hears them.
+        They mean the same as in a message, though none was delivered. Without a guarded stream they have
+        no effect.
         """
         for signal in signals:
             if not isinstance(cast("object", signal), SIGNALS):
@@ -341,7 +341,7 @@ class Activity:
             _live[self._weak_bound] = None
 
     def unbind(self, bound: Bound) -> None:
-        """That attempt is over, unless a later one is shown already; what it was stays readable."""
+        """That attempt is over, unless a later one is shown already. What it was stays readable."""
         if not self._is_bound or self._weak_bound is None:
             return
         if self._weak_bound() in (

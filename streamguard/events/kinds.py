@@ -47,7 +47,7 @@ class StreamEnded(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkBegan(Event):
-    """Work went in flight: a tool, a subagent. Told only where somebody observes, as the next four.
+    """Work went in flight: a tool, a subagent. Told only to observers, as the next four.
 
     `parent`: the id of the work that began it, as a subagent begins its tools.
     """
@@ -111,7 +111,7 @@ class TurnOver(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Concern(Event):
-    """Base of what a person may want to look at, while nothing is ended yet: what `on_warn=` is called with."""
+    """Base of warnings: a person may want to look, while the stream still goes on. `on_warn=` gets these."""
 
     level = logging.WARNING
     limit: Limit
@@ -120,7 +120,7 @@ class Concern(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class HalfTime(Concern):
-    """Half of a silence's window is gone. `vitals`: how the backend's processes are, where they are known."""
+    """Half of a silence's window is gone. `vitals`: how the backend's processes are, if they are known."""
 
     level = logging.INFO
     window: float
@@ -202,9 +202,9 @@ class LoopStalled(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class MachineWoke(Event):
-    """This machine had slept for so many seconds. `window`: how long what is waited for has to show itself.
+    """This machine had slept for so many seconds. `window`: how long the backend has to show itself.
 
-    None: it has as long as ever, since work of this machine's own is in flight, or it is held.
+    None: its usual limits hold, since work of this machine's own is in flight, or a hold is in force.
     """
 
     level = logging.INFO
@@ -364,7 +364,7 @@ class ProcessUnknown(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessExited(Event):
-    """The backend's process itself is dead, whoever ended it. What it started may live."""
+    """The backend's process itself is dead, by whatever cause. What it started may live."""
 
     level = logging.INFO
     pid: int
@@ -394,7 +394,7 @@ class ProcessKilled(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSurvived(Event):
-    """The budget is spent, and of the process tree these are alive, or may be if there are none."""
+    """The budget is spent, and these of the process tree are alive. Without any, some may be."""
 
     level = logging.ERROR
     pid: int
@@ -445,7 +445,7 @@ class ScopeTimedOut(ScopeEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class CleanupCut(ScopeEvent):
-    """A cleanup outlived its budget and was cut; what it was to do may not be done."""
+    """A cleanup outlived its budget and was cut; some of its work may be undone."""
 
 
 def _with(vitals: Vitals | None) -> str:

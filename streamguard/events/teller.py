@@ -134,7 +134,7 @@ def described(event: Event) -> tuple[int, str]:
 def observing_scopes(
     observer: ScopeObserver | Iterable[ScopeObserver],
 ) -> Generator[None, None, None]:
-    """Within the block, and the tasks begun in it, `observer`, one or several, is told of every time scope."""
+    """Tell `observer`, one or several, of every time scope in the block, and in tasks that begin in it."""
     added = several("observer", observer, "event")
     token = scope_observers.set((*scope_observers.get(), *added))
     try:

@@ -87,7 +87,7 @@ _METRICS: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 class PrometheusObserver:
-    """Counts what it is told in metrics of `registry` (default: prometheus_client's own).
+    """Count events in metrics of `registry` (default: prometheus_client's own).
 
     One observer serves any number of streams and threads; make one per registry.
 

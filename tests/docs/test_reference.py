@@ -96,7 +96,8 @@ def takes_words_of_the_user(dotted: str) -> bool:
 def test_what_one_writes_is_told(dotted):
     """Each parameter is named in the docstring."""
     names = [name for name in inspect.signature(NAMES[dotted]).parameters if name[0] != "_"]
-    told = set(re.findall(r"\w+", inspect.getdoc(NAMES[dotted]) or ""))
+    made = getattr(NAMES[dotted], "__init__", None) if inspect.isclass(NAMES[dotted]) else None
+    told = set(re.findall(r"\w+", f"{inspect.getdoc(NAMES[dotted])} {inspect.getdoc(made)}"))
     assert [name for name in names if name not in told] == []
 
 
