@@ -104,12 +104,13 @@ class Verdict:
     """Which limit ended an attempt, and what was known at that moment.
 
     `limit`: its name, as the knob has it. `window`: how long it is, and `elapsed`: how long it had lasted,
-    in seconds. `lateness`: how long after the deadline that was noticed. `name`: the stream's.
+    in seconds. `lateness`: how long after the deadline that was noticed.
     `messages`: how many had come; `first_seen`: whether the turn had made progress; `last_signal` and
     `last_message_age`: what came last, and how long ago. `in_flight`: work that was open. `token` resumes the
     session. `exit`: of the backend's process, if that had ended. `done`: what was done by then. `labels`: those of
     the stream's activity.
 
+    `name` is the stream's, as its `Activity` was given it; `stream` is what it is called, with or without one.
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
     `scope` is the path of time scopes in force, from the outermost inwards. In a time scope's
     own verdict, `fired` is the scope that ran out of time first; None if too little was left to
@@ -126,6 +127,7 @@ class Verdict:
     at: float = 0.0
     when: datetime | None = None
     name: str = ""
+    stream: str = ""
     scope: tuple[ScopeName, ...] = ()
     fired: ScopeName | None = None
     effective: ScopeName | None = None
@@ -148,9 +150,18 @@ class Verdict:
         """What happened, in one sentence, for the person on call."""
         if self.effective is not None:
             return f"{spelled(self.scope)} {self._what_the_scope_came_to(self.effective)}"
-        who = f"stream {quoting.name(repr(self.name))}" if self.name else "stream"
+        who = f"stream {quoting.name(repr(self.name))}" if self.name else self.stream or "stream"
         where = f" ({spelled(self.scope)})" if self.scope else ""
         return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
+
+    @property
+    def summary(self) -> str:
+        """The same in a few words, for a line that names the stream, and of which the error says the rest."""
+        if self.effective is None:
+            return self._what_happened()
+        if self.fired is None:
+            return f"too little time was left to begin {spelled(self.scope)}"
+        return f"time is up for {spelled(self.scope)}"
 
     def _what_happened(self) -> str:  # noqa: C901, PLR0912 - a table
         spent = in_words(self.elapsed)

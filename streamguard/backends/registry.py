@@ -41,6 +41,11 @@ class Backend:
     read: Reader
     always_ends_turns: bool = False
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it is one that `read=` can name, and no reader of the user's."""
+        return self.name in NAMES
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Client:

@@ -235,9 +235,9 @@ def waiting(
     *,
     until: datetime | float | None = None,
 ) -> Step:
-    """The backend announces, as `id`, that it waits for something outside itself: `reason`, `until` when.
+    """The backend announces a wait for something outside itself.
 
-    All as in `signals.Waiting`.
+    `id`, `reason`, `until`: as in `signals.Waiting`.
     """
     return Emit(messages.WaitsFor(id, reason, until))
 
