@@ -51,8 +51,8 @@ REAL = [
 # Some of them, for a look at all that is real within a minute: `pytest -m "not real or sample"`.
 SAMPLE = [
     *("ci", "cli/test_cli.py", "cli/test_demo.py", "lines", "loopback"),
-    *("process/test_example.py", "process/test_guard.py", "runner/test_terminal.py"),
-    *("report/test_report.py", "sessions/test_processes.py"),
+    *("process/test_death.py", "process/test_example.py", "process/test_handles.py"),
+    *("runner/test_progress.py", "runner/test_terminal.py", "report/test_report.py"),
 ]
 QUICK, PLAIN = "not real", "not real or sample"
 MORE = """\
