@@ -184,7 +184,7 @@ _OUTCOMES = {
 class CircuitBreaker:
     """Allow attempts while the backend works, and spare it while it does not.
 
-    `open_after` failures in a row open it for `pause` seconds, then one probe at a time (`probes`)
+    `key`: which circuit it is, such as the name of an account. `open_after` failures in a row open it for `pause` seconds, then one probe at a time (`probes`)
     may try; `reset_after` success closes it. A probe that fails opens it again, for
     `pause_growth` times as long as before, at most for `longest_pause`. Opened `escalate_after`
     times in a row it is shut until `reset()` (None = never). A probe that does not report holds
