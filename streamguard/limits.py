@@ -69,7 +69,7 @@ def scope(
     `timeout` and `hard` are durations: 600, "10m", a timedelta. Without them the spec of the flow in force
     decides, if there is one, and else the defaults: `flow` 30 minutes (hard limit 45), `step`
     10 (15), `llm_call` 2 (3), `tool` 5 (10). What is past its hard limit is a ConfigError.
-    When time is up, the block is cancelled and raises DeadlineExceededError.
+    When time is up, the block is cancelled and raises TotalTimeoutError.
     """
     innermost = current()
     return scope_under(innermost.spec if innermost else None, kind, name, timeout, hard)

@@ -239,6 +239,9 @@ def activity_stamp(
     return Operator(Plan(stamps=((into, interval),)), f"activity_stamp({into!r}{spaced})")
 
 
-def derived_idle(total: Seconds) -> float:
+def idle_for_total(total: Seconds) -> float:
     """An idle limit for a job of `total` seconds: a fifth of it, between 300 and 900."""
     return idle_for(seconds(total, "total"))
+
+
+derived_idle = idle_for_total  # its old name

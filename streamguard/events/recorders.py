@@ -63,7 +63,7 @@ class Recording(ABC):
 
     @abstractmethod
     async def written(self) -> None:
-        """Wait until what was told is on disk, for as long as that is worth (E1)."""
+        """Wait until what was told is on disk, for as long as that is worth."""
 
 
 _in_force: Final[ContextVar[tuple[Recording, ...]]] = ContextVar(

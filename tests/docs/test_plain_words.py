@@ -60,7 +60,9 @@ STOP = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_]*[A-Z\d]|code\b)")
 
 def text_of(markdown: str) -> str:
     """What of a page is prose: no code, no comments, no diagrams, no addresses."""
-    prose = re.sub(r"^([ >]*)(```|~~~).*?^\1\2\s*$", "\n", markdown, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(
+        r"^([ >]*)(```|~~~).*?^\1\2\s*$", "\n", markdown, flags=re.DOTALL | re.MULTILINE
+    )
     prose = re.sub(r"<!--.*?-->|^ {4}\S.*$", "\n", prose, flags=re.DOTALL | re.MULTILINE)
     prose = re.sub(r"``.+?``|`[^`]+`", "code", prose, flags=re.DOTALL)
     prose = re.sub(r"code(?:,\s+code)+", "code", prose)  # a list of names is one
@@ -69,7 +71,12 @@ def text_of(markdown: str) -> str:
 
 def sentences(prose: str) -> Iterator[str]:
     """A heading, an entry of a list and a cell of a table each begin anew."""
-    prose = re.sub(r"^\|(.*)\|\s*$", lambda row: re.sub(r"(?<!\\)\|", "\n\n", row[1]), prose, flags=re.MULTILINE)
+    prose = re.sub(
+        r"^\|(.*)\|\s*$",
+        lambda row: re.sub(r"(?<!\\)\|", "\n\n", row[1]),
+        prose,
+        flags=re.MULTILINE,
+    )
     prose = re.sub(r"^(#+ .*)$", r"\n\1\n", prose, flags=re.MULTILINE)
     for block in re.split(r"\n\s*\n|\n\s*(?=(?:[-*]|\d+\.) )", prose):
         yield from filter(None, STOP.split(" ".join(block.split())))
@@ -108,7 +115,9 @@ def documented(name: str, thing: object) -> dict[str, str]:
 
 def all_texts() -> dict[str, str]:
     pages = {str(page.relative_to(ROOT)): text_of(page.read_text("utf-8")) for page in PAGES}
-    return pages | {name: text_of(inspect.cleandoc(text)) for name, text in public_docstrings().items()}
+    return pages | {
+        name: text_of(inspect.cleandoc(text)) for name, text in public_docstrings().items()
+    }
 
 
 def test_no_sentence_is_too_long():
