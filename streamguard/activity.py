@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Type
 
 from streamguard import _loops as loops
 from streamguard._base import defaults
+from streamguard._base.calling import refusing
 from streamguard._base.done import NOTHING_DONE, Done
 from streamguard._base.numbers import Default, Seconds, seconds
 from streamguard.errors import ConfigError
@@ -382,6 +383,14 @@ class Hold:
         if self._activity._holds:
             self._activity._holds.pop(key, None)
         self._activity._tell(lambda bound, now: bound.watch.release(key, now))
+
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        __aenter__ = __aexit__ = refusing(
+            "a hold is entered with plain `with`: with activity.hold(...)"
+        )
+
+    def __repr__(self) -> str:
+        return f"hold({self._reason!r})"
 
     def __call__(self, callback: F, /) -> F:
         """`callback`, holding while it runs; a coroutine function stays one."""

@@ -12,11 +12,12 @@ the table. What happens when time is up is the business of `scopes`; how a spec 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
+from streamguard._base.calling import checked
+from streamguard._base.near import near
 from streamguard._base.numbers import limit_or_default
 from streamguard._scopes.scopes import (
     CLEANUP,
@@ -61,6 +62,7 @@ BUDGETS: Final[Mapping[ScopeKind, Budget]] = MappingProxyType(
 )
 
 
+@checked
 def scope(
     kind: ScopeKind, name: str = "", *, timeout: Seconds | None = None, hard: Seconds | None = None
 ) -> Scope:
@@ -83,6 +85,11 @@ def scope_under(
     written = Override(limit_or_default(timeout, "timeout"), limit_or_default(hard, "hard"))
     specified = spec.overrides(kind, name) if spec is not None else ()
     budget = budget_of(kind, (written, *specified))
+    if not isinstance(cast("object", name), str):
+        raise ConfigError(
+            f"scope({kind!r}, {name!r}): the second value is a name; for a limit write "
+            f"scope({kind!r}, timeout={name!r})"
+        )
     label = ScopeName(kind, name)
     if budget.timeout > budget.hard:
         raise ConfigError(
@@ -95,9 +102,7 @@ def scope_under(
 def check_kind(kind: str, where: str = "") -> None:
     """A ConfigError unless scopes of that kind exist."""
     if kind not in BUDGETS:
-        near = difflib.get_close_matches(str(kind), BUDGETS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(BUDGETS)}"
-        raise ConfigError(f"{where}there is no scope {kind!r}: {hint}")
+        raise ConfigError(f"{where}there is no scope {kind!r}: {near(kind, BUDGETS)}")
 
 
 def budget_of(kind: ScopeKind, written: Iterable[Override]) -> Budget:

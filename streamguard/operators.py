@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamguard._base.callbacks import check_callable, several
+from streamguard._base.calling import checked, factory
 from streamguard._base.numbers import Default, Seconds, seconds, wait
 from streamguard._guard.knobs import (
     CONFIGURED,
@@ -28,7 +29,7 @@ from streamguard._guard.knobs import (
     check_endings,
     fields_of,
 )
-from streamguard._guard.operator import Operator, operator
+from streamguard._guard.operator import Operator, beside_others, operator
 from streamguard._guard.plan import Plan
 from streamguard.activity import Activity
 from streamguard.errors import ConfigError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 
 
+@factory("stream | idle_guard(180)")
 def idle_guard(
     limit: IdleLimit = CONFIGURED,
     /,
@@ -74,19 +76,18 @@ def idle_guard(
     on_warn: OnWarn | Iterable[OnWarn] | None = None,
     mode: Mode | None = None,
 ) -> Operator:
-    """The one operator most people need: stamp, gate and idle limit, with teardown.
+    """End a stream that falls silent, and its backend with it. This is the operator that most people need.
 
     Every limit is seconds, a text such as "15m" or "1h30m", or a timedelta; None, 0 and "off" are no limit.
 
     Args:
-        limit: The silence that ends the stream; or a preset: how finely the backend talks,
-            "tokens" (120 s, first 300), "messages" (900 s) or "command" (1800 s), or whose
-            limits they are, such as "claude-print" (see docs/how-to/presets.md). What is written beside
-            it goes over it. None for no idle limit. Left out, and `idle` too, the configuration
-            says it, and all else that is not written here: see `from_config`.
+        limit: The silence that ends the stream; or a preset, such as "tokens" (120 s, first 300),
+            "messages" (900 s), "command" (1800 s) or "claude-print" (see docs/how-to/presets.md). What you
+            write beside a preset wins over it. None for no idle limit. Without `limit` and `idle`,
+            the configuration gives it, and all other values that are not written here: see `from_config`.
 
-        idle: The same by its name: `idle_guard(idle=180)`. Beside a preset, the seconds in place
-            of its own: `idle_guard("multica", idle=60)`.
+        idle: The same by its name: `idle_guard(idle=180)`. Beside a preset, it replaces the preset's
+            own limit: `idle_guard("multica", idle=60)`.
 
         first: Seconds until a turn's first progress, in place of `idle` until then.
 
@@ -101,13 +102,13 @@ def idle_guard(
 
         total: Seconds for everything, never reset.
 
-        after_sleep: Seconds that a silence may last on when this machine has slept, since the connection
-            is mostly lost by then; None for all of its own window. What waits for work in flight, or is held,
-            is left alone; so is, unless it is written here, the process of a backend that nobody knows.
+        after_sleep: Seconds that a silence may go on after this machine has slept, since the connection
+            is mostly lost by then; None for the usual limit. Work in flight and holds are left alone. So is
+            the process of an unknown backend, unless you write this.
 
         quiet: Seconds a sub-agent, or other work that speaks for itself, may say nothing, though others
-            talk; by name with a mapping (wildcards allowed, "*" for the others). What is named there is
-            expected to speak; all else is listened for once it has. Told, not ended.
+            talk; by name with a mapping (wildcards allowed, "*" for the others). Work that is named there
+            must speak from its start, other work only once it has spoken. Told, not ended.
 
         repeats: How often the same work with the same input may have the same outcome in a row, or a
             cycle of up to four of them. Told, not ended; None for never.
@@ -118,19 +119,19 @@ def idle_guard(
 
         calls: How many calls of the model they may make.
 
-        end_on: Which of "quiet", "repeats", "tokens", "cost", "calls" end the stream instead of being told
-            only; and "empty" (a turn that ended with success and did nothing) and "abandoned" (work left
-            open in the background), which are facts otherwise: they raise, at the turn's or stream's end.
+        end_on: Which of "quiet", "repeats", "tokens", "cost", "calls" end the stream; without it they are
+            only told. It may also have "empty" (a turn ended with success and did nothing) and
+            "abandoned" (work was left open in the background): these raise at the turn's or stream's end.
 
-        client: What has `async def disconnect()`; short for `disconnect=client.disconnect`. Its
-            process is looked for: by `get_subprocess_pid()`, then where known SDKs keep theirs.
-            Of a client of a known SDK, interrupt and reader are taken, too. What is written here
-            goes before all of that. See docs/how-to/backends/index.md.
+        client: What has `async def disconnect()`; short for `disconnect=client.disconnect`. The guard
+            looks for its process: by `get_subprocess_pid()`, then where known SDKs keep theirs.
+            From a client of a known SDK it takes interrupt and reader, too. What you write here
+            wins over all of that. See docs/how-to/backends/index.md.
 
         disconnect: Called on a verdict, sync or async, in a task of its own.
 
-        interrupt: Called first, while the stream is still read: what asks the backend to end its
-            turn by itself. If it does so with success within 5 s, nothing is torn down.
+        interrupt: Called first, while the stream is still read: asks the backend to end its
+            turn by itself. If the turn ends with success within 5 s, nothing is torn down.
 
         process: The backend's process: a pid, a process object, or a function that gives either
             (None as long as there is none). It is watched, and ended with all that it started.
@@ -139,21 +140,21 @@ def idle_guard(
 
         kill_grace: Seconds between asking the process's tree to end (TERM) and killing it.
 
-        activity: The live state to fill, when others must reach it before the stream exists.
+        activity: The live state to fill, for code that must reach it before the stream exists.
 
-        read: Which reader understands the messages; found by itself as a rule.
+        read: Which reader understands the messages; mostly found by itself.
 
         observer: Called with each event; one, or several as a list. An operator that has observers
             and nothing else sets no limit beside others: `stream | idle_guard(180) | idle_guard(observer=x)`.
             Alone it takes the configured limits, and where there are none it only observes.
 
-        on_warn: Called with each warning (`events.Concern`): half of a silence is gone, for one. It is
-            for what must not be missed, such as a page to a person; plain functions, as observers.
+        on_warn: Called with each warning (`events.Concern`), such as half of a silence being gone. Use it
+            for what a person must not miss, such as a page; plain functions, as observers.
 
         mode: "enforce", "warn" (events only) or "off".
 
     Raises:
-        ConfigError: If a value cannot be used, or `idle` is said nowhere.
+        ConfigError: If a value cannot be used, or no place gives `idle`.
     """
     observers, on_warn = (
         several("observer", observer, "event"),
@@ -199,7 +200,7 @@ def idle_guard(
         if not said or said.keys() - {"observer", "on_warn"}:
             return config.guard(**said)
         alone = config.guard(**said) if config.says_idle else operator("idle_guard", written)
-        return alone.beside_others(said)
+        return beside_others(alone, said)
     if isinstance(limit, Configured):
         limit = written.pop("idle")
     return operator("idle_guard", written, limit)
@@ -210,6 +211,7 @@ def _one_or_all(functions: tuple[F, ...]) -> F | tuple[F, ...] | None:
     return functions[0] if len(functions) == 1 else functions or None
 
 
+@factory("stream | idle_timeout(180)")
 def idle_timeout(idle: Seconds | None) -> Operator:
     """Raises `IdleTimeoutError` when the backend keeps us waiting for `idle` seconds.
 
@@ -218,17 +220,19 @@ def idle_timeout(idle: Seconds | None) -> Operator:
     return operator("idle_timeout", {}, idle)
 
 
+@factory("stream | idle_timeout(180) | inflight_tool_gate()")
 def inflight_tool_gate(
     tools: Seconds | Mapping[str, Seconds | None] | None = DEFAULT_TOOLS, /
 ) -> Operator:
-    """Pauses `idle` while work is in flight, for at most `tools` seconds each."""
+    """Pause `idle` while work is in flight, for at most `tools` seconds for each piece of work."""
     return operator("inflight_tool_gate", {"tools": tools})
 
 
+@factory("stream | activity_stamp(activity) | idle_guard(180)")
 def activity_stamp(
     into: Activity | Callable[[Activity], object], /, *, every: Seconds = 0
 ) -> Operator:
-    """Fills an `Activity`, or calls a function with it at most once in `every` seconds."""
+    """Fill an `Activity`, or call a function with it at most once in `every` seconds."""
     interval = wait(every, "every")
     if isinstance(into, Activity):
         return operator("activity_stamp", {"activity": into})
@@ -239,6 +243,7 @@ def activity_stamp(
     return Operator(Plan(stamps=((into, interval),)), f"activity_stamp({into!r}{spaced})")
 
 
+@checked
 def idle_for_total(total: Seconds) -> float:
     """An idle limit for a job of `total` seconds: a fifth of it, between 300 and 900."""
     return idle_for(seconds(total, "total"))

@@ -3,7 +3,7 @@
 A *reader* is a pure function `message -> Signal | Iterable[Signal] | None`; `None` means
 `Progress`. Everything after the reader (the watch, events, evidence) knows only these
 classes and never a backend's own. So what they could stumble over, such as an id that is no key, is
-an error where the signal is made. This module imports nothing of the package.
+an error where the signal is made. Imports what says the nearest word.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, time
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+from streamguard._base.near import near
 
 LONGEST_NAME: Final = 200
 
@@ -22,6 +24,14 @@ UsageSpan: TypeAlias = Literal["call", "turn", "process", "session"]
 WorkScope: TypeAlias = Literal["tool", "task", "subagent", "server", "hook"]
 WaitReason: TypeAlias = Literal["human", "hook", "retry", "rate_limit", "auth", "compaction"]
 Outcome: TypeAlias = Literal["success", "error", "cancelled", "incomplete", "paused"]
+_SPANS: Final = frozenset(get_args(UsageSpan))
+_SCOPES: Final = frozenset(get_args(WorkScope))
+_REASONS: Final = frozenset(get_args(WaitReason))
+_OUTCOMES: Final = frozenset(get_args(Outcome))
+
+
+def _unknown(where: str, word: object, kind: Any) -> ValueError:
+    return ValueError(f"{where} cannot be {word!r}; {near(word, get_args(kind))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,8 @@ class WorkStarted:
 
     def __post_init__(self) -> None:
         hash((self.id, self.name))
+        if self.scope not in _SCOPES:
+            raise _unknown("WorkStarted.scope", self.scope, WorkScope)
         name = cast("object", self.name)
         if isinstance(name, str) and len(name) > LONGEST_NAME:  # errors, logs and files hold it
             object.__setattr__(self, "name", name[:LONGEST_NAME] + "...")
@@ -114,6 +126,8 @@ class Waiting:
 
     def __post_init__(self) -> None:
         hash(self.id)
+        if self.reason not in _REASONS:
+            raise _unknown("Waiting.reason", self.reason, WaitReason)
         if isinstance(self.until, datetime):
             if self.until.utcoffset() is None:
                 raise ValueError(f"Waiting.until must be an aware datetime, got {self.until!r}")
@@ -144,6 +158,10 @@ class TurnEnded:
     retriable: bool = False
     more_expected: bool = False
     answered: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.outcome not in _OUTCOMES:
+            raise _unknown("TurnEnded.outcome", self.outcome, Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +202,8 @@ class Usage:
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.counts), Mapping):
             raise TypeError(f"Usage.counts must be a mapping, got {type(self.counts).__name__}")
+        if self.span not in _SPANS:
+            raise _unknown("Usage.span", self.span, UsageSpan)
 
 
 Signal: TypeAlias = (

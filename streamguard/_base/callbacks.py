@@ -38,8 +38,17 @@ def check_callable(name: str, value: Any, *told: str) -> None:
 
     What is `told` something is called with that, where nobody can await what it gives.
     """
+    if inspect.iscoroutine(value):
+        value.close()  # or Python would also warn that it was never awaited
+        function = value.__qualname__.rpartition(".")[2]
+        raise ConfigError(
+            f"{name}={value!r} was called already: pass the function itself, without (), such as "
+            f"{name}=client.{function}"
+        )
     if not callable(value):
-        raise ConfigError(f"{name}={value!r} cannot be called: pass the function itself")
+        method = getattr(value, name, None)
+        such_as = f", such as {name}=client.{name}" if callable(method) else ""
+        raise ConfigError(f"{name}={value!r} cannot be called: pass the function itself{such_as}")
     if told and inspect.iscoroutinefunction(value):
         raise ConfigError(
             f"{name}={value!r} is called where nothing can be awaited: no `async def`"

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TypeAlias, cast
 
 from streamguard._base import durations
+from streamguard._base.warning import warn
 from streamguard.errors import ConfigError
 
 Seconds: TypeAlias = float | timedelta | str
@@ -22,6 +23,12 @@ Seconds: TypeAlias = float | timedelta | str
 
 class Default(float):
     """A number that was not written: it gives way to any written one."""
+
+    __slots__ = ()
+
+
+class Converted(float):
+    """Seconds that were written with a unit, or looked at already: nobody doubts them again."""
 
     __slots__ = ()
 
@@ -48,6 +55,11 @@ def seconds(value: Seconds | None, name: str, *, none: str = "") -> float:
     number = _number(value, name, none)
     if not 0 < number <= sys.float_info.max:  # NaN is neither; an int may be beyond
         raise ConfigError(f"{name}={value!r}: use a positive number of seconds{_otherwise(none)}")
+    if type(value) in (int, float) and (doubtful := durations.doubt(number)) is not None:
+        warn(
+            f"{name}={value!r} is {doubtful}; if not, say so with a unit: "
+            f'{name}="{durations.typed(number)}"'
+        )
     return number
 
 

@@ -9,7 +9,7 @@ from streamguard._base.quoting import quoted
 
 
 class StreamGuardWarning(UserWarning):
-    """Two written values contradict each other."""
+    """Two written values contradict each other, or one is most likely not what was meant."""
 
 
 def warn(text: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overload
 
 from streamguard import _loops as loops
+from streamguard._base.calling import refusing
 from streamguard._base.numbers import Default
 from streamguard._base.quoting import quoted
 from streamguard._guard.attempt import NO_LIMITS, Attempt
@@ -89,6 +90,16 @@ class Guarded(Pipeable, Generic[T]):
         block, self._block = self._block, None
         return await block.leave(exc, self._latest())
 
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        __enter__ = __exit__ = refusing(
+            "it is entered with `async with`: async with stream | idle_guard(180) as messages"
+        )
+        __getitem__ = refusing("it is iterated with `async for`: async for message in ...")
+        __anext__ = refusing(
+            "it is a stream and no iterator yet: write messages = aiter(...) once, then await "
+            "anext(messages); or async with ... as messages"
+        )
+
     async def aclose(self) -> None:
         """Close the source. Bounded, as a disconnect is."""
         await self._latest().aclose()
@@ -102,6 +113,8 @@ class Guarded(Pipeable, Generic[T]):
     def __or__(self, other: Any, /) -> Any:
         if isinstance(other, Operator):
             return (self._operator | other)(self._source)  # fused: one hop (O2)
+        if any("__ror__" in vars(kind) for kind in type(other).__mro__):
+            return NotImplemented  # it takes streams by itself, or says why it does not
         return other(self) if callable(other) else NotImplemented
 
     def _hand_out(self) -> GuardedIterator[T]:
@@ -218,6 +231,9 @@ class GuardedIterator(AsyncIterator[T]):
         if self.attempt.mode == "off":
             return self._iterator  # it *is* the source (T11)
         return self
+
+    if not TYPE_CHECKING:
+        __getitem__ = refusing("it is iterated with `async for`: async for message in messages")
 
     @by_hand
     def __anext__(self) -> Generator[Any, Any, T]:  # noqa: C901, PLR0912, PLR0915 - calls are dear here

@@ -7,7 +7,6 @@ presets and the watch's defaults; callers validate nothing themselves.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from streamguard import backends
 from streamguard._base import defaults, durations
 from streamguard._base.callbacks import check_callable, several
+from streamguard._base.near import near
 from streamguard._base.numbers import (
     Default,
     Seconds,
@@ -124,9 +124,11 @@ def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[s
         return knobs
     if name not in PRESETS:
         names = ", ".join(map(repr, PRESETS))
+        hint = near(name, PRESETS)
+        hint = f"; {hint}" if hint.startswith("did") else ""
         raise ConfigError(
             f"idle={name!r}: use seconds, a text such as {durations.SUCH_AS}, or one of the "
-            f"presets {names}"
+            f"presets {names}{hint}"
         )
     knobs = {k: v for k, v in knobs.items() if k != place}
     written = {k: v for k, v in knobs.items() if not isinstance(v, Default)}
@@ -227,9 +229,9 @@ def _end_on(names: Any) -> dict[str, Any]:
         wanted = (*names,)  # pyright: ignore[reportUnknownVariableType] - they are looked at below
     for name in wanted:
         if name not in ENDABLE:
-            near = difflib.get_close_matches(str(name), ENDABLE, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"use some of {', '.join(ENDABLE)}"
-            raise ConfigError(f"end_on={names!r}: nothing that is told is called {name!r}; {hint}")
+            raise ConfigError(
+                f"end_on={names!r}: {name!r} is nothing that can end a stream; {near(name, ENDABLE)}"
+            )
     return {"end_on": frozenset(wanted)}
 
 
@@ -237,10 +239,16 @@ def _client(client: Any) -> dict[str, Any]:
     if (known := backends.of_client(client)) is not None:
         return _known_client(client, *known)
     disconnect = getattr(client, "disconnect", None)
-    if not callable(disconnect) or isinstance(client, type):
+    if isinstance(client, type):
+        raise ConfigError(
+            f"client={client!r} is a class: pass an object of it, the one whose stream you guard"
+        )
+    if not callable(disconnect):
+        is_method = inspect.ismethod(client) or inspect.isfunction(client)
+        instead = f"; did you mean disconnect=client.{client.__name__}?" if is_method else ""
         raise ConfigError(
             f"client={client!r} has no disconnect() to call: pass a client object that has one, "
-            "or disconnect= with the function that ends your backend"
+            f"or disconnect= with the function that ends your backend{instead}"
         )
     return {"disconnects": (disconnect,), "process": _guessed_process(client)}
 
@@ -283,6 +291,8 @@ def _process(value: Any) -> dict[str, Any]:
         from streamguard.process import check_adoptable
 
         check_adoptable(value)
+    elif isinstance(value, str) and value.strip().isdigit():
+        raise ConfigError(f"process={value!r}: write the pid as a number, process={int(value)}")
     elif not callable(value) or inspect.iscoroutinefunction(value):
         raise ConfigError(
             f"process={value!r}: pass a pid, a process object (with .pid), or a plain function "
@@ -343,7 +353,4 @@ _OFF: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 
 
 def _unknown(name: str) -> ConfigError:
-    names = (*LIMITS, *COUNTS, *_OTHERS)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; the knobs are {', '.join(names)}"
-    return ConfigError(f"there is no knob {name!r}{hint}")
+    return ConfigError(f"there is no knob {name!r}; {near(name, (*LIMITS, *COUNTS, *_OTHERS))}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 import anyio
 
 from streamguard import _loops as loops
+from streamguard._base.calling import refusing
 from streamguard._guard.attempt import Attempt
 from streamguard._guard.modes import mode_in_force
 from streamguard._loops import Cut, Host, Parking
@@ -319,6 +320,15 @@ class Monitor:
         finally:
             del raised
             self._block.came_out = None  # or it and this frame keep each other (O7)
+
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        __enter__ = __exit__ = refusing(
+            "a monitor is entered with `async with`: async with operator.monitor() as monitor"
+        )
+        __aiter__ = __getitem__ = refusing(
+            "a monitor gives no messages: iterate your stream inside of its block, and tell it of each "
+            "message with monitor.saw(message)"
+        )
 
     def saw(self, message: object) -> None:
         """A message came."""

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from streamguard._base.calling import Factory, refusing
 from streamguard._base.numbers import Default
 from streamguard._guard.knobs import (
     CONFIGURED,
@@ -78,7 +79,7 @@ class Operator:
         if not hasattr(cast("object", type(source)), "__aiter__"):
             raise TypeError(
                 f"{source!r} | {self!r}: the left side is not an async iterable; "
-                f"{_what_was_forgotten(source)}"
+                f"{_what_was_forgotten(source, repr(self))}"
             )
         return self._guarding(cast("AsyncIterable[Any]", source))
 
@@ -106,12 +107,24 @@ class Operator:
 
     def __or__(self, other: Any, /) -> Any:
         if not isinstance(cast("object", other), Operator):
+            if isinstance(other, Factory):
+                other.refuse()
             raise TypeError(
                 f"{self!r} | {other!r}: the right side is not an operator. Write the source first: "
                 "stream | idle_guard(180) | ..., so that what follows gets a stream"
             )
         kind = type(other) if isinstance(other, type(self)) else type(self)
         return kind(self._plan.merged(other.plan), f"{self!r} | {other!r}")
+
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        _PIPE_FIRST = "an operator is piped onto a stream: "
+        __await__ = refusing(f"{_PIPE_FIRST}async for message in stream | ...")
+        __getitem__ = refusing(f"{_PIPE_FIRST}async for message in stream | ...")
+        __enter__ = __exit__ = refusing(f"{_PIPE_FIRST}async with stream | ... as messages")
+        __aenter__ = __aexit__ = refusing(
+            f"{_PIPE_FIRST}async with stream | ... as messages; for a loop that cannot be piped, "
+            "async with operator.monitor() as monitor"
+        )
 
     def replace(self, limit: IdleLimit = CONFIGURED, /, **knobs: Any) -> Operator:
         """This operator with `knobs` set anew, whatever was written for them before.
@@ -131,11 +144,6 @@ class Operator:
         plan = self._plan.anew(fields, is_other_client="client" in knobs)
         return type(self)(plan, f"{self!r}.replace({written})")
 
-    def beside_others(self, knobs: Mapping[str, Any]) -> Operator:
-        """This operator, of which `knobs` are all that counts beside operators that set limits."""
-        beside = Plan(**fields_of(knobs))
-        return type(self)(replace(self._plan, beside=beside), self._written)
-
     def monitor(self) -> Monitor:
         """The same as an object, for loops that cannot be wrapped."""
         from streamguard._guard.monitor import Monitor
@@ -153,6 +161,11 @@ def operator(
     return Operator(Plan(**fields), f"{name}({as_written(limit, knobs)})")
 
 
+def beside_others(alone: Operator, knobs: Mapping[str, Any]) -> Operator:
+    """`alone`, of which `knobs` are all that counts beside operators that set limits."""
+    return Operator(replace(alone.plan, beside=Plan(**fields_of(knobs))), repr(alone))
+
+
 def as_written(limit: IdleLimit, knobs: Mapping[str, Any]) -> str:
     """The arguments of an operator in its `repr`."""
     first = [] if isinstance(limit, Configured) else [repr(limit)]
@@ -160,30 +173,38 @@ def as_written(limit: IdleLimit, knobs: Mapping[str, Any]) -> str:
     return ", ".join((*first, *others))
 
 
-def _what_was_forgotten(source: object) -> str:
+def _what_was_forgotten(source: object, operator: str) -> str:
     """The call, the await, the method: what would make a stream of `source` (O1)."""
     if inspect.iscoroutine(source):
         source.close()  # or Python would also warn that it was never awaited
-        return "it is a coroutine: await it first, (await ...) | operator"
+        return f"it is a coroutine: await it first, (await ...) | {operator}"
     if isinstance(source, type):
-        return f"it is a class: pipe an object of it, {source.__name__}(...) | operator"
+        return f"it is a class: pipe an object of it, {source.__name__}(...) | {operator}"
     if hasattr(source, "receive_response"):
-        return "it is a client: pipe its stream, client.receive_response() | operator"
+        return f"it is a client: pipe its stream, client.receive_response() | {operator}"
     if hasattr(source, "__await__"):
-        return "it is awaitable: await it first, (await ...) | operator"
+        return f"it is awaitable: await it first, (await ...) | {operator}"
     if hasattr(source, "__aenter__"):
         return "it is a context manager: enter it first, async with ... as stream, and pipe that"
     if hasattr(source, "__enter__"):
         return "it is a context manager: enter it first, with ... as stream, and pipe that"
     if callable(source):
-        return _what_to_call(source)
+        return _what_to_call(source, operator)
     if hasattr(source, "__iter__"):
-        return "it is iterated without async, so nothing can be awaited in between"
+        return (
+            "it is iterated with plain `for`, and never keeps anybody waiting: it needs no guard. In a test, "
+            "yield its items in an `async def`"
+        )
     return "pipe what you would write after `async for ... in`"
 
 
-def _what_to_call(function: Callable[..., Any]) -> str:
-    called = f"{getattr(function, '__name__', 'it')}()"
+def _what_to_call(function: Callable[..., Any], operator: str) -> str:
+    owner = getattr(function, "__self__", None)
+    is_method = owner is not None and not inspect.ismodule(owner)
+    name = getattr(function, "__name__", "")
+    called = f"{'client.' * is_method}{name if name.isidentifier() else 'source'}()"
     if inspect.iscoroutinefunction(function):
-        return f"it is a coroutine function: call and await it first, (await {called}) | operator"
-    return f"it is a function: call it first, {called} | operator"
+        return (
+            f"it is a coroutine function: call and await it first, (await {called}) | {operator}"
+        )
+    return f"it was not called: write {called} | {operator}"

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from streamguard._guard.operator import Pipeable
 from streamguard._loops import steps_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Source:
         close = _leaving(self.iterator) if self._entered else _closer(self.iterator)
         closers = [] if close is None else [close]
         # An SDK's stream keeps the connection itself and iterates through a generator.
-        is_one_stream = hasattr(self._origin, "__anext__")
+        is_one_stream = hasattr(self._origin, "__anext__") and not isinstance(
+            self._origin, Pipeable
+        )
         if self._origin is not self.iterator and (is_one_stream or not is_finished):
             close = _closer(self._origin)
             closers += [] if close is None else [close]

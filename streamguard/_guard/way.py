@@ -25,7 +25,7 @@ from streamguard._base.machine import Table, Word
 class WayState(Word):
     """Where an attempt stands."""
 
-    UNBEGUN = "nothing was asked for yet"
+    UNBEGUN = "no message was asked for so far"
     WATCHING = "no limit is due"
     DUE = "a limit is due; what has arrived is handed over first"
     INTERRUPTING = "the interrupt runs; the turn may end well by itself"
@@ -33,7 +33,7 @@ class WayState(Word):
     CUT = "the pull is cancelled; a message withdraws the verdict"
     LAST_CUT = "the pull is cancelled after an interrupt; only a good end of the turn withdraws"
     STRUCK = "the block is cancelled; a body that ends by itself withdraws the verdict"
-    DECIDED = "the verdict is final, and nobody has come for it yet: the next pull raises it"
+    DECIDED = "the verdict is final, and no pull has met it so far: the next pull raises it"
     CLAIMED = "the verdict is final; its consumer waits for the teardown and then gets it"
     SURFACING = "the verdict is final; the block is cancelled and raises it"
     LEAVING = "the consumer is done; the source is being closed"

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import anyio
 
+from streamguard._base.calling import checked
 from streamguard._base.defaults import LONGEST_LINE
 from streamguard._lines.pipes import Drain, Pipe, Remembered, close_writer, pipe_of
 from streamguard._lines.splitter import Splitter
@@ -48,6 +49,7 @@ class HasPipes(Protocol):
     def stderr(self) -> Any: ...
 
 
+@checked
 def lines(
     process: HasPipes,
     *,
@@ -69,6 +71,7 @@ def lines(
     return _TextLines(process, max_line, tail, errors, close_stdin=close_stdin)
 
 
+@checked
 def json_lines(
     process: HasPipes,
     *,

@@ -26,6 +26,7 @@ import anyio.lowlevel
 
 from streamguard import _loops as loops
 from streamguard import events
+from streamguard._base.calling import refusing
 from streamguard._base.durations import in_words
 from streamguard._base.numbers import limit_or_default
 from streamguard.errors import (
@@ -279,6 +280,11 @@ class Scope(_TimeLimit):
         self._hard = hard
         self._host: loops.Host | None = None
         self._recorders: tuple[recording.Recording, ...] = ()
+
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        __enter__ = __exit__ = refusing(
+            "a time scope is entered with `async with`: async with scope(...)"
+        )
 
     @property
     def kind(self) -> ScopeKind:

@@ -21,6 +21,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from streamguard._base.near import near
 from streamguard.backends._shapes import NAMES_BY_SHAPE, name_by_shape
 from streamguard.errors import ConfigError
 from streamguard.signals import SIGNALS, Reader, Signal
@@ -209,7 +210,10 @@ _NEUTRAL = Backend("neutral", _read_neutral)
 @cache
 def _by_name(name: str) -> Backend:
     if name not in NAMES:
-        raise ConfigError(f"read={name!r} is not a backend that is known; {_ACCEPTED}")
+        names = sorted(NAMES)
+        said, known = near(name, names), f"The backends are {', '.join(names)}"
+        hint = f"{said[0].upper()}{said[1:]} {known}" if said.startswith("did") else known
+        raise ConfigError(f"read={name!r} is not a backend that is known. {hint}; {_ACCEPTED}")
     return _of_module(_part(name, "reading"), name)
 
 

@@ -29,6 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from streamguard._base.callbacks import several
+from streamguard._base.calling import checked_class, refusing
 from streamguard._base.durations import in_words
 from streamguard._base.numbers import Seconds, seconds, wait
 from streamguard._base.quoting import quoted
@@ -179,6 +180,7 @@ _OUTCOMES = {
 # --- the breaker --------------------------------------------------------------------------
 
 
+@checked_class
 class CircuitBreaker:
     """Lets attempts through while the backend works, and spares it while it does not.
 
@@ -236,6 +238,11 @@ class CircuitBreaker:
     def __repr__(self) -> str:
         circuit = self._records.known
         return f"<CircuitBreaker {self.key!r} {circuit.status}, {circuit.failures} failures>"
+
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        __enter__ = __exit__ = __aenter__ = __aexit__ = refusing(
+            "a permit is entered, not the breaker: with await breaker.acquire() as permit"
+        )
 
     # -- permits ---------------------------------------------------------------------------
 

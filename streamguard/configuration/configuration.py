@@ -16,10 +16,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard._base import defaults
+from streamguard._base.calling import checked
 from streamguard._base.configured import PREFIX, variable
 from streamguard._base.quoting import quoted
 from streamguard._base.spending import CEILINGS
@@ -56,6 +58,7 @@ _SECTIONS: Final = ("guard", "guards", "retry", "resume", "breaker", "breakers",
 _DEFAULT: Final = "default"
 
 
+@checked
 def from_config(file: str | PathLike[str] | None = None) -> Configuration:
     """The configuration in `file`, or in force for the working directory.
 
@@ -72,6 +75,7 @@ def from_config(file: str | PathLike[str] | None = None) -> Configuration:
     return found
 
 
+@checked
 def from_env(prefix: str = PREFIX) -> Configuration:
     """What environment variables say that begin with `prefix`, such as "MYAPP".
 
@@ -317,8 +321,8 @@ class Configuration:
             keys = (f.name for f in fields(backoff))
             plain = {key: Setting(getattr(backoff, key), _DEFAULT) for key in keys}
             shown.append((f"retry.{kind}", {**plain, **self._backoffs[kind]}))
-        options = CircuitBreaker.__init__.__kwdefaults__ or {}
-        breaker = {key: Setting(options[key], _DEFAULT) for key in values.BREAKER}
+        options = signature(CircuitBreaker).parameters
+        breaker = {key: Setting(options[key].default, _DEFAULT) for key in values.BREAKER}
         shown.append(("breaker", {**breaker, **self._breaker}))
         shown += [(f"breakers.{key}", settings) for key, settings in self._breakers.items()]
         shown += [("resume", self._resume), ("run", self._run)]

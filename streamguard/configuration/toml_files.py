@@ -7,7 +7,6 @@ folder upwards; or the file that `STREAMGUARD_CONFIG` names. What is found, and 
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +24,7 @@ from streamguard._base.configured import (
     toml_of,
     warning_of,
 )
+from streamguard._base.near import near
 from streamguard._base.variables import CONFIG
 from streamguard._base.warning import warn
 from streamguard.errors import ConfigError
@@ -66,9 +66,7 @@ class Written:
         known = list(known)
         for key in self.section(*keys):
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-                raise ConfigError(f"{self.where(*keys, key)}: unknown; {hint}")
+                raise ConfigError(f"{self.where(*keys, key)}: unknown; {near(key, known)}")
 
 
 def find(start: Path | None = None) -> Written | None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from streamguard._base import durations
-from streamguard._base.numbers import is_off
+from streamguard._base.numbers import Converted, is_off
 from streamguard._guard.knobs import ENDABLE
 from streamguard._guard.modes import Mode
 from streamguard.presets import named
@@ -48,7 +48,7 @@ def _seconds(value: Any) -> float:
         number = _as_float(value)
     if not has_unit and (doubtful := durations.doubt(number)) is not None:
         raise ValueError(f'that is {doubtful}, else say it with a unit: "{number / 3600:g}h"')
-    return number
+    return Converted(number)
 
 
 def _as_float(value: float) -> float:

@@ -41,7 +41,7 @@ async def show(folder: Path, out: TextIO | None = None) -> int:
 
     screen.say(f"An agent is asked: {_PROMPT}")
     screen.say(
-        f"It may be silent for {in_words(IDLE)}, but for as long as a tool of its is at work."
+        f"It may be silent for {in_words(IDLE)}. While one of its tools runs, it may be silent for longer."
     )
     screen.say("")
     guarded = session(open_, prompt=_PROMPT) | guard | reconnecting_resume(backoff=(0.5,))
@@ -61,12 +61,12 @@ async def _sum_up(incident: _Incident, folder: Path, screen: _Screen) -> int:
     screen.say("")
     left = incident.left()
     gone = ", ".join(map(str, sorted(incident.pids)))
-    screen.say(f"Left of processes {gone}: {', '.join(map(str, left)) or 'none'}.")
+    screen.say(f"Still alive of its processes {gone}: {', '.join(map(str, left)) or 'none'}.")
     report = folder / "report.html"
     drawn = await anyio.to_thread.run_sync(lambda: page(read_run(folder)))
     report.write_text(drawn, encoding="utf-8")
-    screen.say(f"What happened, drawn: {report}")
-    screen.say(f"What a program can go on from: {folder / 'demo' / 'timeouts.jsonl'}")
+    screen.say(f"The report, for a person: {report}")
+    screen.say(f"The record, for a program: {folder / 'demo' / 'timeouts.jsonl'}")
     return 0 if incident.was_caught and incident.went_on and not left else 1
 
 
@@ -86,16 +86,16 @@ class _Incident:
             case events.ProcessAdopted():
                 self.pids.add(event.pid)
             case events.WorkBegan():
-                say(f"  {event.name} is at work: silence is not counted")
+                say(f"  {event.name} runs: silence does not count now")
             case events.WorkOver():
-                say(f"  {event.name} is done after {in_words(event.elapsed)}")
+                say(f"  {event.name} is done, after {in_words(event.elapsed)}")
             case events.TimedOut():
                 self.was_caught = True
                 say(f"  CAUGHT: {event.verdict.reason}")
             case events.ProcessKilled():
                 sent = ", ".join(event.signals)
                 say(
-                    f"  ended the agent with all that it started: {sent} in {in_words(event.elapsed)}"
+                    f"  the agent and all that it started were ended in {in_words(event.elapsed)} ({sent})"
                 )
             case events.RetryScheduled():
                 say(f"  {event.why}")

@@ -26,6 +26,7 @@ import anyio
 from streamguard import _loops as loops
 from streamguard import events
 from streamguard._base.callbacks import check_callable
+from streamguard._base.calling import checked_class, factory, refusing
 from streamguard._base.numbers import Seconds, wait
 from streamguard._guard.operator import Operator
 from streamguard._guard.plan import Plan
@@ -54,6 +55,7 @@ _AT_THE_END: Final = 5.0
 _recorders: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 
 
+@checked_class
 class Recorder(Recording):
     """Writes down what happens to the streams and time scopes in its block, or in its pipe.
 
@@ -61,6 +63,9 @@ class Recorder(Recording):
     streams; or `stream | idle_guard(180) | record_with(recorder)`. One recorder may serve any
     number of streams, and several processes may write one run.
     """
+
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+        __ror__ = refusing("a recorder is piped with record_with: stream | record_with(recorder)")
 
     def __init__(
         self,
@@ -230,6 +235,7 @@ class Recorder(Recording):
         self._account(event)
 
 
+@factory("stream | idle_guard(180) | record_with(recorder)")
 def record_with(recorder: Recorder, /) -> Operator:
     """Records the stream with `recorder`, wherever it is used.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from streamguard._base.calling import checked
 from streamguard._base.trusted import UntrustedError
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.evidence.files import name_of, read_document, read_lines
@@ -55,6 +56,7 @@ class ResumePlan:
     receipt: dict[str, Any]
 
 
+@checked
 def plan_resume(
     run_dir: StrPath, flow: str, *, work_dir: StrPath | None = None
 ) -> ResumePlan | None:
@@ -104,6 +106,7 @@ def plan_resume(
     return _weighed(plan, git)
 
 
+@checked
 def resume_from(
     plan: ResumePlan,
     *,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from streamguard._base import defaults
+from streamguard._base.calling import checked_class
 from streamguard._base.numbers import Seconds, check_count, check_number, limit, wait, waits
 from streamguard.errors import ConfigError
 from streamguard.retry.classes import ErrorClass
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from streamguard.signals import Failed
 
 
+@checked_class
 @dataclass(frozen=True)
 class Backoff:
     """How often one class of errors is retried in a row, and how long is waited before each.
@@ -65,6 +67,7 @@ NO_RETRY: Final = Backoff(0)
 _GROWING: Final = tuple(float(2**n) for n in range(16))
 
 
+@checked_class
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
     """Which failures are retried, how often and after how long.
@@ -132,8 +135,15 @@ class RetryPolicy:
         object.__setattr__(self, "wait_for_limit", limit(self.wait_for_limit, "wait_for_limit"))
         for name in ("max_in_a_row", "max_reconnects"):
             check_count(name, getattr(self, name))
+        for name in ("classifier", "random"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise ConfigError(
+                    f"{name}={function!r} cannot be called: pass the function itself"
+                )
         for name in ErrorClass:
             backoff = self.backoff(name)
+            _check_backoff(name, backoff)
             # What was not written contradicts nothing: a low cap simply bounds it (T12).
             is_default = backoff is getattr(RetryPolicy, name, NO_RETRY)
             if not is_default and (longest := max(backoff.delays)) > self.cap:
@@ -216,6 +226,17 @@ class RetryPolicy:
         most = min(backoff.jitter * base, backoff.jitter_cap, self.cap - base, room - base)
         # Rounding may carry the sum past what it was cut to.
         return max(base, min(base + max(0.0, most) * self.random(), self.cap, max(room, base)))
+
+
+def _check_backoff(name: str, backoff: object) -> None:
+    if isinstance(backoff, Backoff):
+        return
+    retries = backoff if isinstance(backoff, int) and not isinstance(backoff, bool) else 2
+    such_as = f"Backoff({retries}, (0, 5, 15))" if retries else "Backoff(0)"
+    raise ConfigError(
+        f"{name}={backoff!r}: use a Backoff, which says how often and after which delays: "
+        f"{name}={such_as}"
+    )
 
 
 @dataclass(frozen=True)

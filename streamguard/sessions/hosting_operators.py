@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from streamguard._base import defaults
+from streamguard._base.calling import factory
 from streamguard._base.numbers import Seconds, limit, seconds, waits
 from streamguard._guard.operator import Operator, Pipeable
 from streamguard._guard.plan import Plan
 from streamguard.errors import ConfigError
 from streamguard.retry.policy import Backoff, RetryPolicy
+from streamguard.sessions.points import check_opener
 from streamguard.sessions.resume_settings import CONTINUE, KeepAlive, Reconnecting
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class HostingOperator(Operator, Generic[U_co]):
         return session_of(source, self)
 
 
+@factory("session(open_client, prompt=...) | idle_guard(180) | reconnecting_resume()")
 def reconnecting_resume(
     open: Opener[Any] | None = None,  # noqa: A002 - the word that users write
     /,
@@ -114,8 +117,8 @@ def reconnecting_resume(
     Raises:
         ConfigError: If a value cannot be used.
     """
-    if open is not None and not callable(open):
-        raise ConfigError(f"reconnecting_resume({open!r}): pass a function of one ResumePoint")
+    if open is not None:
+        check_opener(open, "reconnecting_resume")
     if not (isinstance(prompt, str) or callable(prompt)):
         raise ConfigError(f"prompt={prompt!r}: use a text, or a function of a ResumePoint")
     if dedupe_by is not None and not callable(dedupe_by):
@@ -125,6 +128,10 @@ def reconnecting_resume(
             "fresh_if_unknown=True and dedupe_by: what a fresh session says is no replay, and could not be told "
             "from one; leave one of the two out"
         )
+    if policy is not None:
+        _check_policy(policy)
+    if breaker is not None:
+        _check_breaker(breaker)
     usual: dict[str, Any] = {
         "retries": defaults.RETRIES,
         "backoff": defaults.BACKOFF,
@@ -163,6 +170,27 @@ def reconnecting_resume(
     return HostingOperator(Plan(reconnecting=settings), f"reconnecting_resume({', '.join(text)})")
 
 
+def _check_policy(policy: object) -> None:
+    if isinstance(policy, RetryPolicy):
+        return
+    such_as = (
+        f"RetryPolicy(idle={policy!r})" if isinstance(policy, Backoff) else "RetryPolicy(...)"
+    )
+    if isinstance(policy, int):
+        such_as = f"{such_as}, or retries={policy!r}"
+    raise ConfigError(f"policy={policy!r}: pass a RetryPolicy, such as policy={such_as}")
+
+
+def _check_breaker(breaker: object) -> None:
+    if callable(getattr(breaker, "acquire", None)) and not isinstance(breaker, type):
+        return
+    key = breaker if isinstance(breaker, str) else "anthropic"
+    raise ConfigError(
+        f"breaker={breaker!r}: pass a CircuitBreaker, which all sessions of a backend share: "
+        f"breaker = CircuitBreaker({key!r}), once, and breaker=breaker"
+    )
+
+
 def _policy(
     policy: RetryPolicy | None, written: dict[str, Any], numbers: dict[str, Any]
 ) -> RetryPolicy:
@@ -178,6 +206,7 @@ def _policy(
     return replace(policy, **written)
 
 
+@factory("stream | keep_alive(15, make_a_ping)")
 def keep_alive(every: Seconds, make: Callable[[], V], /) -> HostingOperator[V]:
     """Yields `make()` whenever the stream was silent for `every` seconds.
 

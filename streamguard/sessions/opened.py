@@ -109,6 +109,8 @@ class OpenedConnection(Generic[T]):
         opened: Any = await manager.__aenter__()
         self._manager = manager
         is_packed = isinstance(opened, Connection)
+        if not is_packed:
+            _check_stream(opened)
         self._connection = cast("Connection[T]", opened) if is_packed else Connection(opened)
         plan = self._connection.over(self.plan)
         if plan.process is not None:
@@ -283,6 +285,15 @@ class OpenedConnection(Generic[T]):
             self._let_go(is_gone=gone)
             if gone and (exclusive := self._hosting.exclusive) is not None:
                 exclusive.gone(self)
+
+
+def _check_stream(opened: object) -> None:
+    if not (callable(opened) or hasattr(cast("object", type(opened)), "__aiter__")):
+        hint = ", such as client.receive_response()" if hasattr(opened, "receive_response") else ""
+        raise TypeError(
+            f"open(point) yielded {opened!r}, which is no stream: yield an async iterable{hint}, or a "
+            "Connection of one"
+        )
 
 
 def _nothing() -> None:

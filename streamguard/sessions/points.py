@@ -5,12 +5,15 @@ Values only: nothing here runs.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from streamguard._base.callbacks import check_callable
+from streamguard._base.calling import checked_class
 from streamguard._guard.knobs import Derived, fields_of
 from streamguard._guard.plan import Plan
 
@@ -21,10 +24,28 @@ if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.sessions.custody import Custody
 
+
+def check_opener(open_: object, where: str) -> None:
+    """A TypeError unless `open_` looks like what opens a stream; most is seen only when it is called."""
+    if not callable(open_):
+        raise TypeError(
+            f"{where}({open_!r}): pass a function of one ResumePoint that opens the stream. A "
+            "stream that is open already is piped as it is: stream | idle_guard(180)"
+        )
+    if inspect.isasyncgenfunction(open_) or inspect.iscoroutinefunction(open_):
+        verb = "yield" if inspect.isasyncgenfunction(open_) else "yield, not return,"
+        raise TypeError(
+            f"{where}({open_!r}): what it gives cannot be entered. Write "
+            f"@contextlib.asynccontextmanager over it, and {verb} the stream or a Connection, once"
+        )
+    check_callable("open", open_, "ResumePoint")
+
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+@checked_class
 @dataclass(frozen=True, kw_only=True)
 class ResumePoint:
     """Where a session stands: what `open` gets for each attempt, and what can be kept.
@@ -105,6 +126,7 @@ class ResumePoint:
         return read(said)
 
 
+@checked_class
 @dataclass(frozen=True)
 class Connection(Generic[T_co]):
     """What `open` may give instead of a bare stream.

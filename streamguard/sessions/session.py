@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, 
 
 from streamguard import _loops as loops
 from streamguard import events
+from streamguard._base.calling import factory, refusing
 from streamguard._guard.attempt import NO_LIMITS
 from streamguard._guard.modes import mode_in_force
 from streamguard._guard.operator import Operator, Pipeable
@@ -25,7 +26,7 @@ from streamguard.events import recorders as recording
 from streamguard.events.teller import Teller
 from streamguard.sessions.block_clock import BlockClock
 from streamguard.sessions.hosting import Hosting
-from streamguard.sessions.points import ResumePoint
+from streamguard.sessions.points import ResumePoint, check_opener
 from streamguard.sessions.replay import is_ordered
 from streamguard.sessions.turns import Conversation, Turn
 
@@ -41,6 +42,7 @@ U = TypeVar("U")
 NOTHING: Final = Operator(Plan(), "")
 
 
+@factory("session(open_client, prompt=...) | idle_guard(180)")
 def session(
     open: Opener[T],  # noqa: A002 - the word that users write
     /,
@@ -64,11 +66,7 @@ def session(
             then no two programs of this user are in one session at once. Who comes second gets a
             `SessionHeldError` that names the first. Ready sessions of such backends do so unasked.
     """
-    if not callable(open):
-        raise TypeError(
-            f"session({open!r}): pass a function of one ResumePoint that opens the stream. A "
-            "stream that is open already is piped as it is: stream | idle_guard(180)"
-        )
+    check_opener(open, "session")
     _check_prompt(prompt)
     start = point or ResumePoint()
     if not isinstance(cast("object", start), ResumePoint):
@@ -174,6 +172,22 @@ class Session(Pipeable, Generic[T]):
                 "Write: async with ... as chat: async for message in chat: ..."
             )
 
+        __anext__ = __aiter__
+        __getitem__ = refusing(
+            "a session is iterated with `async for`, in its block: async with ... as chat: async for "
+            "message in chat: ..."
+        )
+        __ror__ = refusing("a session opens its own stream, and stands first: session(open) | ...")
+        __enter__ = __exit__ = refusing(
+            "a session is entered with `async with`: async with session(...) | idle_guard(180) as chat"
+        )
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = ""
+            if not name.startswith("_") and hasattr(Chat, name):
+                hint = f". Its chat has it: async with ... as chat, then chat.{name}"
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
     async def __aenter__(self) -> Chat[T]:
         if self._block is not None:
             raise RuntimeError("this session is in a block already: make another one")
@@ -229,6 +243,12 @@ class Chat(AsyncIterable[T]):
 
     def __aiter__(self) -> Turn[T]:
         return self._first
+
+    if not TYPE_CHECKING:
+        __getitem__ = refusing("it is iterated with `async for`: async for message in chat")
+        __anext__ = refusing(
+            "write messages = aiter(chat) once, then await anext(messages); or async for message in chat"
+        )
 
     def ask(self, prompt: str, /) -> Turn[T]:
         """The messages of one more turn. The prompt is sent when the first one is asked for."""

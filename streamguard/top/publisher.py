@@ -18,6 +18,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from streamguard._base.calling import checked
 from streamguard._base.numbers import Seconds, seconds
 from streamguard.activity import Activity, live_streams
 from streamguard.errors import ConfigError
@@ -30,6 +31,7 @@ _EVERY: Final = 1.0
 _AGAIN: Final = 10.0
 
 
+@checked
 @contextmanager
 def publish_to_top(every: Seconds = _EVERY) -> Generator[None, None, None]:
     """Within the block, the guarded streams of this process are shown by `streamguard top`.

@@ -100,8 +100,9 @@ def test_a_client_of_nobody_known_is_disconnected_as_ever():
 
 def test_what_is_no_client_though_of_that_package():
     """Said as for any other object; its class is as little a client as its options are."""
-    for thing in (sdk.ClaudeSDKClient, sdk.ClaudeAgentOptions()):
-        with pytest.raises(ConfigError, match=r"has no disconnect\(\)"):
+    wrong = {"is a class": sdk.ClaudeSDKClient, "has no disconnect": sdk.ClaudeAgentOptions()}
+    for said, thing in wrong.items():
+        with pytest.raises(ConfigError, match=said):
             of(thing)
 
 

@@ -251,7 +251,7 @@ def test_what_the_command_takes(written, monkeypatch):
 WRONG = [
     ("[gaurd]\n", "streamguard.toml:1: gaurd: unknown; did you mean 'guard'?"),
     ("\n[guard]\nidel = 3\n", "streamguard.toml:3: guard.idel: unknown; did you mean 'idle'?"),
-    ("[guard]\nxyz = 3\n", "streamguard.toml:2: guard.xyz: unknown; known are idle, first"),
+    ("[guard]\nxyz = 3\n", "streamguard.toml:2: guard.xyz: unknown; use one of idle, first"),
     ("guard.idle = -1\n", "streamguard.toml:1: guard.idle = -1: write seconds"),
     ("[guard]\nidle = true\n", "streamguard.toml:2: guard.idle = True: write seconds"),
     ('[guard]\nidle = "3 parsecs"\n', "guard.idle = '3 parsecs': write seconds, or a text with a"),

@@ -12,7 +12,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +26,8 @@ import pytest
 import streamguard
 from streamguard import Connection, session
 from streamguard.backends import NAMES
-from streamguard.testing import FakeClient, Script, done, hang, message, opened, run_virtual, say
+from streamguard.testing import FakeClient, Script, done, message, opened, say
+from tests.docs.recorded import record
 
 
 class Scripted:
@@ -101,7 +102,7 @@ async def open_pairs(_point: Any) -> Any:
 
 
 # Of these packages, whatever a page imports is scripted; one of them may be installed.
-ABSENT = ("acp", "agents", "litellm")
+ABSENT = ("acp", "agents", "aiohttp", "fastapi", "httpx", "litellm")
 
 
 class Notification:
@@ -149,19 +150,15 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(claude_agent_sdk, "ClaudeSDKClient", Client)
     for module in ABSENT:
         monkeypatch.setitem(sys.modules, module, Scripted())
+    of_httpx = Scripted(messages=lambda: Script(message('data: {"type": "done"}')))
+    monkeypatch.setitem(sys.modules, "httpx", of_httpx)
+    of_aiohttp = Scripted(messages=lambda: Script(message(b'data: {"type": "done"}\n')))
+    monkeypatch.setitem(sys.modules, "aiohttp", of_aiohttp)
     notified = Scripted(messages=lambda: Script(message(Notification())))
     monkeypatch.setitem(sys.modules, "openai_codex", notified)
     (folder / "flows").mkdir()
     (folder / "flows/build.yaml").write_text("timeouts: {step: 900000}\nsteps: []\n")
-    run_virtual(record, folder / "runs/17")
-
-
-async def record(folder: Path) -> None:
-    """A run to look at: one silence."""
-    async with streamguard.Recorder(folder, flow="build", step="step-3", agent="coder"):
-        with suppress(streamguard.IdleTimeoutError):
-            async for _ in Script(opened("s"), say("a"), hang()) | streamguard.idle_guard(180):
-                pass
+    record(folder / "runs/17")
 
 
 class Backend:
@@ -230,6 +227,7 @@ def names() -> dict[str, Any]:
         "done": 3,
         "queue": Queue(),
         "pid": 4711,
+        "url": "http://127.0.0.1:9/",
         "resets_at": time.time() + 600,
         "record": logging.makeLogRecord(
             {"msg": "coder: ending", "streamguard": {"limit": "idle"}}

@@ -48,14 +48,13 @@ UNUSED = re.compile(
     r"\bnobody\b[^.]*\bno\b|\b(?:whence|whither|hitherto|heretofore|thereof|therein|thereto|thereupon|wherein|whereof"
     r"|whereupon|whosoever|whomsoever|lest|albeit|aught|naught|betwixt|forthwith|shall)\b"
     r"|\bsave (?:that|for)\b|\bfor it (?:is|was|has)\b|\b(?:frees?|ends?|costs?|knows?) it not\b|\bthat which\b"
-    r"|\bbe it\b|\bunasked\b|\bin the midst\b|\bnobody's\b|[,;] else\b|\bof whoever\b|\bnone but\b|\bnot but\b"
-    r"|\bas ever\b|\bis at it\b",
+    r"|\bbe it\b|\bin the midst\b|\bnobody's\b|\bof whoever\b|\bnone but\b|\bnot but\b|\bis at it\b",
     re.IGNORECASE,
 )
 RULE = re.compile(
     rf"\b(?:{'|'.join(re.findall(r'^### ([A-Z][0-9]+):', (EXPLANATION / 'rules.md').read_text('utf-8'), re.MULTILINE))})\b(?!-\d)"
 )
-STOP = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_]*[A-Z\d]|code\b)")
+STOP = re.compile(r"(?<=[.!?])[\"')*_]*\s+|(?<=[.!?][\"')*_])\s+")
 
 
 def text_of(markdown: str) -> str:
@@ -64,16 +63,16 @@ def text_of(markdown: str) -> str:
         r"^([ >]*)(```|~~~).*?^\1\2\s*$", "\n", markdown, flags=re.DOTALL | re.MULTILINE
     )
     prose = re.sub(r"<!--.*?-->|^ {4}\S.*$", "\n", prose, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", prose)
     prose = re.sub(r"``.+?``|`[^`]+`", "code", prose, flags=re.DOTALL)
-    prose = re.sub(r"code(?:,\s+code)+", "code", prose)  # a list of names is one
-    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", prose)
+    return re.sub(r"code(?:,\s+code)+", "code", prose)  # a list of names is one word
 
 
 def sentences(prose: str) -> Iterator[str]:
     """A heading, an entry of a list and a cell of a table each begin anew."""
     prose = re.sub(
         r"^\|(.*)\|\s*$",
-        lambda row: re.sub(r"(?<!\\)\|", "\n\n", row[1]),
+        lambda row: re.sub(r"(?<!\\)\|", "\n\n", row[1]) + "\n\n",
         prose,
         flags=re.MULTILINE,
     )

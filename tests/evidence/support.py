@@ -80,7 +80,10 @@ class Run:
         return [line["message"] for line in self.transcript(step) if "message" in line]
 
     def timeline(self) -> list[dict[str, Any]]:
-        return list(read_lines(self.folder / "timeline.jsonl"))
+        lines = list(read_lines(self.folder / "timeline.jsonl"))
+        for line in lines:
+            check("timeline", line)
+        return lines
 
     def files(self) -> list[str]:
         found = (path for path in self.folder.rglob("*") if not path.is_dir())
@@ -89,5 +92,5 @@ class Run:
 
 def check(schema: str, value: object) -> None:
     """That `value` is as the schema that is shipped says."""
-    file = resources.files("streamguard.evidence.schemas") / f"{schema}.schema.json"
+    file = resources.files("streamguard.schemas") / f"{schema}.schema.json"
     jsonschema.Draft202012Validator(json.loads(file.read_text())).validate(value)

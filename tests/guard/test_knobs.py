@@ -226,7 +226,7 @@ def test_a_preset_that_there_is_not():
     assert str(refused.value) == (
         'idle=\'token\': use seconds, a text such as "90s", "15m" or "1h30m", or one of the presets '
         "'tokens', 'messages', 'command', 'mala-retry', 'mala-watchdog', 'flow', 'claude-print', "
-        "'multica'"
+        "'multica'; did you mean 'tokens'?"
     )
 
 
@@ -252,7 +252,7 @@ def test_nothing_is_derived_from_nothing():
     ("written", "hint"),
     [
         ({"client": object()}, r"client=<object .*> has no disconnect\(\) to call"),
-        ({"client": FakeClient}, "pass a client object"),
+        ({"client": FakeClient}, "is a class: pass an object of it"),
         ({"client": 0}, r"client=0 has no disconnect\(\)"),
         ({"disconnect": "close"}, "disconnect='close' cannot be called: pass the function itself"),
         ({"observer": 3}, "observer=3 cannot be called: pass the function itself"),
@@ -336,7 +336,7 @@ def test_a_misspelt_knob(name, hint):
 
 def test_a_knob_that_is_like_no_other():
     """T12: all are listed."""
-    with pytest.raises(ConfigError, match="the knobs are idle, first, liveness") as refused:
+    with pytest.raises(ConfigError, match="use one of idle, first, liveness") as refused:
         idle_guard(180).replace(xyz=60)
     assert "observer" in str(refused.value)
 

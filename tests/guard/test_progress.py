@@ -249,7 +249,7 @@ async def test_abandoned_work_is_an_error_where_that_is_written(loop, form):
         ({"end_on": "cost"}, "end_on='cost' can end nothing: cost is off; write it beside"),
         ({"end_on": "repeats", "repeats": None}, "repeats is off"),
         ({"end_on": "repeat"}, "did you mean 'repeats'?"),
-        ({"end_on": ["idle"]}, "use some of quiet, repeats"),
+        ({"end_on": ["idle"]}, "use one of quiet, repeats"),
         ({"end_on": 7}, "end_on=7"),
     ],
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import streamguard
+from tests.evidence.support import check
 from tests.process.backends import PATIENCE, comes_true
 
 ROOT = Path(streamguard.__file__).parents[1]
@@ -75,7 +76,9 @@ class Commands:
         """The same, and what its status file says."""
         path = self.folder / "status.json"
         done = self.guarded("--status-file", str(path), *words, **options)
-        return done, json.loads(path.read_text())
+        told = json.loads(path.read_text())
+        check("status", told)
+        return done, told
 
     def living(self):
         return self.backends.living()

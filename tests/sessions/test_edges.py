@@ -65,7 +65,7 @@ def test_a_policy_and_a_lifetime_cap_go_together():
     ("write", "error", "match"),
     [
         (lambda: session(Script()), TypeError, "piped as it is"),
-        (lambda: reconnecting_resume(Script()), ConfigError, "function of one ResumePoint"),
+        (lambda: reconnecting_resume(Script()), TypeError, "function of one ResumePoint"),
         (lambda: session(_open) | 3, TypeError, "unsupported operand"),
         (lambda: session(_open) | (lambda stream: stream), TypeError, "unsupported operand"),
         (lambda: Connection(7), TypeError, "give a stream"),

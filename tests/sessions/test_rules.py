@@ -142,7 +142,7 @@ def test_a_session_has_one_open():
     [
         (lambda point: Script(), "no async context manager"),
         (lambda point: _coroutine(), "no async context manager"),
-        (lambda point: _Yielding(7), "give a stream"),
+        (lambda point: _Yielding(7), "yielded 7, which is no stream"),
     ],
 )
 async def test_an_open_that_is_none(loop, open_, match):

@@ -19,6 +19,7 @@ from math import inf, isnan
 from typing import Final, Self, cast
 
 from streamguard._base import defaults
+from streamguard._base.calling import checked
 from streamguard._base.numbers import Seconds, wait
 from streamguard.errors import ConfigError, StreamGuardError
 from streamguard.process import Adoptable, ProcessTree
@@ -122,6 +123,7 @@ _in_force: Final[set[Sentinel]] = set()
 _kept: Final[set[int]] = set()
 
 
+@checked
 def sentinel(*, kill_grace: Seconds = defaults.KILL_GRACE) -> Sentinel:
     """Have what is adopted ended, tree and all, when this program is gone without a goodbye.
 
