@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import sys
 import threading
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 _making: Final = threading.RLock()  # the collector may run at any line, and what it ends may hold
+# What those are called that nobody has named. Not kept in them: of most nothing is ever told.
+_numbers: Final = itertools.count(1)
+_called: Final[weakref.WeakKeyDictionary[Activity, str]] = weakref.WeakKeyDictionary()
 _FAR: Final = 366 * 86400.0
 _DEFAULT_ALLOWANCE: Final = Default(defaults.HOLD)
 
@@ -133,6 +137,20 @@ class Activity:
         # dict operations are atomic.
         self._holds: dict[object, _Held] | None = None
 
+    @property
+    def display_name(self) -> str:
+        """What people read of it under: its `name`, or its backend and a number, such as `claude-1`.
+
+        A number is given when it is first asked for, and then stays; metrics count by backend instead.
+        """
+        return self.name or _called.get(self) or self._call_it_something()
+
+    def _call_it_something(self) -> str:
+        backend = self._backend
+        kind = "stream" if backend is None or not backend.is_known else backend.name
+        with _making:
+            return _called.setdefault(self, f"{kind}-{next(_numbers)}")
+
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
         return f"<Activity {name}{self.status}, {self.messages} messages>"
@@ -206,9 +224,12 @@ class Activity:
 
     @property
     def backend(self) -> str | None:
-        """Whose messages come, by the name that `read=` has for it; None as long as nobody knows."""
-        backend = getattr(getattr(self._latest, "reading", None), "backend", None)
-        return None if backend is None else str(backend.name)
+        """The backend that the messages come from, by its name for `read=`; None as long as it is unknown."""
+        return None if self._backend is None else str(self._backend.name)
+
+    @property
+    def _backend(self) -> Any:
+        return getattr(getattr(self._latest, "reading", None), "backend", None)
 
     @property
     def usage(self) -> Mapping[str, float]:
@@ -239,8 +260,8 @@ class Activity:
     def hear(self, *signals: Signal) -> None:
         """Take in what the backend says beside its stream (a tap, stderr), as signals. Any thread.
 
-        They mean what they mean in a message, though none was delivered. Without a guarded stream
-        nobody hears them.
+        They mean the same as in a message, though none was delivered. Without a guarded stream they have
+        no effect.
         """
         for signal in signals:
             if not isinstance(cast("object", signal), SIGNALS):
@@ -340,7 +361,7 @@ class Activity:
             _live[self._weak_bound] = None
 
     def unbind(self, bound: Bound) -> None:
-        """That attempt is over, unless a later one is shown already; what it was stays readable."""
+        """That attempt is over, unless a later one is shown already. What it was stays readable."""
         if not self._is_bound or self._weak_bound is None:
             return
         if self._weak_bound() in (

@@ -103,12 +103,14 @@ def spelled(path: tuple[ScopeName, ...]) -> str:
 class Verdict:
     """Which limit ended an attempt, and what was known at that moment.
 
+    `name` is the stream's, as its `Activity` was given it; `stream` is what it is called, with or without one.
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
-    `scope` is the path of time scopes in force, from the outermost inwards. Of a time scope's
-    own verdict, `fired` is the scope whose time was up first (None: too little was left to
-    begin), and `effective` the outermost whose time is up: what to do next follows from that one.
+    `scope` is the path of time scopes in force, from the outermost inwards. In a time scope's
+    own verdict, `fired` is the scope that ran out of time first; None if too little was left to
+    begin. `effective` is the outermost scope that has none left, and decides what to do next.
     `amount` is how often work was repeated, or how much of a ceiling is used up. `vitals` is how the
-    backend's processes were at that moment, where they are known and somebody is told of it. `guard` is who decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
+    backend's processes were at that moment, if they are known and an observer is told of it.
+    `guard` is the guard that decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
     """
 
     limit: Limit
@@ -118,6 +120,7 @@ class Verdict:
     at: float = 0.0
     when: datetime | None = None
     name: str = ""
+    stream: str = ""
     scope: tuple[ScopeName, ...] = ()
     fired: ScopeName | None = None
     effective: ScopeName | None = None
@@ -140,9 +143,18 @@ class Verdict:
         """What happened, in one sentence, for the person on call."""
         if self.effective is not None:
             return f"{spelled(self.scope)} {self._what_the_scope_came_to(self.effective)}"
-        who = f"stream {quoting.name(repr(self.name))}" if self.name else "stream"
+        who = f"stream {quoting.name(repr(self.name))}" if self.name else self.stream or "stream"
         where = f" ({spelled(self.scope)})" if self.scope else ""
         return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
+
+    @property
+    def summary(self) -> str:
+        """The same in a few words, for a line that names the stream, and of which the error says the rest."""
+        if self.effective is None:
+            return self._what_happened()
+        if self.fired is None:
+            return f"too little time was left to begin {spelled(self.scope)}"
+        return f"time is up for {spelled(self.scope)}"
 
     def _what_happened(self) -> str:  # noqa: C901, PLR0912 - a table
         spent = in_words(self.elapsed)
@@ -215,12 +227,12 @@ class Verdict:
 class Teardown:
     """What was done to end the backend, and whether its end is certain.
 
-    `confirmed`: the pull unwound, the source closed and every disconnect returned; where its
-    process was known, that the process and its tree are proven dead, which alone suffices.
+    `confirmed`: the pull unwound, the source closed and every disconnect returned. If the
+    process was known, the process and its tree are proven dead, which alone is enough.
     Only then may a session be resumed without risking two owners. `tree` is how the process
     and what it had started ended, None if no process was known; `signals`, `exit` (as
-    `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where it may
-    live on unseen, of a command whose work is done elsewhere (`docker exec`, `ssh`).
+    `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where a
+    command that works in another place (`docker exec`, `ssh`) may live on unseen.
     """
 
     confirmed: bool
@@ -281,9 +293,9 @@ class StreamGuardError(Exception):
 
     `gave_up` says why a session made no further attempt ("retries", "unsafe", "deadline",
     "circuit" or "class"), and `attempts` which ones it made for this prompt: see
-    `reconnecting_resume`. `tail` is the last of what the process wrote, where the stream was
+    `reconnecting_resume`. `tail` is the last of what the process wrote, if the stream was
     `lines` or `json_lines`; it is never part of the text. `done` is what the session had done when
-    it ended, where that is known.
+    it ended, if that is known.
     """
 
     verdict: Verdict | None = None
@@ -361,7 +373,7 @@ DeadlineExceededError = TotalTimeoutError  # its name until 0.2
 
 
 class NoProgressError(StreamGuardError):
-    """The backend was busy and got nowhere. Raised only where `end_on` asks for it."""
+    """The backend was busy and got nowhere. Raised only if `end_on` asks for it."""
 
 
 class QuietWorkError(NoProgressError):
@@ -407,12 +419,12 @@ class ProcessExitedError(StreamGuardError):
 
 
 class ResumeDivergedError(StreamGuardError):
-    """After a reconnect the backend played again what it had said before, but not the same."""
+    """After a reconnect the backend repeated what it had said before, but with differences."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionHolder:
-    """Which program has a session, and since when. `program`: what it is called, without its arguments."""
+    """Which program has a session, and since when. `program`: its name, without its arguments."""
 
     pid: int
     program: str
@@ -421,9 +433,9 @@ class SessionHolder:
 
 
 class SessionHeldError(StreamGuardError):
-    """Another owner has the session, or has left something at work that may live on: nothing was opened.
+    """Another owner has the session, or has left work that may go on. Nothing was opened.
 
-    `holder` says which program that is; None if it has not said who it is.
+    `holder` says which program that is; None if it did not leave its name.
     """
 
     gave_up: str | None = "unsafe"
@@ -433,7 +445,7 @@ class SessionHeldError(StreamGuardError):
 class EarlierError(StreamGuardError):
     """What ended an attempt in another process: its type's name, and its text, are all that is left.
 
-    It is the `reason` of a `ResumePoint` that was read from JSON, and is raised by nobody.
+    It is the `reason` of a `ResumePoint` that was read from JSON. It is never raised.
     """
 
     def __init__(self, type_name: str, text: str = "") -> None:
@@ -472,7 +484,7 @@ class LineError(StreamGuardError):
 
 
 class LineTooLongError(LineError):
-    """A line is longer than `max_line` bytes; what is left of it will be passed over."""
+    """A line is longer than `max_line` bytes; the rest of it will be skipped."""
 
 
 class InvalidLineError(LineError, ValueError):
@@ -480,9 +492,9 @@ class InvalidLineError(LineError, ValueError):
 
 
 class CircuitOpenError(StreamGuardError):
-    """The circuit breaker of this backend lets nobody try now.
+    """The circuit breaker of this backend allows no attempt now.
 
-    `retry_after` is the time until somebody may, in seconds: infinite if only `reset()` helps.
+    `retry_after` is the time until it allows one, in seconds: infinite if only `reset()` helps.
     """
 
     def __init__(self, message: str = "", *, key: str = "", retry_after: float = math.inf) -> None:

@@ -43,7 +43,7 @@ class Budget(NamedTuple):
 
 
 class Override(NamedTuple):
-    """What somebody wrote of a budget, in seconds; None was not written."""
+    """The written parts of a budget, in seconds; None for a part that was not written."""
 
     timeout: float | None = None
     hard: float | None = None
@@ -66,11 +66,11 @@ BUDGETS: Final[Mapping[ScopeKind, Budget]] = MappingProxyType(
 def scope(
     kind: ScopeKind, name: str = "", *, timeout: Seconds | None = None, hard: Seconds | None = None
 ) -> Scope:
-    """A time limit for what is done inside of `async with`, capped by the scopes around it.
+    """Limit the time of an `async with` block, capped by the scopes around it.
 
     `timeout` and `hard` are durations: 600, "10m", a timedelta. Without them the spec of the flow in force
-    decides, if there is one, and else the defaults: `flow` 30 minutes (hard limit 45), `step`
-    10 (15), `llm_call` 2 (3), `tool` 5 (10). What is past its hard limit is a ConfigError.
+    decides, if there is one. The defaults are: `flow` 30 minutes (hard limit 45), `step` 10 (15),
+    `llm_call` 2 (3), `tool` 5 (10). A limit past its hard limit is a ConfigError.
     When time is up, the block is cancelled and raises TotalTimeoutError.
     """
     innermost = current()
@@ -106,7 +106,7 @@ def check_kind(kind: str, where: str = "") -> None:
 
 
 def budget_of(kind: ScopeKind, written: Iterable[Override]) -> Budget:
-    """Of what was written, the most specific. A default gives way to a lower hard limit."""
+    """The most specific of the written values. A default gives way to a lower hard limit."""
     written, default = tuple(written), BUDGETS[kind]
     hard = next((each.hard for each in written if each.hard is not None), default.hard)
     fallback = min(default.timeout, hard)

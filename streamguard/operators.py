@@ -146,7 +146,7 @@ def idle_guard(
 
         observer: Called with each event; one, or several as a list. An operator that has observers
             and nothing else sets no limit beside others: `stream | idle_guard(180) | idle_guard(observer=x)`.
-            Alone it takes the configured limits, and where there are none it only observes.
+            Alone it takes the configured limits; without any it only observes.
 
         on_warn: Called with each warning (`events.Concern`), such as half of a silence being gone. Use it
             for what a person must not miss, such as a page; plain functions, as observers.

@@ -56,7 +56,7 @@ class Preset:
         self._idle_follows_total = idle_follows_total
 
     def knobs(self, total: float | None = None) -> dict[str, float | None]:
-        """What it says for a guard, where `total` is what was written for that (None: nothing)."""
+        """Its knobs for a guard, if `total` was written so (None: it was not written)."""
         knobs = dict(self.guard)
         if self._idle_follows_total and total is not None:
             knobs["idle"] = idle_for(total)

@@ -29,16 +29,18 @@ _RETURNED = TurnEnded("success", answered=True)
 async def guarded_call(
     awaitable: Awaitable[T], guard: Operator | IdleLimit = CONFIGURED, /, **knobs: Any
 ) -> T:
-    """What `awaitable` gives, unless a limit is reached first: then it is cancelled, torn down, and an error raised.
+    """Await `awaitable` under the limits of a guard.
+
+    If a limit is reached first, it is cancelled and torn down, and an error is raised.
 
     Args:
         awaitable: A coroutine, a task, a future: what you would write behind `await`.
 
         guard: Seconds or a preset, as for `idle_guard`, or an operator.
 
-        **knobs: As for `idle_guard`. `idle` is how long it may take unless somebody says that it goes on:
+        **knobs: As for `idle_guard`. `idle` is how long it may take without a sign of progress:
             `activity.touch()`, from a progress notification for instance, begins it anew, and
-            `activity.hold(...)` pauses it. `total` is how long it may take, whatever is said.
+            `activity.hold(...)` pauses it. `total` is how long it may take in any case.
 
     Raises:
         StreamTimeoutError: A limit was reached: IdleTimeoutError, TotalTimeoutError, ...

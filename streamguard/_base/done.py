@@ -23,8 +23,8 @@ class Done:
     `tools_run`: how many tool calls were begun. A stream that no session wraps counts from its start.
     `usage`: the latest token and cost counts, by the backend's names. `spent`: `tokens`, `cost` and `calls` of
     the model, added up over all attempts and prompts; empty as long as none were told. `tokens`: `input` and
-    `output` among them, where the backend tells these apart; for whoever measures. `attempts`: how many the session has made.
-    `work_dir`: the folder that the backend works in, as it says itself.
+    `output` among them, if the backend tells these apart; for measuring. `attempts`: how many the session has made.
+    `work_dir`: the folder that the backend says it works in.
     """
 
     tools_run: int = 0

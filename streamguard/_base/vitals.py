@@ -53,7 +53,7 @@ class Waiters(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """A process tree at one instant; None is what the system did not tell.
+    """A process tree at one instant. A field is None if the system did not tell it.
 
     `cpu`: seconds of processor time that it has used in the `over` seconds before, children that
     have ended included. `rss`: bytes in memory, shared ones counted in each process. `processes`: it and

@@ -9,7 +9,7 @@ from streamguard._base.quoting import quoted
 
 
 class StreamGuardWarning(UserWarning):
-    """Two written values contradict each other, or one is most likely not what was meant."""
+    """Two written values contradict each other, or one is most likely a mistake."""
 
 
 def warn(text: str) -> None:

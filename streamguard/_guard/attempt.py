@@ -1090,6 +1090,7 @@ class Attempt:
             now,
             lateness,
             name=activity.name,
+            stream=activity.display_name,
             labels=dict(activity.labels),
             guard=self.plan.guard,
             token=activity.token,

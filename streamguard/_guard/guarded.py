@@ -370,8 +370,8 @@ class GuardedIterator(AsyncIterator[T]):
     async def close(self) -> bool:
         """Close the source, in the task that iterated it; False if it did not close in time.
 
-        Who leaves a stream in its midst does not wait as long as for a disconnect, unless a
-        `disconnect_timeout` was written.
+        Leaving a stream early waits less long than a disconnect, unless you wrote a
+        `disconnect_timeout`.
         """
         attempt = self.attempt
         bound = attempt.plan.disconnect_timeout
@@ -636,8 +636,10 @@ class GuardedIterator(AsyncIterator[T]):
         attempt = self.attempt
         attempt.decide(verdict)
         self._stop(StopAsyncIteration())
+        assert attempt.tearing_down is not None
         closed = False
         try:
+            interruption = await attempt.tearing_down.before_closing(interruption)
             try:
                 closed = await self.close()
             except Exception as error:  # noqa: BLE001 - the verdict goes before it (T7)
@@ -646,7 +648,6 @@ class GuardedIterator(AsyncIterator[T]):
                 if not loops.consists_of(error, attempt.cancelled):
                     raise
                 interruption = interruption or error
-            assert attempt.tearing_down is not None
             await attempt.tearing_down.finish(interruption)
         finally:
             over = attempt.conclude(closed=closed, cause=cause) or StopAsyncIteration()

@@ -410,9 +410,9 @@ class Scope(_TimeLimit):
 class Cleanup(_TimeLimit):
     """Time to clean up in, for one `async with`. Made by `Scope.cleanup(...)`.
 
-    Shielded from the scopes around it and from their time, with a limit of its own, so that what
-    overruns a scope is the sum of its cleanups. One that outlives its limit is cut and reported;
-    the block ends as if all had been done, and `was_cut` tells.
+    Shielded from the scopes around it and from their time, with a limit of its own. So the sum of its
+    cleanups is the most by which a scope can overrun. A cleanup that outlives its limit is cut and
+    reported; the block ends as if all had been done, and `was_cut` tells.
     """
 
     def __init__(self, timeout: float, spec: Spec | None) -> None:

@@ -123,11 +123,22 @@ def installed(name: str, *, timeout: float = 5.0) -> Installed:
             package = metadata.version(facts.package)
     path = _bundled(*facts.bundled) if facts.bundled else None
     path = path or (shutil.which(facts.command) if facts.command else None)
+    return Installed(package, *_version_said(path, timeout))
+
+
+def command_here(name: str, *, timeout: float = 5.0) -> Installed:
+    """The same of any other command on the PATH."""
+    import shutil
+
+    return Installed(None, *_version_said(shutil.which(name), timeout))
+
+
+def _version_said(path: str | None, timeout: float) -> tuple[str | None, str | None]:
     said = None
     if path:
         with suppress(OSError, ValueError):
             said = _first_line_of(path, timeout)
-    return Installed(package, said, path)
+    return said, path
 
 
 def _bundled(package: str, inside: str) -> str | None:

@@ -41,14 +41,19 @@ class Backend:
     read: Reader
     always_ends_turns: bool = False
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it is one that `read=` can name, and no reader of the user's."""
+        return self.name in NAMES
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Client:
-    """What a client can be ended with, as its backend knows it; None is what it does not have.
+    """What can end a client, as its backend knows it. A field is None if the client does not have it.
 
     `disconnect`, `interrupt`: functions of no arguments, sync or async.
     `process`: a plain function that gives the process, or None as long as there is none.
-    `outlives_interrupt`: a turn that `interrupt` has ended leaves it as good as it was.
+    `outlives_interrupt`: the client still works after `interrupt` has ended a turn.
     """
 
     disconnect: Callable[[], Any]
@@ -80,7 +85,7 @@ NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
 
 
 def find(message: object) -> Backend | None:
-    """The backend that wrote `message`, or None if nobody here knows it.
+    """The backend that wrote `message`, or None if it is unknown.
 
     For anything but dicts and tuples the answer depends on `type(message)` alone, so callers
     may keep it per type. A dict or a tuple has no type of its own: ask again for each one
@@ -93,7 +98,7 @@ def find(message: object) -> Backend | None:
 
 
 def adapted(source: S) -> S:
-    """`source` as it is to be iterated.
+    """Give `source` in the form in which a guard iterates it.
 
     A client's stream may tell its own end wrongly, or leave a run behind when it is closed.
     """
@@ -102,7 +107,7 @@ def adapted(source: S) -> S:
 
 
 def resolve(read: Readable) -> Backend | None:
-    """What `read=` names, as a Backend; None for "auto", which asks `find` per stream.
+    """The Backend that `read=` names; None for "auto", which asks `find` per stream.
 
     Accepts a backend's name, its module, its reader, any function of one message, or a
     Backend. Anything else raises ConfigError.

@@ -85,10 +85,10 @@ NO_GENERATION: Final = -1
 class Permit:
     """Leave to make one attempt, which reports once how it ended.
 
-    As a context manager it reports by how the block is left: an end without an error is a
-    success, an error counts as its class does, a cancellation says nothing about the backend.
-    What is reported after the first outcome is ignored. A store that fails harms no report, and
-    no report raises what a store raises: it is made when the store works again.
+    As a context manager it reports by how the block is left. An end without an error is a
+    success, an error counts as its class does, and a cancellation says nothing about the backend.
+    Reports after the first outcome are ignored. A report never raises an error of the store: it is
+    made when the store works again.
     """
 
     def __init__(self, breaker: CircuitBreaker, holder: str, admitted: Admitted) -> None:
@@ -128,10 +128,10 @@ class Permit:
         *,
         retry_after: Seconds | None = None,
     ) -> None:
-        """The attempt failed. What that means for the circuit is its class's to say.
+        """The attempt failed. The error's class decides what that means for the circuit.
 
-        A rate limit is no failure, but nobody may try for `retry_after` seconds; refused
-        credentials need a person at once; a bad request says nothing about the backend.
+        A rate limit is no failure, but stops all attempts for `retry_after` seconds. Refused
+        credentials need a person at once. A bad request says nothing about the backend.
         """
         throttle = retry_after if error_class is ErrorClass.RATE_LIMIT else None
         self._end(_OUTCOMES.get(error_class, Outcome.FAILURE), throttle or 0.0)
@@ -191,8 +191,8 @@ class CircuitBreaker:
     its place for `probe_lease` seconds: as long as a first message may take, and at least as long
     as `pause`.
 
-    `on_open`: what `acquire` does while nobody may try. "wait" waits, "raise" raises a
-    `CircuitOpenError`. If it is not written, a session waits, and who calls `acquire` gets the
+    `on_open`: what `acquire` does while no attempt is allowed. "wait" waits, "raise" raises a
+    `CircuitOpenError`. If you do not write it, a session waits, and a caller of `acquire` gets the
     error. A session that retries waits in any case. `store` keeps
     the circuit, by default in this object, on `clock` (in virtual time give the loop's,
     `clock=anyio.current_time`). `observer`, one or several as a list, is told each `CircuitEvent`.
@@ -258,12 +258,12 @@ class CircuitBreaker:
     ) -> Permit:
         """A permit; with `on_open="wait"`, as soon as there is one.
 
-        Raises a `CircuitOpenError` where `try_acquire` does, or where waiting is no use: only
-        `reset()` would help, or the wait would not end `within` so many seconds, or not before
-        the deadline of a scope around it. `on_open` says otherwise than the breaker, this once.
+        Raises a `CircuitOpenError` when `try_acquire` does, or when waiting would not help. That is
+        when only `reset()` would help, or when the wait would not end `within` so many seconds or
+        before the deadline of a scope around it. `on_open` replaces the breaker's own, for this call.
 
-        A store that fails, or that does not answer within 5 s, stops nobody: the permit is then
-        one that counts for nothing.
+        A store that fails, or that does not answer within 5 s, stops no attempt: the permit then
+        does not count.
         """
         import anyio
         from anyio import lowlevel
@@ -391,13 +391,13 @@ class CircuitBreaker:
     # -- orders: a person hears if the store does not take them --------------------------------
 
     def throttle(self, retry_after: Seconds) -> None:
-        """Nobody may try for so many seconds: the backend has asked for it (429)."""
+        """Allow no attempt for so many seconds: the backend has asked for it (429)."""
         pause = wait(retry_after, "retry_after")
         step = self._order(lambda circuit, now: (self._rules.throttled(circuit, now, pause), None))
         self._tell(CircuitThrottled(key=self.key, at=step.now, retry_after=pause))
 
     def isolate(self) -> None:
-        """Let nobody try, until `reset()`: the backend is known to be out of service."""
+        """Allow no attempt until `reset()`: the backend is known to be out of service."""
         self._order(lambda circuit, _now: (self._rules.isolated(circuit), None))
 
     def reset(self) -> None:
@@ -408,10 +408,10 @@ class CircuitBreaker:
 
     @property
     def circuit(self) -> Circuit:
-        """The circuit as it is now. An open one half opens when somebody asks for a permit.
+        """The circuit as it is now. An open one half opens when a caller asks for a permit.
 
-        On an event loop, a store that blocks is not asked: it is the circuit as it was when the
-        store was last heard of. So it is, anywhere, if the store fails.
+        On an event loop, a store that blocks is not asked. Then this is the circuit as the store last
+        told it. It is so anywhere if the store fails.
         """
         return self._records.read()[0]
 
@@ -427,32 +427,32 @@ class CircuitBreaker:
 
     @property
     def retry_after(self) -> float:
-        """The seconds until somebody may try: 0 for now, infinite if only `reset()` helps.
+        """The seconds until an attempt is allowed: 0 for now, infinite if only `reset()` helps.
 
-        While a probe is under way, as long as it may hold its place.
+        While a probe is under way, it is the time for which the probe may hold its place.
         """
         return self._rules.wait(*self._records.read())
 
     @property
     def pause_left(self) -> float:
-        """The seconds in which certainly nobody may try; a probe may end at any time."""
+        """The seconds in which certainly no attempt is allowed; a probe may end at any time."""
         return self._rules.pause_left(*self._records.read())
 
     def snapshot(self) -> Snapshot:
-        """The circuit, to be kept as JSON over a restart. Times are kept as what is left."""
+        """The circuit as JSON, to keep it over a restart. Times are kept as what is left."""
         return self._order(
             lambda circuit, now: (circuit, self._rules.snapshot(circuit, now))
         ).answer
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on where `snapshot` was taken; permits given before report in vain."""
+        """Go on where `snapshot` was taken. Reports of earlier permits no longer count."""
         known = checked(snapshot)
         self._order(lambda circuit, now: (self._rules.restored(circuit, now, known), None))
 
     def flush(self, within: Seconds = PATIENCE) -> bool:
         """Wait until what was reported is in the store; False if it is not `within` seconds.
 
-        For who is about to close a store that blocks. Nothing else has to wait for it.
+        Call it before you close a store that blocks. Other code does not have to wait for it.
         """
         return self._records.flush(wait(within, "within"))
 

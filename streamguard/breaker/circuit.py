@@ -61,7 +61,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """All that is remembered of one backend. Times are on the clock of who keeps it."""
+    """All that is remembered of one backend. Times are on the clock of its store."""
 
     status: Status = "closed"
     failures: int = 0
@@ -107,7 +107,7 @@ class Refused:
 
 
 class Snapshot(TypedDict):
-    """A circuit for safekeeping, as JSON has it: times are what is left of them."""
+    """A circuit to keep, as JSON has it: times are what is left of them."""
 
     status: Status
     failures: int
@@ -247,11 +247,11 @@ class Rules:
         return replace(circuit, not_before=max(circuit.not_before, now + retry_after))
 
     def isolated(self, circuit: Circuit) -> Circuit:
-        """Nobody may try, until `reset`."""
+        """Allow no attempt until `reset`."""
         return _moved(circuit, "isolated", "by hand")
 
     def reset(self, circuit: Circuit) -> Circuit:
-        """As new, but for the generation: whoever is still under way reports in vain."""
+        """As new, except the generation: reports of attempts that are still under way do not count."""
         return Circuit(generation=circuit.generation + 1, cause="reset by hand")
 
     # -- safekeeping -----------------------------------------------------------------------

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class CircuitEvent:
     """Base of what a breaker tells its observer. `at` is on its store's clock.
 
-    An observer is called where the event came to be: in the task or thread that asked or
-    reported, or, with a store that blocks, in the thread that speaks to it.
+    An observer is called in the task or thread that asked or reported. With a store that blocks, it
+    is called in the thread that speaks to the store.
     """
 
     key: str
@@ -35,7 +35,7 @@ class CircuitChanged(CircuitEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitRefused(CircuitEvent):
-    """Somebody asked for a permit and got none. Waiting is no refusal."""
+    """A caller asked for a permit and got none. Waiting is no refusal."""
 
     status: Status
     retry_after: float
@@ -61,7 +61,7 @@ class CircuitThrottled(CircuitEvent):
 class CircuitStoreFailed(CircuitEvent):
     """The store failed, or hung, at an `operation`: `ask`, `report` or `read`.
 
-    Streams go on: who asks is let through, and a report is made when the store works again.
+    Streams go on: all attempts are allowed, and a report is made when the store works again.
     """
 
     operation: Literal["ask", "report", "read"]

@@ -24,8 +24,8 @@ class CircuitStore(Protocol):
     `blocks`: whether `update` may take long (a network, a disk). Then it is called in a worker
     thread by whatever is asked or reported on an event loop.
 
-    Circuits that are kept elsewhere go there by `Circuit.as_json` and come back by
-    `Circuit.from_json`. A store may raise: no stream is harmed by it.
+    A store that writes circuits as JSON uses `Circuit.as_json` and `Circuit.from_json`. A store may
+    raise: that harms no stream.
     """
 
     blocks: bool
@@ -33,25 +33,24 @@ class CircuitStore(Protocol):
     def update(self, key: str, change: Callable[[Circuit, float], tuple[Circuit, T]], /) -> T:
         """Replace the circuit of `key` by what `change` makes of it, atomically.
 
-        `change` is given the circuit (a new `Circuit()` for a key nobody knows) and the store's
-        time, in seconds: one clock for all who share the store, not the caller's. It is pure
-        and may be called again with a fresher circuit, as compare-and-set needs it. Its second
-        result is returned, of the call whose circuit was kept. A circuit that comes back as it
-        was need not be written: that is how circuits are read, too. Raise only where nothing was
+        `change` gets the circuit (a new `Circuit()` for an unknown key) and the store's
+        time, in seconds: one clock for all that share the store, not the caller's. It is pure
+        and may be called again with a fresher circuit, as compare-and-set needs it. Return its second
+        result, of the call whose circuit was kept. A circuit that comes back unchanged
+        need not be written: that is how circuits are read, too. Raise only if nothing was
         written: a report that failed is made again.
 
-        What makes this safe between machines is that a circuit's `generation` only grows, and
-        each report names the one it belongs to: what comes late from a paused machine changes
-        nothing.
+        This is safe between machines, because a circuit's `generation` only grows, and
+        each report names its own. A late report from a paused machine changes nothing.
         """
         ...
 
     def listen(self, key: str, changed: Callable[[], None], /) -> Callable[[], None]:
         """Call `changed` after each change of that circuit that comes to be known here.
 
-        From any thread, and better too often than not at all. Does not wait for anything. Who waits for a store that
-        `blocks` also looks again by itself from time to time, since what another machine did
-        may never be told here. Returns the function that ends it.
+        From any thread, and better too often than not at all. Does not wait for anything. A caller that
+        waits for a store that `blocks` also looks again from time to time, since a change by another
+        machine may never be told here. Returns the function that ends it.
         """
         ...
 

@@ -10,15 +10,18 @@ import os
 import platform
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from streamguard._base.distribution import install
 from streamguard._base.quoting import quoted
 from streamguard._version import __version__
+from streamguard.cli.arguments import guess
+from streamguard.cli.extras import EXTRAS, OBSERVERS, Extra, numbers, too_old, version_of
+from streamguard.cli.helping import WIDTH
 from streamguard.cli.parsers import Parser
 
 if TYPE_CHECKING:
@@ -71,21 +74,36 @@ def parser() -> Parser:
 
 
 def _examine(*, verbose: bool) -> Iterator[Finding]:
-    found = _installed()
+    found, git = _asked()
     yield from _machine()
-    yield from _loops()
+    yield from _extras()
+    yield from _observers()
     yield from _backends(found, verbose=verbose)
+    yield from _tools(git)
+    yield from _environment()
     yield from _configuration(found, verbose=verbose)
 
 
 def _print(findings: list[Finding]) -> None:
+    print("+ in order   - good to know   ! to mend")
     section = ""
     for finding in findings:
         if finding.section != section:
             section = finding.section
             print(f"\n{section}")
         name = f"{finding.name}: " if finding.name else ""
-        print(f"  {_MARKS[finding.state]} {quoted(name + finding.text)}")
+        mark = f"  {_MARKS[finding.state]} "
+        print(
+            textwrap.fill(
+                quoted(name + finding.text),
+                WIDTH,
+                initial_indent=mark,
+                subsequent_indent=" " * len(mark),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            or mark
+        )
     wrong = sum(finding.state == "wrong" for finding in findings)
     print(f"\n{f'{wrong} to mend, marked !' if wrong else 'Nothing to mend.'}")
 
@@ -121,12 +139,6 @@ def _machine() -> Iterator[Finding]:
         "`streamguard run` keeps orphans of its command within reach",
         "orphans go to init: they are found by their mark alone",
     )
-    yield _ability(
-        "cgroup v2",
-        Path("/sys/fs/cgroup/cgroup.controllers").exists(),
-        "there; streamguard needs none",
-        "none; streamguard needs none",
-    )
     yield _ability("PTY", has_pty(), "`run --pty` works", "`run --pty` does not work here")
 
 
@@ -159,32 +171,55 @@ def has_pty() -> bool:
     return True
 
 
-def _loops() -> Iterator[Finding]:
-    from importlib import metadata
-
-    for package, what in (
-        ("anyio", ""),
-        ("trio", install("trio")),
-        ("uvloop", install("uvloop")),
-        ("aiostream", install("aiostream")),
-    ):
-        try:
-            yield Finding("Event loops", package, "ok", metadata.version(package))
-        except metadata.PackageNotFoundError:
-            yield Finding("Event loops", package, "note", f"not installed ({what})")
+# --- what is installed --------------------------------------------------------------------
 
 
-# --- the backends -------------------------------------------------------------------------
-
-
-def _installed() -> Mapping[str, Installed]:
-    """What of each backend is here. All are asked at once: one that hangs keeps nobody waiting."""
+def _asked() -> tuple[Mapping[str, Installed], Installed]:
+    """What of each backend is here, and git. All are asked at once: one that hangs keeps nobody waiting."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from streamguard.backends.facts import FACTS, installed
+    from streamguard.backends.facts import FACTS, command_here, installed
 
-    with ThreadPoolExecutor(len(FACTS)) as asking:
-        return dict(zip(FACTS, asking.map(installed, FACTS), strict=True))
+    with ThreadPoolExecutor(len(FACTS) + 1) as asking:
+        git = asking.submit(command_here, "git")
+        return dict(zip(FACTS, asking.map(installed, FACTS), strict=True)), git.result()
+
+
+def _extras() -> Iterator[Finding]:
+    here = "Extras"
+    yield _package("anyio", "anyio", "needed", here)
+    missing: list[Extra] = []
+    for extra in EXTRAS:
+        if version_of(extra.package) is None:
+            missing.append(extra)
+        else:
+            yield _package(extra.name, extra.package, extra.gives, here)
+    if missing:
+        told = ", ".join(f"{extra.name} ({extra.gives})" for extra in missing)
+        yield Finding(here, "missing", "note", f"{told}. For one of them: {install('NAME')}")
+
+
+def _package(name: str, package: str, gives: str, here: str) -> Finding:
+    version = version_of(package)
+    if version is None:
+        return Finding(here, name, "wrong", f"{package} is not installed, and is {gives}")
+    what = version if name == package else f"{package} {version}"
+    if (minimum := too_old(package, version)) is not None:
+        told = f"{what} is older than {minimum}, which is needed: upgrade it"
+        return Finding(here, name, "wrong", told)
+    return Finding(here, name, "ok", f"{what} ({gives})")
+
+
+def _observers() -> Iterator[Finding]:
+    here = "Observers"
+    yield Finding(
+        here, "log", "ok", "the logger 'streamguard' of Python's logging is told by itself"
+    )
+    for extra in OBSERVERS:
+        if version_of(extra.package) is None:
+            yield Finding(here, extra.name, "note", f"not installed: {install(extra.name)}")
+        else:
+            yield _package(extra.name, extra.package, extra.gives, here)
 
 
 def _backends(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Finding]:
@@ -197,12 +232,12 @@ def _backends(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Findi
         if facts.package and found.package:
             told.append(f"{facts.package} {found.package}")
         if found.path:
-            told.append(f"{found.path} {found.command or '(says no version)'}")
+            told.append(_command(found))
         if not told:
             absent.append(name)
             continue
         is_old = bool(facts.minimum and found.package) and (
-            _numbers(str(found.package)) < _numbers(str(facts.minimum))
+            numbers(str(found.package)) < numbers(str(facts.minimum))
         )
         if is_old:
             told.append(f"older than {facts.minimum}, which is needed: upgrade it")
@@ -210,24 +245,59 @@ def _backends(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Findi
         if verbose:
             yield from (Finding("Backends", "", "note", limit) for limit in facts.limits)
     if absent:
-        yield Finding("Backends", "not installed", "note", ", ".join(absent))
+        hint = f"their messages are understood all the same. For a package: {install('NAME')}"
+        yield Finding("Backends", "not installed", "note", f"{', '.join(absent)}; {hint}")
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    numbers: list[int] = []
-    for part in version.split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
+def _tools(git: Installed) -> Iterator[Finding]:
+    if git.path:
+        yield Finding("Tools", "git", "ok", _command(git))
+    else:
+        yield Finding("Tools", "git", "note", "not on the PATH: a receipt cannot name the commit")
+
+
+def _command(found: Installed) -> str:
+    return f"{found.path} {found.command or '(says no version)'}"
+
+
+# --- the environment ----------------------------------------------------------------------
+
+
+def _environment() -> Iterator[Finding]:
+    from streamguard._base.configured import IN_ENVIRONMENT, PREFIX, variable
+    from streamguard._base.variables import CONFIG, FLEET, MARK, MODE
+    from streamguard._guard.modes import doubtful_mode, environment_mode
+
+    here = "Environment"
+    mode = environment_mode()
+    if (doubt := doubtful_mode()) is not None:
+        yield Finding(here, MODE, "wrong", doubt)
+    elif mode != "enforce":
+        means = "nothing is guarded" if mode == "off" else "limits are told, and end nothing"
+        told = f"the kill switch is on: {means} ({os.environ[MODE]})"
+        yield Finding(here, MODE, "note", told)
+    else:
+        yield Finding(here, MODE, "ok", "the kill switch is not used: limits are enforced")
+    known = [*(variable(PREFIX, knob) for knob in IN_ENVIRONMENT), CONFIG, FLEET]
+    for name in sorted(os.environ):
+        if not name.startswith(f"{PREFIX}_") or name in {MODE, MARK}:
+            continue
+        if name == FLEET:
+            yield Finding(
+                here, name, "ok", "set (an address may hold a password, so it is not shown)"
+            )
+        elif name in known:
+            yield Finding(here, name, "ok", os.environ[name] or "empty, as if it were not set")
+        else:
+            yield Finding(
+                here, name, "note", f"is no variable of streamguard's{guess(name, known)}"
+            )
 
 
 # --- the configuration --------------------------------------------------------------------
 
 
 def _configuration(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[Finding]:
-    from streamguard._base.variables import MODE
-    from streamguard._guard.modes import doubtful_mode
     from streamguard.backends.facts import FACTS, codex_config, collisions
     from streamguard.configuration import from_config
     from streamguard.errors import ConfigError
@@ -241,8 +311,6 @@ def _configuration(here: Mapping[str, Installed], *, verbose: bool) -> Iterator[
         except ConfigError as error:
             wrong = str(error)
     yield from (Finding(where, "", "note", str(warning.message)) for warning in told)
-    if (doubt := doubtful_mode()) is not None:
-        yield Finding(where, MODE, "wrong", doubt)
     if config is None:
         yield Finding(where, "", "wrong", wrong)
         return

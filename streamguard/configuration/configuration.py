@@ -77,13 +77,13 @@ def from_config(file: str | PathLike[str] | None = None) -> Configuration:
 
 @checked
 def from_env(prefix: str = PREFIX) -> Configuration:
-    """What environment variables say that begin with `prefix`, such as "MYAPP".
+    """The configuration from environment variables that begin with `prefix`, such as "MYAPP".
 
     MYAPP_IDLE, MYAPP_FIRST, MYAPP_LIVENESS, MYAPP_TOOLS, MYAPP_TURN, MYAPP_EXIT_GRACE and
     MYAPP_TOTAL are limits: seconds, or with a unit (`90s`, `5m`, `2h`); 0 or `off` for none.
-    MYAPP_PRESET names a preset, MYAPP_MODE is `enforce`, `warn` or `off`. What is off there is off
-    whatever the code says: `from_env("MYAPP").guard(idle=300)` gives way to MYAPP_IDLE=0. No file is
-    read, and STREAMGUARD_MODE stays in force.
+    MYAPP_PRESET names a preset, MYAPP_MODE is `enforce`, `warn` or `off`. A limit that is off there is
+    off, whatever the code says: `from_env("MYAPP").guard(idle=300)` gives way to MYAPP_IDLE=0. No file
+    is read, and STREAMGUARD_MODE stays in force.
 
     Raises:
         ConfigError: variables cannot be used; all of them are named.
@@ -399,7 +399,7 @@ class Configuration:
         return with_preset(settings, for_run=section is values.RUN)
 
     def check(self) -> None:
-        """Make all that can be made of it, so that a value which nothing takes shows now. ConfigError."""
+        """Make all that can be made of it. A value that cannot be used raises a ConfigError now."""
         environment.read(self._prefix)
         try:
             _ = self.retry_policy

@@ -41,7 +41,7 @@ class Recording(ABC):
 
     @abstractmethod
     def tap(self, attempt: Attempt) -> Tap:
-        """An attempt begins: what is to be called with its messages."""
+        """An attempt begins: gives the function to call with its messages."""
 
     @abstractmethod
     def await_decision(self, activity: Activity) -> None:
@@ -49,7 +49,7 @@ class Recording(ABC):
 
     @abstractmethod
     def session_over(self, activity: Activity) -> None:
-        """That session's block is left: what was not decided, it will not decide."""
+        """That session's block is left: it decides nothing more."""
 
     @abstractmethod
     def scope_began(self, path: tuple[ScopeName, ...], scope: object) -> None:
@@ -63,7 +63,7 @@ class Recording(ABC):
 
     @abstractmethod
     async def written(self) -> None:
-        """Wait until what was told is on disk, for as long as that is worth."""
+        """Wait until the evidence is on disk, but not for longer than that is worth."""
 
 
 _in_force: Final[ContextVar[tuple[Recording, ...]]] = ContextVar(

@@ -16,7 +16,7 @@ AttemptOutcome: TypeAlias = "StreamOutcome"
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptStarted(Event):
-    """A session begins an attempt: number `attempt`, going on with what is there if `resumes`."""
+    """A session begins attempt number `attempt`; if `resumes`, it goes on with what is there."""
 
     attempt: int
     resumes: bool
@@ -45,7 +45,7 @@ class AttemptEnded(Event):
 class RetryScheduled(Event):
     """There will be another attempt, in `delay` seconds: retry number `retry` of its class.
 
-    `delay_source` says who wanted the delay: the policy, the server (`Retry-After`), or the
+    `delay_source` says where the delay comes from: the policy, the server (`Retry-After`), or the
     circuit breaker.
     """
 
@@ -148,7 +148,7 @@ class OwnerAbandoned(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class CloseFailed(Event):
-    """Closing an attempt's connection raised `error`, after something else had ended it."""
+    """Closing an attempt's connection raised `error`, after the attempt had ended."""
 
     level = logging.WARNING
     attempt: int

@@ -33,9 +33,9 @@ class ResumePlan:
 
     `options`: what is possible; `recommendation`: which of it, and `reason`: why.
     `flow`, `step`: what timed out. `checkpoint`: what was done last, as `Recorder.mark` was told.
-    `uncommitted_changes`: of the work tree now; None if that could not be found out.
+    `uncommitted_changes`: of the work tree now; None if git did not say.
     `token`: resumes the backend's session. `backend_ended`: whether that is certainly over, None if
-    nobody was to end it. `receipt`: all that is known.
+    there was nothing to end. `receipt`: all that is known.
     """
 
     options: tuple[Option, ...]
@@ -60,10 +60,10 @@ class ResumePlan:
 def plan_resume(
     run_dir: StrPath, flow: str, *, work_dir: StrPath | None = None
 ) -> ResumePlan | None:
-    """What can be done about the latest timeout of `flow`; None if none is left to be dealt with.
+    """Say what can be done about the latest timeout of `flow`; None if there is none.
 
-    A timeout that a retry has got over is none. `work_dir`: the work tree that git is asked about, for
-    at most two seconds; the recorder's if left out. Blocks for as long.
+    A timeout after which a retry came through does not count. `work_dir`: the work tree that git is
+    asked about, for at most two seconds; the recorder's if left out. Blocks for as long.
 
     Raises:
         StreamGuardError: The receipts belong to another user, or others may write to them. They say
@@ -125,13 +125,13 @@ def resume_from(
 
         prompt: What a resumed session is asked.
 
-        first_prompt: What a fresh one is asked, unless `session` is given a prompt itself.
+        first_prompt: What a fresh one is asked, unless `session` has a prompt itself.
 
         resume_after_unconfirmed_teardown: Go on although the old backend may be alive.
 
     Raises:
-        StreamGuardError: If it is not safe: the old backend may be alive, and two owners of one
-            session corrupt it; or tools were run in a session that cannot be resumed.
+        StreamGuardError: It is not safe. The old backend may be alive, and two owners of one
+            session corrupt it. Or tools were run in a session that cannot be resumed.
 
         ConfigError: If `action` is not one that starts anything.
     """

@@ -32,7 +32,7 @@ def store_at(where: str | os.PathLike[str]) -> SqlStore:
         store_at("postgresql://user@host/database?sslmode=verify-full")
         store_at("host=/run/postgresql dbname=fleet")  a libpq keyword DSN
 
-    A StoreError if what it needs is not installed, a ConfigError for what is no place of a store.
+    StoreError if a package that it needs is not installed; ConfigError if this is no place of a store.
     """
     address = os.fspath(where)
     scheme = _SCHEME.match(address)

@@ -32,7 +32,7 @@ class Engine(Protocol):
         ...
 
     async def cancel(self, key: str, why: str = "") -> bool:
-        """Have a session end, wherever it is. False if there is none to end."""
+        """End a session, on whichever worker it is. False if there is none to end."""
         ...
 
     async def release(self, key: str) -> bool:

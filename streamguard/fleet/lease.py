@@ -40,9 +40,9 @@ KILL: Final = 0.9
 class Lease:
     """One session, held by this worker.
 
-    `key`, `spec`: what was submitted. `attempt`: how many workers have had it, this one included; those that handed
-    it on, since they drained, do not count.
-    `token`: grows with each of them: pass it to what must know a stale owner from the present one.
+    `key`, `spec`: what was submitted. `attempt`: how many workers have had it, this one included. Those
+    that drained and handed it on do not count.
+    `token`: grows with each worker. Pass it to services that must tell a stale owner from the present one.
     `state`: yours; it goes with the next checkpoint and comes back with the next attempt. It must be JSON.
     """
 
@@ -94,7 +94,7 @@ class Lease:
     def resume_point(self) -> ResumePoint:
         """Where the session goes on; the prompt of the first attempt is `spec["prompt"]`, if there is one.
 
-        Pass it to `session(open, point=...)`: with it goes the lease, so that the session ends when that does.
+        Pass it to `session(open, point=...)`. The lease goes with it, and the session ends when the lease does.
         """
         said = self._snapshot.point
         if said is not None:
@@ -177,7 +177,7 @@ class Lease:
         self._changed()
 
     def lose(self) -> None:
-        """Somebody else has it, or nobody may."""
+        """Another worker has it, or none may."""
         self._lost_at = min(self._lost_at, self._clock())
         self._set_end()
         if self._session is not None:
@@ -190,7 +190,7 @@ class Lease:
 
     @property
     def was_taken(self) -> bool:
-        """Whether the store has said that it is somebody else's."""
+        """Whether the store has said that another worker has it."""
         return self._lost_at != math.inf
 
     @property
@@ -209,7 +209,7 @@ class Lease:
         return self._snapshot.state != self._began.state
 
     def beat(self) -> Beat:
-        """What is to be written now. What it takes along is saved once `saved` is told of it."""
+        """The beat to write now. Call `saved` once it is written."""
         self._look()
         return self._beat()
 

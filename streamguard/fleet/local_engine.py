@@ -47,7 +47,7 @@ class LocalEngine(FleetWorker):
 
         ttl: Seconds after which a worker that is not heard of has lost its sessions.
 
-        flush: Seconds between beats: as much as is delivered twice at most when a worker is killed.
+        flush: Seconds between beats: so much may come twice when a worker is killed.
 
         limit: How many sessions this worker runs at once.
 
@@ -98,7 +98,7 @@ class LocalEngine(FleetWorker):
         return is_new
 
     async def cancel(self, key: str, why: str = "") -> bool:
-        """Have a session end, wherever it is. False if there is none to end."""
+        """End a session, on whichever worker it is. False if there is none to end."""
         return await self._calls(partial(self.store.cancel, key, why))
 
     async def release(self, key: str) -> bool:

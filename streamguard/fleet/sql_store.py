@@ -56,7 +56,7 @@ class SqlStore:
         self._database.create()
 
     def migrate(self) -> list[str]:
-        """Bring the tables to this version, making them if need be; what was done, in words."""
+        """Bring the tables to this version, and make them if they are missing. Says in words what was done."""
         return self._database.migrate()
 
     def interrupt(self) -> None:

@@ -37,11 +37,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
-    """One session, held from now on by who has claimed it.
+    """One session, held from now on by the worker that has claimed it.
 
     `token` grows with each claim of the session; `owner` is the claimant's. Both fence what is written.
-    `attempt`: how many claims counted, this one included. `fruitless`: how many of those before it, in a row, came to
-    no progress.
+    `attempt`: how many claims counted, this one included. `fruitless`: how many of those before it, in
+    a row, made no progress.
     """
 
     key: str
@@ -55,11 +55,11 @@ class Claimed:
 
 @dataclass(frozen=True, kw_only=True)
 class Beat:
-    """A sign of life of one session, from who holds it.
+    """A sign of life of one session, from the worker that holds it.
 
     `checkpoint`: where it stands; None if nothing has changed since the last beat that was kept.
-    `progressed`: whether it has come forward since it was claimed, so that earlier claims without
-    progress count no more.
+    `progressed`: whether it has made progress since it was claimed. Then earlier claims without
+    progress no longer count.
     """
 
     key: str
@@ -73,10 +73,11 @@ class Beat:
 class Row:
     """One session as people may see it: no token, no prompt, no text of an error.
 
-    `owner`: who holds it, of a running one. `why`: of a parked or cancelled one, or the type of what
-    ended its last attempt, "lost" if its owner was. `fruitless`: claims that are over, in a row, and came to no progress. `wait`: seconds until it may be claimed, of a waiting one. `silent`: seconds since its
-    owner's last beat, of a running one. `age`: seconds since it was submitted.
-    `cancelling`: a cancel was asked for, which its owner has not answered yet.
+    `owner`: the worker that holds a running one. `why`: of a parked or cancelled one, or the type of the
+    error that ended its last attempt, "lost" if its owner was. `fruitless`: claims that are over, in a row,
+    without progress. `wait`: seconds until a waiting one may be claimed. `silent`: seconds since the
+    last beat of a running one's owner. `age`: seconds since it was submitted.
+    `cancelling`: a cancel was asked for, and its owner has not answered.
     """
 
     key: str
@@ -120,12 +121,12 @@ class TimeoutsLog(Blocking, Protocol):
 class CheckpointStore(Blocking, Protocol):
     """Where a fleet's sessions are kept. Any thread may call, several at once.
 
-    Each method is one transaction. A store that cannot be reached raises `StoreError`; nothing was
-    changed then, or it is not known whether it was. All of them may be repeated: who ends its claim in the same way
-    once more is told True again.
+    Each method is one transaction. A store that cannot be reached raises `StoreError`. Then nothing was
+    changed, or it is not known whether it was. You may repeat each of them: an owner that ends its claim
+    in the same way once more gets True again.
 
-    Keys and owners are texts of 1 to 500 characters. They, and what is no JSON, are refused as `ConfigError`; of
-    many beats none is written then.
+    Keys and owners are texts of 1 to 500 characters. Other ones, and what is no JSON, are a `ConfigError`;
+    then none of several beats is written.
     """
 
     def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
@@ -135,33 +136,33 @@ class CheckpointStore(Blocking, Protocol):
     def claim(self, owner: str, ttl: float, limit: int) -> list[Claimed]:
         """Take up to `limit` sessions that wait and may begin, or whose owner has not been heard of for its ttl.
 
-        The longest waiting first. Each claim counts as an attempt; one that is over (lost, or given back) and of which
-        no beat has told progress is `fruitless`. One that was lost before its first beat is not: its owner may never
-        have heard of it. One that was to be cancelled when its owner was lost is
-        cancelled, not claimed.
+        The longest waiting first. Each claim counts as an attempt. A claim that is over (lost, or given back)
+        without a beat that told progress is `fruitless`. A claim that was lost before its first beat is not:
+        its owner may never have heard of it. If a cancel was asked for when its owner was lost, the session
+        is cancelled, not claimed.
         """
         ...
 
     def beat(self, beats: Sequence[Beat], ttl: float) -> Mapping[str, Kept]:
         """Renew leases and write checkpoints, in one go. A key that is missing in the answer is lost.
 
-        A beat that comes late is kept if nobody has claimed the session since.
+        A beat that comes late is kept if the session was not claimed since.
         """
         ...
 
     def finish(self, beat: Beat, *, cancelled: bool = False) -> bool:
-        """The session is done, or was cancelled as somebody had asked. False: it was lost before."""
+        """The session is done, or was cancelled on request. False: it was lost before."""
         ...
 
     def give_back(self, beat: Beat, delay: float, *, counts: bool = True, why: str = "") -> bool:
-        """Let somebody claim it again after `delay` seconds. Not `counts`: as if it had not been claimed.
+        """Make it free to claim again after `delay` seconds. Not `counts`: as if it had not been claimed.
 
-        If a cancel was asked for and not heard of, it is cancelled instead; so it is with `park`.
+        If a cancel was asked for and not answered, it is cancelled instead. `park` does the same.
         """
         ...
 
     def park(self, beat: Beat, why: str) -> bool:
-        """Leave it to a person: nobody claims it until it is released."""
+        """Leave it to a person: no worker claims it until it is released."""
         ...
 
     def release(self, key: str) -> bool:
@@ -169,7 +170,7 @@ class CheckpointStore(Blocking, Protocol):
         ...
 
     def cancel(self, key: str, why: str) -> bool:
-        """Have a session end. One that runs is told with its owner's next beat, one that is lost is not waited for.
+        """End a session. A running one hears of it with its owner's next beat; a lost one is not waited for.
 
         False: there is none to end.
         """

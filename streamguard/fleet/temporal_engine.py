@@ -52,17 +52,17 @@ _A_DAY: Final = timedelta(days=1)
 
 
 class TemporalEngine(FleetWorker):
-    """A worker on Temporal, and whoever asks for sessions there.
+    """A worker on Temporal, and the way to submit sessions there.
 
     Args:
-        client: A `temporalio.client.Client`. Its data converter is for all that is kept: with a payload codec, specs and
-            checkpoints are encrypted before they leave.
+        client: A `temporalio.client.Client`. Its data converter is for all that is kept. With a payload
+            codec, specs and checkpoints are encrypted before they leave.
 
         task_queue: Which of Temporal's queues has the sessions.
 
         ttl: Seconds after which a worker that is not heard of has lost a session that was submitted here.
 
-        flush: Seconds between beats: as much as is delivered twice at most when a worker is killed.
+        flush: Seconds between beats: so much may come twice when a worker is killed.
 
         limit: How many sessions this worker runs at once.
 
@@ -112,11 +112,11 @@ class TemporalEngine(FleetWorker):
     # -- for whoever asks ------------------------------------------------------------------
 
     async def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
-        """Queue a session; False if the key is known already: for as long as Temporal retains what is over."""
+        """Queue a session; False if the key is known already, as long as Temporal retains what is over."""
         return await self._sessions.submit(key, spec)
 
     async def cancel(self, key: str, why: str = "") -> bool:
-        """Have a session end, wherever it is. False if there is none to end."""
+        """End a session, on whichever worker it is. False if there is none to end."""
         return await self._sessions.cancel(key, why)
 
     async def release(self, key: str) -> bool:

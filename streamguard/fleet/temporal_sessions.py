@@ -65,7 +65,7 @@ class TemporalSessions:
         return await self._start(key, spec, None)
 
     async def cancel(self, key: str, why: str = "") -> bool:
-        """Have a session end, wherever it is. False if there is none to end."""
+        """End a session, on whichever worker it is. False if there is none to end."""
         check_loop()
         if (activity := await self._look_up(key)) is None:
             return False

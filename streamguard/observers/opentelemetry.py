@@ -106,13 +106,13 @@ class _Spans:
 
 
 class OpenTelemetryObserver:
-    """Opens and closes spans by what it is told, and measures. One observer serves any number of streams.
+    """Make spans and metrics of events. One observer serves any number of streams.
 
     Args:
         tracer_provider: whose spans they are; default: the one set for the process.
         meter_provider: whose metrics they are; default: the one set for the process.
         provider: `gen_ai.provider.name`: who serves the model, as the conventions call it ("anthropic",
-            "openai", "gcp.vertex_ai", ...). Default: as the backend lets one think, if it does.
+            "openai", "gcp.vertex_ai", ...). Default: what follows from the backend, if anything does.
 
     Raises:
         ConfigError: the OpenTelemetry API is not installed (raised by the import).

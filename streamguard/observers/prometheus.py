@@ -87,7 +87,7 @@ _METRICS: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 class PrometheusObserver:
-    """Counts what it is told in metrics of `registry` (default: prometheus_client's own).
+    """Count events in metrics of `registry` (default: prometheus_client's own).
 
     One observer serves any number of streams and threads; make one per registry.
 
@@ -155,7 +155,8 @@ class PrometheusObserver:
         self._on(event)
 
     def _stream(self, event: events.Event) -> str:
-        name = event.activity.name
+        # A number that nobody has chosen is no label.
+        name = event.activity.name or event.activity.backend
         return name if name in self._streams else OTHER
 
     def _tool(self, name: str) -> str:

@@ -57,8 +57,8 @@ Adoptable: TypeAlias = int | SupportsPid
 class ProcessTree:
     """A process and all that descends from it, is in its own group, or bears its mark.
 
-    Adopt it as soon as it runs: from then on its pid cannot be mistaken for another's. Nothing of
-    a tree is ever reaped here; that stays with who started the process. `close` (or a `with`
+    Adopt it as soon as it runs: from then on its pid cannot be mistaken for another's. A tree is
+    never reaped here: the program that started the process does that. `close` (or a `with`
     block) gives back what it holds and ends nothing.
     """
 
@@ -71,10 +71,10 @@ class ProcessTree:
 
     @classmethod
     def adopt(cls, target: Adoptable) -> Self:
-        """The tree of `target`: a pid, or a process object. One that is gone already is dead.
+        """The tree of `target`: a pid, or a process object. A process that is gone already is dead.
 
-        ConfigError (a ValueError) for what is no process, and for those that no signal of ours
-        may ever hit: pid 1, this process, and what it descends from.
+        ConfigError (a ValueError) if it is no process, or one that our signals must never
+        hit: pid 1, this process, and its ancestors.
         """
         pid = check_adoptable(target)
         _import_what_an_end_needs()
@@ -98,7 +98,7 @@ class ProcessTree:
 
     @property
     def proof(self) -> str:
-        """By what the process is known: "pidfd", or what stands in for it; "gone" without."""
+        """How the process is known: "pidfd", or what stands in for it; "gone" without."""
         return "gone" if self._members.root is None else self._members.root.proof
 
     @property
@@ -117,7 +117,7 @@ class ProcessTree:
 
     @property
     def termination(self) -> Termination | None:
-        """What the last `terminate` came to, also if its caller was cancelled. None: none is over."""
+        """The result of the last `terminate`, also if its caller was cancelled. None: none is over."""
         return None if self._ending is None else self._ending.termination
 
     async def wait_dead(self) -> None:
@@ -129,10 +129,10 @@ class ProcessTree:
                 self.check_open()
 
     async def look(self) -> tuple[int, ...]:
-        """Take note of who belongs to the tree now, and give their pids.
+        """Note which processes belong to the tree now, and give their pids.
 
-        Whoever was noted is found again when its parent is gone. So look before anything ends the
-        process otherwise, such as a client's disconnect.
+        A process that was noted is found again when its parent is gone. So look before other code, such
+        as a client's disconnect, ends the process.
         """
         from streamguard.process.hosted import fresh_table
 
@@ -141,7 +141,7 @@ class ProcessTree:
         return tuple(handle.pid for handle in self._members.living)
 
     def look_at_vitals(self) -> Look:
-        """What tells how it and its tree are: see `Look.take`. One for each who wonders."""
+        """An object that tells how it and its tree are: see `Look.take`. Use one for each reader."""
         from streamguard.process.look import Look
 
         return Look(self.pid, self._pids)
@@ -153,10 +153,10 @@ class ProcessTree:
     async def terminate(
         self, grace: Seconds = defaults.KILL_GRACE, *, budget: Seconds | None = None
     ) -> Termination:
-        """End the process and its tree: TERM and CONT, `grace` seconds, KILL until none is left.
+        """End the process and its tree: TERM and CONT, `grace` seconds, KILL until nothing is left.
 
         Takes at most `budget` seconds (2 x grace + 5), of which the grace at most half. It ends as
-        soon as all are dead; a grace of 0 kills at once. What is left then is in `survivors`. Who calls it again
+        soon as all are dead; a grace of 0 kills at once. What is left then is in `survivors`. A second call
         meanwhile waits for the same end. A cancellation waits for it, too; a second one (asyncio
         only) leaves it running on its own, and `termination` has the result.
         """
@@ -176,9 +176,9 @@ class ProcessTree:
         return await self._ending.outcome()
 
     def kill(self) -> None:
-        """Kill the process and its tree where nothing can be waited for: in a loop that ends.
+        """Kill the process and its tree when you cannot wait: in a loop that ends.
 
-        Blocks for a second at most. What is just being terminated sees to its end by itself.
+        Blocks for a second at most. A `terminate` that is under way goes on by itself.
         """
         self.check_open()
         if self._ending is None:
@@ -187,7 +187,7 @@ class ProcessTree:
             blocking.end(self._members, 0, _KILLING)
 
     def close(self) -> None:
-        """Give back what is held; if others use it just now, a guard for one, when that is over."""
+        """Give back what it holds. If other code uses it now, such as a guard, that happens afterwards."""
         self._is_closed = True
         self._give_back_unless_used()
 
@@ -204,7 +204,7 @@ class ProcessTree:
         return give_back
 
     def check_open(self) -> None:
-        """RuntimeError if it is closed, and nobody uses it any more."""
+        """RuntimeError if it is closed and not in use any more."""
         if self._is_closed and not self._users:
             raise RuntimeError(f"the tree of pid {self.pid} is closed: close it when it is over")
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def marked_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """`env` (default: our own environment) with a fresh mark: start one process with it.
 
-    `ClaudeAgentOptions(env=marked_env({}))`, `Popen(..., env=marked_env())`. What clears its
-    environment escapes the mark; all else that this process ever starts is found by it.
+    `ClaudeAgentOptions(env=marked_env({}))`, `Popen(..., env=marked_env())`. A process that clears its
+    environment escapes the mark. All others that this process ever starts are found by it.
     """
     return {**(os.environ if env is None else env), MARK: os.urandom(16).hex()}
 

@@ -16,8 +16,8 @@ class Termination:
     """How a process and its tree ended, and whether that is certain.
 
     `cause`: *exited* without a signal of ours, *terminated* by TERM, *killed* by KILL, *survived*
-    (`survivors` are left), or *unproven* (none is known to be left, but this system, or this
-    moment, gave no table of processes to prove it by). `signals` in the order of their first use;
+    (`survivors` are left), or *unproven*. Unproven means that no process is known to be left, but
+    there was no table of processes to prove it. `signals` in the order of their first use;
     `exit` as `Popen.returncode` says it, None if it cannot be known without reaping.
     """
 

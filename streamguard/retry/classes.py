@@ -42,7 +42,7 @@ class ErrorClass(StrEnum):
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether giving up on it should reach somebody: it does not get better by itself."""
+        """Whether a person should hear that it was given up: it does not get better by itself."""
         return self in {ErrorClass.AUTH, ErrorClass.PERMANENT, ErrorClass.RATE_LIMIT}
 
 

@@ -49,7 +49,7 @@ from streamguard.signals import Failed
 def classify(error: BaseException, *, failed: Failed | None = None) -> ErrorClass:
     """The class of `error`, given what the backend said before it (`failed`), if anything.
 
-    Without `failed`, the one on the error's verdict or activity is used, where there is one.
+    Without `failed`, the one on the error's verdict or activity is used, if there is one.
     """
 
     def ask(link: BaseException, is_cause: bool) -> ErrorClass | None:

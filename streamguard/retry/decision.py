@@ -51,12 +51,13 @@ class State:
     `teardown_confirmed`: whether the old backend is certainly gone.
     `unconfirmed_allowed`: the user's `resume_after_unconfirmed_teardown`.
     `is_unknown`: whether the backend certainly does not know the session it was to resume.
-    `fresh_if_unknown`: whether the user has said that it is begun afresh then.
+    `fresh_if_unknown`: whether the user wants a fresh start then.
     `tools_in_session`: how many tool calls were begun in all its turns.
-    `limit_over_in`: seconds until a usage limit is over, if such are waited for; `limit_over_at`: in words.
+    `limit_over_in`: seconds until a usage limit is over, if the session waits for that;
+    `limit_over_at`: the same in words.
     `remaining`: seconds until `total` or an outer deadline; None without any.
-    `circuit`: seconds in which the breaker certainly lets nobody try (`pause_left`); infinite if
-    only `reset()` helps. `circuit_waits`: whether it is waited for, as sessions do.
+    `circuit`: seconds in which the breaker certainly allows no attempt (`pause_left`); infinite if
+    only `reset()` helps. `circuit_waits`: whether to wait for it, as sessions do.
     """
 
     error_class: ErrorClass

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @checked_class
 @dataclass(frozen=True)
 class Backoff:
-    """How often one class of errors is retried in a row, and how long is waited before each.
+    """How often one class of errors is retried in a row, and how long each retry waits.
 
     The last of `delays` repeats. Up to `jitter` times the delay is added to it at random, and
     never more than `jitter_cap` seconds, so that many streams do not come back as one.
@@ -78,9 +78,9 @@ class RetryPolicy:
     failed within `instant` seconds and before any message makes the delays grow. No attempt is
     begun with less than `min_attempt` seconds left.
 
-    `wait_for_limit`: for how many seconds a usage limit is waited out, as long as nothing goes well in
-    between, where the backend says when it is over; None is not at all. It is no retry of any class, and
-    `cap` is not for it.
+    `wait_for_limit`: how many seconds to wait for the end of a usage limit, if the backend says when
+    that is. All waits count together until something goes well. None is not at all. It is no retry of
+    any class, and `cap` is not for it.
 
     `classifier` may name the class of an error, or return None and leave it to `classify`.
     `random` gives numbers from 0 up to 1.
@@ -159,9 +159,9 @@ class RetryPolicy:
         return backoff
 
     def classify(self, error: BaseException, *, failed: Failed | None = None) -> ErrorClass:
-        """As `classify`, but what `classifier` says of an error goes first.
+        """As `classify`, but `classifier` decides first.
 
-        Of a cancellation nobody is asked: it is never retried.
+        A cancellation is never retried, whatever `classifier` says.
         """
         return self._named(error, classify(error, failed=failed))
 

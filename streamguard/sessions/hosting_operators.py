@@ -80,11 +80,11 @@ def reconnecting_resume(
     fresh_if_unknown: bool = False,
     wait_for_limit: Seconds | None = None,
 ) -> HostingOperator[Never]:
-    """Opens the stream again after a failure, when that is safe, and goes on with the session.
+    """Open the stream again after a failure, when that is safe, and go on with the session.
 
-    Decided in this order: is the failure worth a retry, and is one left; is the old backend
-    certainly gone; is there a token to resume with, or has nothing been done that a fresh start
-    would do again. If not, the *original* error is raised, with `gave_up` and `attempts`.
+    It decides in this order. Is the failure worth a retry, and is one left? Is the old backend
+    certainly gone? Is there a token to resume with, or was nothing done that a fresh start
+    would do again? If not, it raises the *original* error, with `gave_up` and `attempts`.
 
     Args:
         open: Opens the later attempts of a stream that is piped as it is; a `session` has its own.
@@ -92,7 +92,7 @@ def reconnecting_resume(
         retries, backoff: How often a hang is retried in a row, and the seconds before each retry.
             Other classes of failures follow the policy's defaults.
 
-        policy: All classes, with everything that may be spent on them, in place of these two.
+        policy: Retries and delays of all classes, in place of these two.
 
         breaker: Asked before each attempt, and told how it ended.
 
@@ -107,12 +107,12 @@ def reconnecting_resume(
         resume_after_unconfirmed_teardown: Go on even if the old backend may still be alive: two
             owners of one session corrupt it.
 
-        fresh_if_unknown: Where the backend does not know the session that is to be resumed, begin once
+        fresh_if_unknown: If the backend does not know the session any more, begin once
             more with the prompt, without what was said before. Once in a session, and not if tools ran
             in it, as far as is known here.
 
-        wait_for_limit: For how many seconds a usage limit is waited out, where the backend says when it
-            is over. Nothing is open meanwhile.
+        wait_for_limit: How many seconds to wait for the end of a usage limit, if the backend says when
+            that is. Nothing is open meanwhile.
 
     Raises:
         ConfigError: If a value cannot be used.
@@ -208,10 +208,10 @@ def _policy(
 
 @factory("stream | keep_alive(15, make_a_ping)")
 def keep_alive(every: Seconds, make: Callable[[], V], /) -> HostingOperator[V]:
-    """Yields `make()` whenever the stream was silent for `every` seconds.
+    """Yield `make()` each time the stream was silent for `every` seconds.
 
     The pull that waits is not disturbed, so the stream needs a task of its own and the result an
-    `async with`. What is yielded here is none of the backend's messages: it counts for no limit.
+    `async with`. These messages are not the backend's, and count for no limit.
     """
     interval = seconds(every, "every")
     if not callable(make):

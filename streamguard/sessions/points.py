@@ -48,14 +48,14 @@ T_co = TypeVar("T_co", covariant=True)
 @checked_class
 @dataclass(frozen=True, kw_only=True)
 class ResumePoint:
-    """Where a session stands: what `open` gets for each attempt, and what can be kept.
+    """Where a session stands: `open` gets it for each attempt, and you can keep it.
 
     `attempt`: its number in the session, from 1. Of a turn that is completed, the last one's.
-    `prompt`: what is to be asked now; None if the stream speaks unasked, or nothing is to be asked.
-    `token`: resumes the session where the backend keeps its history; None for a fresh start.
+    `prompt`: what to ask now; None if the stream needs no prompt, or there is nothing to ask.
+    `token`: resumes the session, if the backend keeps its history; None for a fresh start.
     `cursor`: what `dedupe_by` said of the last message delivered in this turn; None if nothing.
     `reason`: what ended the attempt before; None for the first of a turn.
-    `tools_run`: tool calls begun in this turn so far. Where there is no token, those of the
+    `tools_run`: tool calls begun in this turn so far. If there is no token, those of the
         connection's earlier turns count, too: a fresh start would know nothing of them.
     `delivered`: messages of this turn that its consumer has got: that its pulls have returned.
     `committed`: those of them that it can act on, so that no fresh start takes them back; counted
@@ -65,8 +65,8 @@ class ResumePoint:
     `completed`: whether the turn has ended, so that nothing is asked again.
     `spent`: tokens, cost and calls of the model that the session has used up, for ceilings.
     `work_dir`: the folder that the backend says it works in: many sessions can only be resumed there.
-    `activity`: the session's live state, for what `open` makes to hold; None outside of `open`.
-    `custody`: what a fleet's lease has put there (`Lease.resume_point`): keep it with `dataclasses.replace`.
+    `activity`: the session's live state, for holds in what `open` makes; None outside of `open`.
+    `custody`: a fleet's lease puts it there (`Lease.resume_point`): keep it with `dataclasses.replace`.
     """
 
     attempt: int = 1
@@ -114,7 +114,7 @@ class ResumePoint:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any] | str | bytes) -> ResumePoint:
-        """What `as_json` gave, or its text, in this or another process.
+        """The point that `as_json` gave, or its text, in this or another process.
 
         Of `reason` the type's name and its text survive, as an `EarlierError`.
 

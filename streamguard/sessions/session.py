@@ -51,7 +51,7 @@ def session(
     point: ResumePoint | None = None,
     exclusive: str | None = None,
 ) -> Session[T]:
-    """A source that opens its own stream, and opens it again: pipe it through operators.
+    """Make a source that opens its own stream, and opens it again. Pipe it through operators.
 
     Args:
         open: Called with a `ResumePoint` for each attempt; gives an async context manager of a
@@ -59,12 +59,12 @@ def session(
 
         prompt: What is asked first.
 
-        point: Where an earlier session stood (`chat.point`), to go on from there: nothing is asked
-            again that was answered, and nothing begun again that cannot be taken back.
+        point: Where an earlier session stood (`chat.point`), to go on from there. A prompt that was
+            answered is not asked again, and work that cannot be taken back is not begun again.
 
-        exclusive: The backend's name, such as "claude", where a session's history is on this machine:
-            then no two programs of this user are in one session at once. Who comes second gets a
-            `SessionHeldError` that names the first. Ready sessions of such backends do so unasked.
+        exclusive: The backend's name, such as "claude", if a session's history is on this machine.
+            Then two programs of this user cannot be in one session at once: the second gets a
+            `SessionHeldError` that names the first. Ready sessions of such backends set it themselves.
     """
     check_opener(open, "session")
     _check_prompt(prompt)
@@ -138,7 +138,7 @@ def _as_it_is(stream: AsyncIterable[T]) -> Opener[T]:
 
 
 class Session(Pipeable, Generic[T]):
-    """A session to be entered: `async with session(...) | idle_guard(180) as chat:`."""
+    """A session that you enter: `async with session(...) | idle_guard(180) as chat:`."""
 
     def __init__(self, opening: _Opening[T], operator: Operator = NOTHING) -> None:
         _check(opening, operator)
@@ -263,10 +263,10 @@ class Chat(AsyncIterable[T]):
 
     @property
     def point(self) -> ResumePoint:
-        """Where the session stands: kept, it lets another one go on from here.
+        """Where the session stands. Keep it, and another session can go on from here.
 
-        It tells what the consumer has got, the message at hand included: keep it when you are done
-        with that.
+        It counts what the consumer has got, the message at hand included. So keep it when you are done
+        with that message.
         """
         return self._conversation.latest_point()
 

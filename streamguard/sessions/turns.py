@@ -269,8 +269,8 @@ class Turn(AsyncIterator[T]):
     async def aclose(self) -> None:
         """Leave the turn. If it has not ended, its connection is closed with it.
 
-        The next `ask` opens another one, with the session's token. A turn that has not begun, or
-        is over, is none to be left.
+        The next `ask` opens another one, with the session's token. Nothing happens to a turn that has
+        not begun, or is over.
         """
         if self.is_pulled:
             raise RuntimeError(
@@ -402,7 +402,7 @@ class Turn(AsyncIterator[T]):
     def cursor(self) -> Hashable | None:
         """The key of the last message that this turn's consumer has got; None without `dedupe_by`.
 
-        Cheap enough to be asked for each message.
+        Cheap enough to read for each message.
         """
         replay = self._ledger.replay
         if replay is None:
@@ -439,7 +439,7 @@ class Turn(AsyncIterator[T]):
 
     @property
     def point(self) -> ResumePoint:
-        """Where the turn stands: what the next attempt would be given, if there is to be one."""
+        """Where the turn stands: the point that a next attempt would get."""
         ledger, attempts = self._ledger, self._conversation.attempts
         is_completed = self.is_completed
         untaken = self._has_untaken and not ledger.ends_with_aside

@@ -31,8 +31,8 @@ _detached: set[asyncio.Task[None]] = set()
 class Channel:
     """An async iterator over `source` whose cancelled pull loses nothing.
 
-    It starts with its first pull (or `start()`), runs ahead of its consumer by up to `buffer`
-    messages, and `end()` ends it as a vanished backend would: what has arrived is still
+    It starts with its first pull (or `start()`), and runs ahead of its consumer by up to `buffer`
+    messages. `end()` ends it as a vanished backend would: what has arrived is still
     delivered, then the stream ends normally.
     """
 

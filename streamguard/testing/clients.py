@@ -58,7 +58,7 @@ class FakeClient:
 
     @property
     def disconnect_called(self) -> bool:
-        """Whether somebody asked for a disconnect, however it went."""
+        """Whether `disconnect` was called, however it went."""
         return "disconnect" in self.calls
 
     async def __aenter__(self) -> Self:

@@ -149,8 +149,9 @@ def virtual_clock() -> MockClock:
 def virtual_options(backend: Backend = "asyncio") -> dict[str, Any]:
     """The `backend_options` that make `anyio.run` (or anyio's pytest plugin) run virtually.
 
-    Those for "uvloop" go with anyio's backend "asyncio". Fresh ones for each run: a trio clock goes on from where it was. The oldest supported
-    anyio forgets trio's options in `anyio.run`; `run_virtual` does not depend on it.
+    Those for "uvloop" go with anyio's backend "asyncio". Make fresh ones for each run: a trio clock goes
+    on from where it was. The oldest supported anyio forgets trio's options in `anyio.run`;
+    `run_virtual` does not depend on it.
     """
     if backend == "trio":
         return {"clock": virtual_clock()}

@@ -279,7 +279,7 @@ def hang() -> Step:
 
 
 def block(seconds: Seconds) -> Step:
-    """The event loop is kept from running for so long, as by a blocking call.
+    """Keep the event loop from running for so long, as a blocking call does.
 
     In virtual time the clock moves on and nothing else runs.
     """
@@ -287,7 +287,7 @@ def block(seconds: Seconds) -> Step:
 
 
 def call(fn: Callable[[], object]) -> Step:
-    """Call `fn()` at this point; what it returns is awaited if it can be."""
+    """Call `fn()` at this point, and await what it returns if that is awaitable."""
     return Call(fn)
 
 

@@ -10,7 +10,6 @@ Knows activities and the files, nothing of plans or attempts.
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import time
@@ -62,9 +61,6 @@ def publish_to_top(every: Seconds = _EVERY) -> Generator[None, None, None]:
 
 publishing = publish_to_top  # its old name
 _one_at_a_time: Final = threading.Lock()
-
-
-_numbers: Final = itertools.count(1)  # of the streams that nobody has named
 
 
 class _Seen(NamedTuple):
@@ -126,7 +122,6 @@ class _File:
 
     def __init__(self) -> None:
         self._published = Published.for_this_process()
-        self._number = next(_numbers)
         self._told: _Seen | None = None
         self._due = -math.inf
 
@@ -134,9 +129,7 @@ class _File:
         """Write it, unless who reads it knows it: the ages go on by themselves."""
         now = time.monotonic()
         if self._told is None or said.is_news_after(self._told) or now >= self._due:
-            facts = said.facts
-            name = facts["name"] or f"{facts['backend'] or 'stream'}#{self._number}"
-            self._published.write(**{**facts, "name": name}, **said.ages)
+            self._published.write(**said.facts, **said.ages)
             self._told, self._due = said, now + _AGAIN
 
     def remove(self) -> None:
@@ -157,7 +150,7 @@ def _said_of(activity: Activity) -> _Seen | None:
         in_flight = []
     facts: dict[str, Any] = {
         "kind": "stream",
-        "name": activity.name,
+        "name": activity.display_name,
         "state": activity.status,
         "backend": activity.backend,
         "child": None,

@@ -345,7 +345,12 @@ def test_what_the_doctor_finds(text):
     with contextlib.redirect_stdout(io.StringIO()) as out:
         doctor._print([doctor.Finding("Backends", text, "ok", text)])
     assert wrong_in(out.getvalue(), lines=True) == set()
-    assert len(out.getvalue().splitlines()) == 5
+    legend, _, section, *lines, _, summary = out.getvalue().splitlines()
+    assert (legend[0], section, summary) == ("+", "Backends", "Nothing to mend.")
+    assert lines[0].startswith("  + ")
+    assert all(
+        line.startswith("    ") for line in lines[1:]
+    )  # none of them is taken for another finding
 
 
 def test_the_name_of_a_report_is_true_for_a_program(tmp_path, capfdbinary):

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from streamguard.backends import facts
-from streamguard.cli import doctor, main, namesakes
+from streamguard.cli import doctor, extras, main, namesakes
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_here(tmp_path, monkeypatch):
     """No configuration, no backend and no namesake but what a test puts there."""
     for name in (
-        "STREAMGUARD_CONFIG",
-        "STREAMGUARD_IDLE",
-        "STREAMGUARD_MODE",
+        *(name for name in os.environ if name.startswith("STREAMGUARD_")),
         "ANTHROPIC_BASE_URL",
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(facts, "installed", lambda name: facts.Installed())
+    monkeypatch.setattr(facts, "command_here", lambda name: facts.Installed())
     monkeypatch.setattr(namesakes, "namesakes", lambda: ())
 
 
@@ -149,3 +152,95 @@ def test_a_namesake_is_wrong(diagnosis, monkeypatch):
     code, found = diagnosis()
     assert code == 1
     assert found["streamguard"]["text"] == other.advice
+
+
+# -- what is installed -------------------------------------------------------------------------
+
+
+def test_each_extra_of_the_project_is_looked_for():
+    """Here, as an observer, or as a backend's package; those of the project's own chores are not."""
+    text = Path(doctor.__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8")
+    given = tomllib.loads(text)["project"]["optional-dependencies"]
+    for extra in (*extras.EXTRAS, *extras.OBSERVERS):
+        assert re.split(r"[\[>=]", given[extra.name][0])[0] == extra.package
+    packages = {facts_of.package for facts_of in facts.FACTS.values()}
+    known = {extra.name for extra in (*extras.EXTRAS, *extras.OBSERVERS)}
+    chores = {"test", "test-all", "real", "real-litellm", "fuzz", "bench", "docs", "dev"}
+    others = given.keys() - known - chores
+    assert {
+        name for name in others if re.split(r"[\[>=]", given[name][0])[0] not in packages
+    } == set()
+
+
+def test_what_is_missing_says_how_to_get_it(diagnosis, monkeypatch):
+    monkeypatch.setattr(doctor, "version_of", lambda package: None if package != "anyio" else "9")
+    code, found = diagnosis()
+    assert code == 0
+    assert "pip install 'agent-streamguard[prometheus]'" in found["prometheus"]["text"]
+    assert found["missing"]["text"].startswith("trio (guards")
+    assert "pip install 'agent-streamguard[NAME]'" in found["missing"]["text"]
+    monkeypatch.setattr(doctor, "version_of", lambda package: None)
+    code, found = diagnosis()
+    assert (code, found["anyio"]["state"]) == (1, "wrong")
+
+
+def test_a_package_that_is_too_old_is_wrong(diagnosis, monkeypatch):
+    monkeypatch.setattr(doctor, "version_of", lambda package: "0.1")
+    monkeypatch.setattr(doctor, "too_old", lambda package, version: "0.29")
+    code, found = diagnosis()
+    assert code == 1
+    assert found["trio"]["text"] == "0.1 is older than 0.29, which is needed: upgrade it"
+
+
+def test_what_is_needed_at_least_is_read_from_the_installation(monkeypatch):
+    said = ["trio>=0.29; extra == 'trio'", "psycopg[binary]>=3.2.3; extra == 'postgres'", "odd"]
+    monkeypatch.setattr(extras.metadata, "requires", lambda name: said)
+    assert extras.too_old("trio", "0.28.1") == "0.29"
+    assert extras.too_old("trio", "0.30rc1") is None
+    assert extras.too_old("psycopg", "3.1") == "3.2.3"
+    assert extras.too_old("other", "0") is None
+
+
+def test_tools_are_asked_for_their_version(diagnosis, monkeypatch):
+    _, found = diagnosis()
+    assert found["git"]["state"] == "note"
+    here = facts.Installed(None, "git version 9", "/bin/git")
+    monkeypatch.setattr(facts, "command_here", lambda name: here)
+    _, found = diagnosis()
+    assert found["git"]["text"] == "/bin/git git version 9"
+
+
+# -- the environment ---------------------------------------------------------------------------
+
+
+def test_variables_in_force_are_shown_and_others_named(diagnosis, monkeypatch):
+    monkeypatch.setenv("STREAMGUARD_IDLE", "5m")
+    monkeypatch.setenv("STREAMGUARD_IDEL", "3")
+    monkeypatch.setenv("STREAMGUARD_FLEET", "postgresql://me:secret@host/db")
+    code, found = diagnosis()
+    assert code == 0
+    assert found["STREAMGUARD_IDLE"]["text"] == "5m"
+    assert "did you mean 'STREAMGUARD_IDLE'?" in found["STREAMGUARD_IDEL"]["text"]
+    assert "secret" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("word", "state", "told"),
+    [
+        ("off", "note", "nothing is guarded"),
+        ("warn", "note", "end nothing"),
+        ("", "ok", "not used"),
+    ],
+)
+def test_the_kill_switch_says_what_it_does(diagnosis, monkeypatch, word, state, told):
+    monkeypatch.setenv("STREAMGUARD_MODE", word)
+    _, found = diagnosis()
+    assert found["STREAMGUARD_MODE"]["state"] == state
+    assert told in found["STREAMGUARD_MODE"]["text"]
+
+
+def test_it_is_readable_at_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("STREAMGUARD_CONFIG_", "word " * 60)
+    doctor.main([])
+    told = capsys.readouterr().out
+    assert [line for line in told.splitlines() if len(line) > 80] == []

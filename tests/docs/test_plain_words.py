@@ -43,12 +43,13 @@ MODULES = (
     "streamguard.specs",
     "streamguard.testing",
 )
-LONGEST = 40  # words of a sentence; half of that is better
+LONGEST = 35  # words of a sentence; half of that is better
 UNUSED = re.compile(
     r"\bnobody\b[^.]*\bno\b|\b(?:whence|whither|hitherto|heretofore|thereof|therein|thereto|thereupon|wherein|whereof"
     r"|whereupon|whosoever|whomsoever|lest|albeit|aught|naught|betwixt|forthwith|shall)\b"
     r"|\bsave (?:that|for)\b|\bfor it (?:is|was|has)\b|\b(?:frees?|ends?|costs?|knows?) it not\b|\bthat which\b"
-    r"|\bbe it\b|\bin the midst\b|\bnobody's\b|\bof whoever\b|\bnone but\b|\bnot but\b|\bis at it\b",
+    r"|\bbe it\b|\bin the midst\b|\bnobody's\b|\bnone but\b|\bnot but\b|\bis at it\b|\bunasked\b"
+    r"|\bwhoever\b|\bsomebody\b|\bnobody (?:may|tries|knows|is|was)\b|, that it\b",
     re.IGNORECASE,
 )
 RULE = re.compile(

@@ -362,7 +362,7 @@ def raised(error):
             UnknownMessage,
             {"type_name": "x.Y"},
             "DEBUG",
-            "a: x.Y is a type nobody reads: it is progress",
+            "a: no reader knows the type x.Y: it counts as progress",
         ),
         (
             WindowCollides,
@@ -370,12 +370,17 @@ def raised(error):
             "WARNING",
             "a: idle=60 fires before claude recovers",
         ),
-        (CutWithdrawn, {"verdict": VERDICT}, "INFO", "a: a message came after all: not ending"),
+        (
+            CutWithdrawn,
+            {"verdict": VERDICT},
+            "INFO",
+            "a: a message came at the last instant: nothing is ended",
+        ),
         (
             TimedOut,
             {"verdict": VERDICT, "enforced": True},
             "WARNING",
-            "a: ending: stream 'a' idle for 60 s (limit idle=60); no message was ever seen",
+            "a: ending: idle for 60 s (limit idle=60)",
         ),
         (
             TimedOut,
@@ -390,25 +395,25 @@ def raised(error):
             PullDeaf,
             {"verdict": VERDICT},
             "WARNING",
-            "a: the cancelled pull does not unwind; tearing down anyway",
+            "a: the stream does not react to its cancellation: ending the backend all the same",
         ),
         (
             Interrupting,
             {"verdict": VERDICT, "bound": 5.0},
             "INFO",
-            "a: interrupting, for at most 5 s",
+            "a: asking the backend to end its turn by itself, for at most 5 s",
         ),
         (
             InterruptFailed,
             {"error": OSError("closed")},
             "WARNING",
-            "a: interrupt raised OSError('closed'); tearing down",
+            "a: interrupt raised OSError('closed'): ending the backend",
         ),
         (
             ProcessAdopted,
             {"pid": 7, "proof": "pidfd"},
             "DEBUG",
-            "a: process 7 adopted (pidfd)",
+            "a: process 7 is the backend's (pidfd)",
         ),
         (
             ProcessUnknown,
@@ -438,13 +443,13 @@ def raised(error):
             ProcessKilled,
             {"pid": 7, "signals": ("TERM", "KILL"), "exit": -9, "elapsed": 5.0},
             "WARNING",
-            "a: process 7 and its tree had to be ended: TERM, KILL in 5 s",
+            "a: ended process 7 and what it had started: TERM, KILL, in 5 s",
         ),
         (
             ProcessSurvived,
             {"pid": 7, "survivors": (8, 9)},
             "ERROR",
-            "a: of the tree of process 7 there survived: 8, 9",
+            "a: STILL ALIVE of process 7 and what it had started: 8, 9",
         ),
         (
             DisconnectFailed,
@@ -468,7 +473,7 @@ def raised(error):
             TornDown,
             {"verdict": VERDICT, "teardown": BROKEN},
             "ERROR",
-            "a: teardown NOT confirmed after 30 s: disconnect hung and was abandoned",
+            "a: after 30 s the backend's end is NOT confirmed: it may be alive",
         ),
         (
             ReaderFailed,
@@ -657,7 +662,7 @@ def test_each_event_as_a_log_line(caplog, kind, fields, level, text):
 def test_a_nameless_stream_in_a_log_line(caplog):
     """E6"""
     log(DisconnectAbandoned(activity=Activity(), at=1.0, bound=30.0))
-    assert caplog.messages[0].startswith("stream: disconnect still hung")
+    assert caplog.messages[0].startswith("stream-1: disconnect still hung")
 
 
 def test_an_error_is_logged_by_its_type_and_place(caplog):

@@ -140,7 +140,7 @@ class Receipt:
 class Run:
     """A run: its sessions in the order in which they began, and the receipts of its verdicts.
 
-    `folder` is where it was read, None where it is in none.
+    `folder` is where it was read; None if it is in no folder.
     """
 
     name: str

@@ -48,8 +48,8 @@ _MOST_STORIES: Final = 3
 def page(run: Run, file: Path | None = None, *, absolute_links: bool = False) -> str:
     """The whole report of `run`.
 
-    `file`: where it is going to be, so that its links lead from there; left out, in the run's own folder.
-    `absolute_links`: nobody knows where it will be.
+    `file`: where it is going to be, since its links lead from there; left out, in the run's own folder.
+    `absolute_links`: for a page whose place is not known.
     """
     told = stories(run)
     base = absolute_base_of(run.folder) if absolute_links else base_of(run.folder, file)

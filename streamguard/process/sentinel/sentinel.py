@@ -33,10 +33,10 @@ _link: Final = HelperLink()
 class Sentinel:
     """What `sentinel` gives. All of a program's share one helper process.
 
-    `close`, and leaving a `with` block normally, is the goodbye: whatever is still adopted may
-    live on. Everything else is not, also a block that is left by an exception: what is adopted
-    stays so, and ends with the program. All methods may be called from any thread and on any
-    loop; none waits for what is adopted.
+    `close`, and leaving a `with` block normally, is the goodbye: the processes that are still adopted
+    may live on. A block that is left by an exception is no goodbye: they stay adopted, and end with
+    the program. You may call all methods from any thread and on any loop. They do not wait for
+    adopted processes.
     """
 
     def __init__(self, kill_grace: float) -> None:
@@ -52,11 +52,11 @@ class Sentinel:
     def adopt(self, target: Adoptable, *, until: float | None = None) -> None:
         """From now on `target`, a pid or process object, and its tree end with this program.
 
-        `until`: it is killed then at the latest, tree and all, unless it is renewed or released before.
+        `until`: it is killed then at the latest, tree and all, unless you renew or release it before.
         In seconds of `time.clock_gettime(time.CLOCK_BOOTTIME)`, which goes on while the machine sleeps;
-        where there is none, of `time.monotonic()`. One that is over kills at once.
+        without that clock, of `time.monotonic()`. A time that is over kills at once.
 
-        ConfigError as for `ProcessTree.adopt`. A helper process that somebody has ended is
+        ConfigError as for `ProcessTree.adopt`. A helper process that was killed is
         replaced, which is logged; StreamGuardError if it cannot be.
         """
         deadline = _deadline(until)
@@ -72,7 +72,7 @@ class Sentinel:
                     self._hold(tree, deadline)
 
     def renew(self, target: Adoptable, until: float | None) -> None:
-        """`target` has another deadline now, earlier or later, or none any more.
+        """Give `target` another deadline, earlier or later, or none any more.
 
         Nothing happens if it was not adopted, or its deadline has passed: then it is dead.
         StreamGuardError as for `adopt`.
@@ -125,11 +125,11 @@ _kept: Final[set[int]] = set()
 
 @checked
 def sentinel(*, kill_grace: Seconds = defaults.KILL_GRACE) -> Sentinel:
-    """Have what is adopted ended, tree and all, when this program is gone without a goodbye.
+    """End adopted processes, trees and all, when this program is gone without a goodbye.
 
     `kill_grace`: seconds between asking a process tree to end (TERM) and killing it. Starts one
-    helper process, which takes tens of milliseconds, so call it at the program's start; again, it
-    costs nothing. StreamGuardError if the helper cannot be started.
+    helper process, which takes tens of milliseconds, so call it at the program's start. Further calls
+    cost nothing. StreamGuardError if the helper cannot be started.
     """
     guard = Sentinel(wait(kill_grace, "kill_grace"))
     with _link.lock:
