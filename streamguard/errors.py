@@ -369,7 +369,7 @@ class TotalTimeoutError(StreamTimeoutError):
     """
 
 
-DeadlineExceededError = TotalTimeoutError  # its name until 0.2
+DeadlineExceededError = TotalTimeoutError  # its old name
 
 
 class NoProgressError(StreamGuardError):
