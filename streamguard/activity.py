@@ -102,7 +102,8 @@ class Activity:
     """What one guarded stream is doing: read it at any time, from anywhere.
 
     Times are on the loop's monotonic clock. With one activity on several streams, turn after turn,
-    counts go on and the rest shows the latest.
+    counts go on and the rest shows the latest. `name` is what it is called in errors, logs and `streamguard
+    top`; `labels` are yours, for observers and the evidence: `Activity("coder", issue=7)`.
     """
 
     __slots__ = (

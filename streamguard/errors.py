@@ -103,6 +103,13 @@ def spelled(path: tuple[ScopeName, ...]) -> str:
 class Verdict:
     """Which limit ended an attempt, and what was known at that moment.
 
+    `limit`: its name, as the knob has it. `window`: how long it is, and `elapsed`: how long it had lasted,
+    in seconds. `lateness`: how long after the deadline that was noticed.
+    `messages`: how many had come; `first_seen`: whether the turn had made progress; `last_signal` and
+    `last_message_age`: what came last, and how long ago. `in_flight`: work that was open. `token` resumes the
+    session. `exit`: of the backend's process, if that had ended. `done`: what was done by then. `labels`: those of
+    the stream's activity.
+
     `name` is the stream's, as its `Activity` was given it; `stream` is what it is called, with or without one.
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
     `scope` is the path of time scopes in force, from the outermost inwards. In a time scope's
@@ -229,7 +236,8 @@ class Teardown:
 
     `confirmed`: the pull unwound, the source closed and every disconnect returned. If the
     process was known, the process and its tree are proven dead, which alone is enough.
-    Only then may a session be resumed without risking two owners. `tree` is how the process
+    Only then may a session be resumed without risking two owners. `disconnect`: how the disconnects
+    ended. `elapsed`: how long all of it took, in seconds. `tree` is how the process
     and what it had started ended, None if no process was known; `signals`, `exit` (as
     `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where a
     command that works in another place (`docker exec`, `ssh`) may live on unseen.
@@ -401,9 +409,9 @@ class StreamTruncatedError(StreamGuardError):
 
 
 class LeaseLostError(StreamGuardError):
-    """This worker may not act for the session any more: another one may have it by now.
+    """This worker must not act for the session any more: another one may have it by now.
 
-    The session was not at fault, and nothing is to be done here: it goes on elsewhere.
+    The session did nothing wrong, and you need to do nothing here: it goes on with another worker.
     """
 
 
@@ -424,7 +432,10 @@ class ResumeDivergedError(StreamGuardError):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionHolder:
-    """Which program has a session, and since when. `program`: its name, without its arguments."""
+    """Which program has a session, and since when.
+
+    `pid`: its process, on the machine `host`. `program`: its name, without its arguments.
+    """
 
     pid: int
     program: str
@@ -470,7 +481,7 @@ class StoreError(StreamGuardError):
 
 
 class LineError(StreamGuardError):
-    """A line that cannot be given. The next pull goes on behind it.
+    """A line that cannot be read. The next pull goes on behind it.
 
     `number` counts from 1. What the process wrote is in `tail`, never in the error's text.
     """
@@ -530,7 +541,10 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
 
 
 def exit_code_for(error: BaseException) -> int:
-    """The exit code a command line should end with, as GNU `timeout` would choose it."""
+    """The exit code a command line should end with after `error`, as GNU `timeout` would choose it.
+
+    124 after a limit, 137 if KILL was needed, 130 after Ctrl-C, 2 for a wrong configuration, else 1.
+    """
     match error:
         case StreamTimeoutError():
             killed = error.teardown is not None and "KILL" in error.teardown.signals
