@@ -6,11 +6,13 @@ import asyncio
 import dataclasses
 import logging
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
 import pytest
 
+import streamguard
 from streamguard import Activity, IdleTimeoutError, StreamTruncatedError, Teardown, idle_guard
 from streamguard.errors import Verdict
 from streamguard.events import (
@@ -64,6 +66,7 @@ from streamguard.events import (
     log,
     tell,
 )
+from streamguard.events.event import where_raised
 from streamguard.events.teller import Teller, Warned
 from streamguard.testing import (
     Script,
@@ -670,6 +673,39 @@ def test_an_error_is_logged_by_its_type_and_place(caplog):
     log(ReaderFailed(activity=Activity(), at=1.0, type_name="Y", error=raised(KeyError(SECRET))))
     assert f"raised KeyError ({__file__}:" in caplog.text
     assert SECRET not in caplog.text
+
+
+def where(source, path):
+    """What is said of an error that code at `path` raised."""
+    try:
+        exec(compile(source, path, "exec"), {})
+    except Exception as error:
+        error.__traceback__ = error.__traceback__.tb_next
+        return where_raised(error)
+
+
+OURS = Path(streamguard.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/home/me/agent.py", "ValueError (/home/me/agent.py:1)"),
+        ("/x/lib/python3.12/site-packages/httpx/_client.py", "ValueError (httpx/_client.py:1)"),
+        ("/usr/lib/python3/dist-packages/httpx.py", "ValueError (httpx.py:1)"),
+        (asyncio.__file__, "ValueError (asyncio/__init__.py:1)"),
+        (str(OURS / "backends" / "claude" / "reading.py"), "ValueError (in streamguard)"),
+    ],
+)
+def test_where_python_packages_and_we_are_installed_is_not_said(path, said):
+    """Neither in a log nor in a report."""
+    assert where("raise ValueError", path) == said
+
+
+def test_of_an_error_of_ours_its_name_is_enough():
+    path = str(OURS / "_guard" / "guarded.py")
+    source = "from streamguard import IdleTimeoutError; raise IdleTimeoutError"
+    assert where(source, path) == "IdleTimeoutError"
 
 
 def test_a_reader_that_returns_something_else_is_told_what_it_may_return(caplog):
