@@ -8,7 +8,7 @@
     │   ├── LivenessTimeoutError     liveness: not even pings came any more
     │   ├── ToolTimeoutError         tools:    one piece of work outlived its allowance
     │   ├── TurnTimeoutError         turn:     the turn as a whole took too long
-    │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
+    │   └── TotalTimeoutError        total:    the whole thing took too long, or a time scope did
     ├── NoProgressError              the backend was busy, and got nowhere: only where `end_on` asks for it
     │   ├── QuietWorkError           quiet:    a sub-agent that had spoken fell silent
     │   ├── RepeatedWorkError        repeats:  the same work again and again, with the same outcome
@@ -370,11 +370,14 @@ class TurnTimeoutError(StreamTimeoutError):
     """A turn did not end within `turn` seconds."""
 
 
-class DeadlineExceededError(StreamTimeoutError):
+class TotalTimeoutError(StreamTimeoutError):
     """The whole thing, backoff and teardown included, took longer than `total` seconds.
 
     Or a time scope did: see `.verdict.fired` and `.verdict.effective` (`streamguard.limits`).
     """
+
+
+DeadlineExceededError = TotalTimeoutError  # its old name
 
 
 class NoProgressError(StreamGuardError):
@@ -522,7 +525,7 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
     "liveness": LivenessTimeoutError,
     "tools": ToolTimeoutError,
     "turn": TurnTimeoutError,
-    "total": DeadlineExceededError,
+    "total": TotalTimeoutError,
     "lease": LeaseLostError,
     "quiet": QuietWorkError,
     "repeats": RepeatedWorkError,
