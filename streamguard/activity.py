@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import sys
 import threading
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 _NONE: Mapping[str, object] = MappingProxyType({})
 _making: Final = threading.RLock()  # the collector may run at any line, and what it ends may hold
+# What those are called that nobody has named. Not kept in them: of most nothing is ever told.
+_numbers: Final = itertools.count(1)
+_called: Final[weakref.WeakKeyDictionary[Activity, str]] = weakref.WeakKeyDictionary()
 _FAR: Final = 366 * 86400.0
 _DEFAULT_ALLOWANCE: Final = Default(defaults.HOLD)
 
@@ -98,7 +102,8 @@ class Activity:
     """What one guarded stream is doing: read it at any time, from anywhere.
 
     Times are on the loop's monotonic clock. With one activity on several streams, turn after turn,
-    counts go on and the rest shows the latest.
+    counts go on and the rest shows the latest. `name` is what it is called in errors, logs and `streamguard
+    top`; `labels` are yours, for observers and the evidence: `Activity("coder", issue=7)`.
     """
 
     __slots__ = (
@@ -132,6 +137,20 @@ class Activity:
         # Made by the first hold, and then changed in place only: other threads hold, too, and single
         # dict operations are atomic.
         self._holds: dict[object, _Held] | None = None
+
+    @property
+    def display_name(self) -> str:
+        """What people read of it under: its `name`, or its backend and a number, such as `claude-1`.
+
+        A number is given when it is first asked for, and then stays; metrics count by backend instead.
+        """
+        return self.name or _called.get(self) or self._call_it_something()
+
+    def _call_it_something(self) -> str:
+        backend = self._backend
+        kind = "stream" if backend is None or not backend.is_known else backend.name
+        with _making:
+            return _called.setdefault(self, f"{kind}-{next(_numbers)}")
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
@@ -207,8 +226,11 @@ class Activity:
     @property
     def backend(self) -> str | None:
         """The backend that the messages come from, by its name for `read=`; None as long as it is unknown."""
-        backend = getattr(getattr(self._latest, "reading", None), "backend", None)
-        return None if backend is None else str(backend.name)
+        return None if self._backend is None else str(self._backend.name)
+
+    @property
+    def _backend(self) -> Any:
+        return getattr(getattr(self._latest, "reading", None), "backend", None)
 
     @property
     def usage(self) -> Mapping[str, float]:
@@ -472,7 +494,7 @@ def disappears(shown_as: weakref.ref[Any] | None) -> None:
         _live.pop(shown_as, None)
 
 
-def live() -> list[Activity]:
+def live_streams() -> list[Activity]:
     """Every activity of this process whose stream has started and not ended."""
     activities: list[Activity] = []
     for ref in list(_live):  # copied in one step, whatever other threads begin or end meanwhile
@@ -481,3 +503,6 @@ def live() -> list[Activity]:
         elif bound.activity._is_bound:
             activities.append(bound.activity)
     return activities
+
+
+live = live_streams  # its old name

@@ -80,6 +80,8 @@ class SupportsLogEvent(Protocol):
 class WatchdogConfig:
     """How long a process may be idle, and how it is ended. In seconds.
 
+    `timeout_seconds`: how long it may be idle. `kill_grace_seconds`: between TERM and KILL.
+
     `poll_interval_seconds` is taken and not needed: silence and death are noticed when they come.
     """
 
@@ -94,6 +96,8 @@ class SubprocessWatchdog:
     `pid` is a pid or a process object. It is adopted here and now, so that its pid cannot come to
     mean another process; from here on its time runs, too. Without one (None), `disconnect` is what
     ends the backend; with both, it runs before the process is ended.
+    `config`: the times. `observer`, one or several, is called with each event. `tracer`: its `log_event` is told of the
+    same by the names that the old watchdog used.
     """
 
     def __init__(

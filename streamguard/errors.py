@@ -8,7 +8,7 @@
     │   ├── LivenessTimeoutError     liveness: not even pings came any more
     │   ├── ToolTimeoutError         tools:    one piece of work outlived its allowance
     │   ├── TurnTimeoutError         turn:     the turn as a whole took too long
-    │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
+    │   └── TotalTimeoutError        total:    the whole thing took too long, or a time scope did
     ├── NoProgressError              the backend was busy, and got nowhere: only where `end_on` asks for it
     │   ├── QuietWorkError           quiet:    a sub-agent that had spoken fell silent
     │   ├── RepeatedWorkError        repeats:  the same work again and again, with the same outcome
@@ -103,10 +103,18 @@ def spelled(path: tuple[ScopeName, ...]) -> str:
 class Verdict:
     """Which limit ended an attempt, and what was known at that moment.
 
+    `limit`: its name, as the knob has it. `window`: how long it is, and `elapsed`: how long it had lasted,
+    in seconds. `lateness`: how long after the deadline that was noticed.
+    `messages`: how many had come; `first_seen`: whether the turn had made progress; `last_signal` and
+    `last_message_age`: what came last, and how long ago. `in_flight`: work that was open. `token` resumes the
+    session. `exit`: of the backend's process, if that had ended. `done`: what was done by then. `labels`: those of
+    the stream's activity.
+
+    `name` is the stream's, as its `Activity` was given it; `stream` is what it is called, with or without one.
     Times called `at` are on the loop's monotonic clock; `when` is the wall clock beside it.
     `scope` is the path of time scopes in force, from the outermost inwards. In a time scope's
-    own verdict, `fired` is the scope that ran out of time first (None: too little was left to
-    begin), and `effective` is the outermost that has none left. It decides what to do next.
+    own verdict, `fired` is the scope that ran out of time first; None if too little was left to
+    begin. `effective` is the outermost scope that has none left, and decides what to do next.
     `amount` is how often work was repeated, or how much of a ceiling is used up. `vitals` is how the
     backend's processes were at that moment, if they are known and an observer is told of it.
     `guard` is the guard that decided: a `SubprocessWatchdog` ("watchdog"), or any other guard.
@@ -119,6 +127,7 @@ class Verdict:
     at: float = 0.0
     when: datetime | None = None
     name: str = ""
+    stream: str = ""
     scope: tuple[ScopeName, ...] = ()
     fired: ScopeName | None = None
     effective: ScopeName | None = None
@@ -141,9 +150,18 @@ class Verdict:
         """What happened, in one sentence, for the person on call."""
         if self.effective is not None:
             return f"{spelled(self.scope)} {self._what_the_scope_came_to(self.effective)}"
-        who = f"stream {quoting.name(repr(self.name))}" if self.name else "stream"
+        who = f"stream {quoting.name(repr(self.name))}" if self.name else self.stream or "stream"
         where = f" ({spelled(self.scope)})" if self.scope else ""
         return f"{who}{where} {self._what_happened()}; {self._what_was_seen()}"
+
+    @property
+    def summary(self) -> str:
+        """The same in a few words, for a line that names the stream, and of which the error says the rest."""
+        if self.effective is None:
+            return self._what_happened()
+        if self.fired is None:
+            return f"too little time was left to begin {spelled(self.scope)}"
+        return f"time is up for {spelled(self.scope)}"
 
     def _what_happened(self) -> str:  # noqa: C901, PLR0912 - a table
         spent = in_words(self.elapsed)
@@ -218,8 +236,9 @@ class Teardown:
 
     `confirmed`: the pull unwound, the source closed and every disconnect returned. If the
     process was known, the process and its tree are proven dead, which alone is enough.
-    Only then may a session be resumed without risking two owners. `disconnect_error` and
-    `interrupt_error` say what your functions raised, if they did. `tree` is how the process
+    Only then may a session be resumed without risking two owners. `disconnect`: how the disconnects
+    ended; `disconnect_error` and `interrupt_error` say what your functions raised, if they did.
+    `elapsed`: how long all of it took, in seconds. `tree` is how the process
     and what it had started ended, None if no process was known; `signals`, `exit` (as
     `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where a
     command that works in another place (`docker exec`, `ssh`) may live on unseen.
@@ -356,11 +375,14 @@ class TurnTimeoutError(StreamTimeoutError):
     """A turn did not end within `turn` seconds."""
 
 
-class DeadlineExceededError(StreamTimeoutError):
+class TotalTimeoutError(StreamTimeoutError):
     """The whole thing, backoff and teardown included, took longer than `total` seconds.
 
     Or a time scope did: see `.verdict.fired` and `.verdict.effective` (`streamguard.limits`).
     """
+
+
+DeadlineExceededError = TotalTimeoutError  # its old name
 
 
 class NoProgressError(StreamGuardError):
@@ -392,9 +414,9 @@ class StreamTruncatedError(StreamGuardError):
 
 
 class LeaseLostError(StreamGuardError):
-    """This worker may not act for the session any more: another one may have it by now.
+    """This worker must not act for the session any more: another one may have it by now.
 
-    The session was not at fault, and nothing is to be done here: it goes on elsewhere.
+    The session did nothing wrong, and you need to do nothing here: it goes on with another worker.
     """
 
 
@@ -415,7 +437,10 @@ class ResumeDivergedError(StreamGuardError):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionHolder:
-    """Which program has a session, and since when. `program`: its name, without its arguments."""
+    """Which program has a session, and since when.
+
+    `pid`: its process, on the machine `host`. `program`: its name, without its arguments.
+    """
 
     pid: int
     program: str
@@ -461,7 +486,7 @@ class StoreError(StreamGuardError):
 
 
 class LineError(StreamGuardError):
-    """A line that cannot be given. The next pull goes on behind it.
+    """A line that cannot be read. The next pull goes on behind it.
 
     `number` counts from 1. What the process wrote is in `tail`, never in the error's text.
     """
@@ -505,7 +530,7 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
     "liveness": LivenessTimeoutError,
     "tools": ToolTimeoutError,
     "turn": TurnTimeoutError,
-    "total": DeadlineExceededError,
+    "total": TotalTimeoutError,
     "lease": LeaseLostError,
     "quiet": QuietWorkError,
     "repeats": RepeatedWorkError,
@@ -521,7 +546,10 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
 
 
 def exit_code_for(error: BaseException) -> int:
-    """The exit code a command line should end with, as GNU `timeout` would choose it."""
+    """The exit code a command line should end with after `error`, as GNU `timeout` would choose it.
+
+    124 after a limit, 137 if KILL was needed, 130 after Ctrl-C, 2 for a wrong configuration, else 1.
+    """
     match error:
         case StreamTimeoutError():
             killed = error.teardown is not None and "KILL" in error.teardown.signals

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 class Budget(NamedTuple):
-    """How long a scope may take, and the most that may be written for it, in seconds."""
+    """How long a scope may take (`timeout`), and the most that may be written for it (`hard`), in seconds."""
 
     timeout: float
     hard: float
 
 
 class Override(NamedTuple):
-    """The written parts of a budget, in seconds; None for a part that was not written."""
+    """The written parts of a budget (`timeout`, `hard`), in seconds; None for a part that was not written."""
 
     timeout: float | None = None
     hard: float | None = None
@@ -68,10 +68,12 @@ def scope(
 ) -> Scope:
     """Limit the time of an `async with` block, capped by the scopes around it.
 
-    `timeout` and `hard` are durations: 600, "10m", a timedelta. Without them the spec of the flow in force decides, if there is one. The defaults are: `flow` 30
+    `kind` is "flow", "step", "llm_call" or "tool", and `name` which one of them, for errors and specs.
+    `timeout` and `hard` are durations: 600, "10m", a timedelta. Without them the spec of the flow in force
+    decides, if there is one. The defaults are: `flow` 30
     minutes (hard limit 45), `step` 10 (15), `llm_call` 2 (3), `tool` 5 (10). A limit past its hard
     limit is a ConfigError.
-    When time is up, the block is cancelled and raises DeadlineExceededError.
+    When time is up, the block is cancelled and raises TotalTimeoutError.
     """
     innermost = current()
     return scope_under(innermost.spec if innermost else None, kind, name, timeout, hard)

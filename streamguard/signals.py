@@ -48,7 +48,7 @@ class Liveness:
 class SessionOpened:
     """A session exists, and `token` resumes it. The latest token wins.
 
-    `work_dir`: the folder it works in, where the backend says so: many can only be resumed there.
+    `resumable=False`: the backend says that this one cannot be resumed. `work_dir`: the folder it works in, where the backend says so: many can only be resumed there.
     """
 
     token: str
@@ -60,6 +60,7 @@ class SessionOpened:
 class WorkStarted:
     """Work began that may be silent for long: opens the gate's entry `id`.
 
+    `name` is the tool's, for limits by name and for logs. `scope` is "tool", or else "task", "subagent", "server" or "hook".
     `background` work outlives the turn that started it. Work without an id (`id=""`) is in flight until
     any end without an id, or the turn's. `parent` is the work that began it, which shows thereby that
     it is alive. `input` is what it was asked, as the message has it (None: not told): it is compared with
@@ -100,6 +101,7 @@ class WorkProgressed:
 class WorkFinished:
     """Work ended: closes the gate's entry `id`. An unknown id changes nothing.
 
+    `error`: whether it failed.
     `outcome` is what came of it, as the message has it (None: not told): it is compared with what came of
     the same work before, and never kept.
     """
@@ -116,7 +118,7 @@ class WorkFinished:
 class Waiting:
     """The backend announced that it waits for something outside itself.
 
-    `until` is wall-clock time (an aware datetime or an epoch in seconds). Without it and
+    `id` is what its `WaitEnded` names, `reason` what it waits for: "human", "hook", "retry", "rate_limit", "auth" or "compaction". `until` is wall-clock time (an aware datetime or an epoch in seconds). Without it and
     without a `WaitEnded` the hold lapses after its allowance.
     """
 
@@ -149,7 +151,8 @@ class WaitEnded:
 class TurnEnded:
     """The turn is over: terminal for this turn, not always for the stream.
 
-    `more_expected`: the backend announced further turns (background work will wake it). `answered`: whether
+    `outcome`: "success", "error", "cancelled", "incomplete" or "paused"; `subtype`: the backend's own word for that. `retriable`: whether the
+    backend says that another try may do better. `more_expected`: it announced further turns (background work will wake it). `answered`: whether
     its message holds an answer; None where the message does not tell.
     """
 
@@ -168,7 +171,8 @@ class TurnEnded:
 class Failed:
     """An error that came as a message. It classifies the error that may end the attempt.
 
-    `session_unknown`: the backend says that it does not know the session it was to resume. `resets_at`: when
+    `error_class`: a value of `ErrorClass`. `retry_after`: the seconds to wait, if it says so. `detail`: its own short
+    word for it, such as a code. `session_unknown`: the backend says that it does not know the session it was to resume. `resets_at`: when
     the usage limit that it met is over: an epoch in seconds or a datetime (one without a zone is this
     machine's local time), or a time of the day, which is today's.
     """

@@ -54,7 +54,7 @@ _NOTHING: Final = Override()
 
 @dataclass(frozen=True)
 class FlowSpec:
-    """A flow's own limits: for each kind of scope, and for single steps by their id.
+    """A flow's own limits: for each kind of scope (`kinds`), and for single `steps` by their id.
 
     `async with spec.scope(name="deploy"):` begins the flow; every scope inside follows the spec.
     """

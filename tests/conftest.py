@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 import pytest
 
+from streamguard import activity
 from streamguard.backends import facts
 from streamguard.evidence import stream_names as streams
 from streamguard.sessions import exclusive
@@ -50,8 +51,8 @@ REAL = [
 # Some of them, for a look at all that is real within a minute: `pytest -m "not real or sample"`.
 SAMPLE = [
     *("ci", "cli/test_cli.py", "cli/test_demo.py", "lines", "loopback"),
-    *("process/test_example.py", "process/test_guard.py", "runner/test_terminal.py"),
-    *("report/test_report.py", "sessions/test_processes.py"),
+    *("process/test_death.py", "process/test_example.py", "process/test_handles.py"),
+    *("runner/test_progress.py", "runner/test_terminal.py", "report/test_report.py"),
 ]
 QUICK, PLAIN = "not real", "not real or sample"
 MORE = """\
@@ -148,7 +149,8 @@ def _signals_are_not_ignored() -> None:
 
 @pytest.fixture(autouse=True)
 def _names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream that an earlier test has left to the collector has a name in the evidence, too."""
+    """A stream that an earlier test has left to the collector has a name, too."""
+    monkeypatch.setattr(activity, "_numbers", itertools.count(1))
     monkeypatch.setattr(streams, "_holders", WeakValueDictionary())
 
 

@@ -33,6 +33,8 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel, built from the sdist, and the sdist."""
+    for tool in ("build", "hatchling"):
+        pytest.importorskip(tool)
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     return folder

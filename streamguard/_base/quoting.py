@@ -32,6 +32,13 @@ def name(text: object) -> str:
     return quoted(text, NAME)
 
 
+def in_shell(text: str) -> str:
+    """`text` as one word of a shell's, to be pasted."""
+    if text and all(c.isalnum() or c in "_@%+=:,./-" for c in text):
+        return text
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
 def _cut(text: str, most: int) -> str:
     if len(text) <= most:
         return text

@@ -57,7 +57,7 @@ class Vitals:
 
     `cpu`: seconds of processor time that it has used in the `over` seconds before, children that
     have ended included. `rss`: bytes in memory, shared ones counted in each process. `processes`: it and
-    all below it. `unix` and `pipes` are counted, `sockets` are TCP's. `parked`: where the processes
+    all below it; `threads`: all of theirs. `unix` and `pipes` are counted, `sockets` are TCP's. `parked`: where the processes
     wait. `is_partial`: there was more than is looked at, or the system did not show all.
     """
 

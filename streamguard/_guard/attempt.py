@@ -1105,6 +1105,7 @@ class Attempt:
             now,
             lateness,
             name=activity.name,
+            stream=activity.display_name,
             labels=dict(activity.labels),
             guard=self.plan.guard,
             token=activity.token,

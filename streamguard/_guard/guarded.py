@@ -52,8 +52,8 @@ _NOTHING: Final[Any] = None
 class Guarded(Pipeable, Generic[T]):
     """A guarded stream: `async for` it as it is, or in `async with ... as messages`.
 
-    A source that can be iterated anew (an aiostream stream) is guarded anew each time; one that
-    cannot (a generator, a channel) has one iterator, which remembers how it ended.
+    A source that can be iterated anew (an aiostream stream) is guarded anew each time. Any other
+    (a generator, a channel) has one iterator, which remembers how it ended.
     """
 
     __slots__ = ("__weakref__", "_block", "_is_handed_out", "_messages", "_operator", "_source")
@@ -640,8 +640,10 @@ class GuardedIterator(AsyncIterator[T]):
         attempt = self.attempt
         attempt.decide(verdict)
         self._stop(StopAsyncIteration())
+        assert attempt.tearing_down is not None
         closed = False
         try:
+            interruption = await attempt.tearing_down.before_closing(interruption)
             try:
                 closed = await self.close()
             except Exception as error:  # noqa: BLE001 - the verdict goes before it (T7)
@@ -650,7 +652,6 @@ class GuardedIterator(AsyncIterator[T]):
                 if not loops.consists_of(error, attempt.cancelled):
                     raise
                 interruption = interruption or error
-            assert attempt.tearing_down is not None
             await attempt.tearing_down.finish(interruption)
         finally:
             over = attempt.conclude(closed=closed, cause=cause) or StopAsyncIteration()

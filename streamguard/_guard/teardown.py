@@ -121,6 +121,8 @@ class TearingDown:
         self._host: anyio.CancelScope | None = None
         self._deadline: float | None = None
         self._tree_ended: anyio.Event | None = None
+        self._give_back_tree: Callable[[], object] = _nothing
+        self._has_looked: anyio.Event | None = anyio.Event() if supervision is not None else None
         self._then: list[Callable[[], object]] = []
         self._all_returned = False
         self.raised: list[Raised] = []  # by the disconnects
@@ -154,6 +156,19 @@ class TearingDown:
         except BaseException:  # KeyboardInterrupt, too: nobody waits any more
             self._let_go()
             raise
+
+    async def before_closing(self, cancellation: BaseException | None) -> BaseException | None:
+        """Wait until it is known who belongs to the process; the caller's cancellation meanwhile.
+
+        A process may end as its source is closed, and children that left its group are then
+        nobody's.
+        """
+        if self._has_looked is not None:
+            try:
+                await outlast(self._has_looked, cancellation)
+            except self._loop.cancelled as error:
+                return error
+        return cancellation
 
     def when_over(self, then: Callable[[], object]) -> None:
         """Call `then` at its end; now, if that was reached."""
@@ -231,8 +246,14 @@ class TearingDown:
             else:  # also when the program exits: nobody may wait for this for ever
                 assert self._over is not None
                 self._over.set()
+                self._let_close()
+                self._give_back_tree()
                 for then in self._then:
                     then()
+
+    def _let_close(self) -> None:
+        if self._has_looked is not None:
+            self._has_looked.set()
 
     def _let_go(self) -> None:
         """Leave the caller's task group, if we are in one, and go on detached (D6)."""
@@ -243,6 +264,9 @@ class TearingDown:
         if self._deadline is None:
             if self._supervision is not None:
                 await self._supervision.look()
+                if (tree := self.tree) is not None:  # whose session may end meanwhile
+                    self._give_back_tree = tree.keep()
+                self._let_close()
             # In a task of their own, because only a task can be left behind: a raw `wait_for`
             # around a shielded close leaves the child alive, and no scope binds it.
             self._deadline = self._loop.clock() + self._bound
@@ -294,6 +318,10 @@ class TearingDown:
                 self._tell(events.DisconnectFailed, error=error)
         finally:
             self._returned.set()
+
+
+def _nothing() -> None:
+    pass
 
 
 async def _failure_of(callback: Disconnect, loop: Loop) -> BaseException | None:

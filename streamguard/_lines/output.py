@@ -82,11 +82,11 @@ def json_lines(
 ) -> LineSource[Message]:
     """The JSON objects that `process` writes to stdout, one on each line.
 
-    Command lines also print notices there, so by default any other line is skipped: it is
-    counted (`skipped`), it stays in the `tail`, and it is no progress for a guard. `"raise"`
+    Command lines also print notices there, so by default any other line is skipped. It is counted
+    (`skipped`), it stays in the `tail`, and it is no progress for a guard. `on_invalid="raise"`
     raises InvalidLineError for it; a function is called with it, and gives a message in its
-    place or None. Blank lines are nothing. Bytes that are no UTF-8 become U+FFFD. The rest is
-    as in `lines`.
+    place or None. Blank lines are nothing. Bytes that are no UTF-8 become U+FFFD. `max_line`, `tail` and
+    `close_stdin` are as in `lines`.
     """
     return _JsonLines(process, max_line, tail, on_invalid, close_stdin=close_stdin)
 

@@ -41,6 +41,11 @@ class Backend:
     read: Reader
     always_ends_turns: bool = False
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it is one that `read=` can name, and no reader of the user's."""
+        return self.name in NAMES
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Client:
@@ -123,7 +128,7 @@ def resolve(read: Readable) -> Backend | None:
 
 
 def of_client(client: object) -> tuple[Backend, Client] | None:
-    """What the client's backend knows of it; None if it is of no backend that is known.
+    """What the client's backend knows of it; None if the backend is unknown.
 
     ConfigError for a client that cannot be guarded.
     """

@@ -30,7 +30,7 @@ streamguard {__version__}: a liveness layer for agent streams
   healthy  say whether a run is well, by its --heartbeat file: for probes
   top      show the guarded runs of this machine, live
   fleet    sessions on many workers: queue, serve and watch them
-  demo     see an agent that hangs be caught, ended and resumed: about 8 seconds
+  demo     see an agent that hangs be caught, ended and resumed: about 10 seconds
   doctor   what is installed, what is in force, and what is in the way
 
   streamguard COMMAND --help    what it can do

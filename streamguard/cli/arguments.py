@@ -124,7 +124,7 @@ def guess(word: str, known: Sequence[str], dashes: str = "") -> str:
 
 
 def _next(option: str, left: list[str]) -> str:
-    if not left:
+    if not left or left[0] == "--":
         raise UsageError(f"option '{option}' needs a value")
     return left.pop(0)
 

@@ -39,7 +39,7 @@ def parser() -> Parser:
     """The words that it understands."""
     made = Parser(
         prog="streamguard demo",
-        description="Watch a hanging agent be caught, in about 8 seconds. It works, falls silent, is ended with all "
+        description="Watch a hanging agent be caught, in about 10 seconds. It works, falls silent, is ended with all "
         "that it started, and its session goes on. Then a report is drawn. It needs no account, no network and no "
         "configuration.",
         exit_codes=EXIT_CODES,

@@ -33,6 +33,7 @@ from streamguard.evidence.report import (
 )
 from streamguard.evidence.report.wording import listed
 
+_HOW_TO_RECORD: Final = "A run is recorded by `streamguard run --record DIR -- COMMAND`, or in a program by Recorder(DIR)."
 EXIT_CODES: Final = (
     ("0", "the report is written"),
     ("1", "the run cannot be read, or the report cannot be written"),
@@ -53,8 +54,13 @@ def main(words: Sequence[str]) -> int:
         if runs and not asked.svg and asked.output is None:
             return _report_all(Path(asked.run), runs)
         return _report(Path(asked.run), asked)
-    except (ConfigError, StoreError) as error:
+    except StoreError as error:
         return _fail(str(error), EXIT_USAGE)
+    except ConfigError as error:
+        code = _fail(str(error), EXIT_USAGE)
+        if asked.run is not None and not asked.fleet:
+            print(_HOW_TO_RECORD, file=sys.stderr)
+        return code
     except OSError as error:
         named = error.filename or asked.run or asked.output or ""
         why = f"{named}: {error.strerror}; another place may do: -o FILE"
@@ -167,7 +173,7 @@ def parser() -> Parser:
         prog="streamguard report",
         description="Draw a recorded run as one HTML page: what hung, since when, what was in flight, what was tried, "
         "what is left and what to do next. Prints the name of each file that it writes.",
-        epilog="A run is recorded by `streamguard run --record DIR`, or in a program by Recorder(DIR).",
+        epilog=_HOW_TO_RECORD,
         exit_codes=EXIT_CODES,
     )
     made.add_argument(

@@ -13,6 +13,7 @@ from streamguard.cli.arguments import (
     ConfiguredWrongError,
     Option,
     UsageError,
+    guess,
     parse,
 )
 from streamguard.runner._signal import signal_number
@@ -115,7 +116,8 @@ def _amount(text: str) -> float | None:
 def _endable(text: str) -> frozenset[str]:
     words = frozenset(word.strip() for word in text.split(","))
     if unknown := sorted(words.difference(_ENDABLE)):
-        raise ValueError(f"{quoted(unknown[0])} is none of {', '.join(_ENDABLE)}")
+        hint = guess(unknown[0], _ENDABLE)
+        raise ValueError(f"{quoted(unknown[0])} is none of {', '.join(_ENDABLE)}{hint}")
     return words
 
 
@@ -159,9 +161,12 @@ def _path(text: str) -> str:
 
 
 def _preset(text: str) -> str:
-    from streamguard.presets import named
+    from streamguard.presets import PRESETS, named
 
-    named(text)
+    try:
+        named(text)
+    except ValueError as error:
+        raise ValueError(f"{error}{guess(text, list(PRESETS))}") from None
     return text
 
 
@@ -400,6 +405,7 @@ GROUPS = {
 }
 LETTERS = {"k": "kill-after", "s": "signal", "v": "verbose", "h": "help"}
 _NAMED = {name: option for group in GROUPS.values() for name, option in group.items()}
+_LIMITS_AS_TYPED = ("--idle", "--first", "--first-json", "--turn", "--total")
 OPTIONS = _NAMED | {other: _NAMED[name] for other, name in (LETTERS | _ALIASES).items()}
 
 
@@ -532,11 +538,17 @@ def _refuse_what_is_not_seen(settings: Settings) -> None:
             )
 
 
+def _behind(command: Sequence[str]) -> str:
+    """What to say of an option of ours that stands behind the command, whose own it is there."""
+    found = next((word for word in command[1:] if word.partition("=")[0] in _LIMITS_AS_TYPED), "")
+    return f". {found} stands behind the command: put it before" if found else ""
+
+
 def _warnings(settings: Settings) -> Iterator[str]:
     if settings.shortest_limit == float("inf"):
         yield (
             "no limit is on, so nothing ends the command if it hangs: say --idle 15m, or write it "
-            "below [run] in streamguard.toml"
+            f"below [run] in streamguard.toml{_behind(settings.command)}"
         )
     if (twice := said_twice(settings.first, settings.idle)) is not None:
         yield twice

@@ -22,6 +22,7 @@ import anyio
 import anyio.abc
 
 from streamguard import sentinel
+from streamguard._base.quoting import in_shell
 from streamguard.demo.fleet_handler import DELIVERED, IDLE
 from streamguard.demo.screen import Screen
 from streamguard.fleet import Row, SqlStore, store_at
@@ -132,7 +133,7 @@ class _FleetIncident:
         rows, lines = self.store.live(all=True), list(self.store.timeouts())
         for line in lines[self._logged :]:
             self.screen.say(
-                f"  {line['session']} was silent for {IDLE:g} s: caught, its agent ended, and the session given back"
+                f"  {line['session']} was silent for {IDLE:g} s: caught. Its agent was ended, and the session is queued again"
             )
         self._logged = len(lines)
         for row in rows:
@@ -200,7 +201,9 @@ class _FleetIncident:
             f"KILLED: worker {worker.name}, process {process.pid}, by SIGKILL. Its lease ends {TTL:g} s after its last sign of life"
         )
         gone = await self._until_gone()
-        self.screen.say(f"  left of its agents, processes {_shown(self.agents)}: {_shown(gone)}")
+        self.screen.say(
+            f"  still alive of its agents, processes {_shown(self.agents)}: {_shown(gone)}"
+        )
         self.screen.say("")
 
     async def _until_gone(self) -> set[int]:
@@ -241,14 +244,15 @@ async def _sum_fleet_up(incident: _FleetIncident, place: str, screen: Screen) ->
     left = {pid for pid in incident.agents if not _is_dead(pid)}
     screen.say("")
     screen.say(
-        f"Of {len(wanted)} steps {len(missing) or 'none'} are missing, and {twice or 'none'} came twice: those since the last "
-        f"checkpoint, which is written every {FLUSH:g} s"
+        f"Of {len(wanted)} steps {len(missing) or 'none'} are missing, and {twice or 'none'} came twice. What came after the last "
+        f"checkpoint may come again; one is written every {FLUSH:g} s"
     )
     for words in (["list", "--all"], ["log"]):
         screen.say("")
         await _run(["fleet", *words, "--store", place], screen)
     screen.say("")
     screen.say(f"The store, the workers' logs and what they delivered: {incident.folder}")
+    screen.say(f"They stay until you remove them: rm -r {in_shell(str(incident.folder))}")
     is_well = incident.is_over and incident.went_on and not missing and not left
     return 0 if is_well else 1
 

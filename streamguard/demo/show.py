@@ -16,6 +16,7 @@ import anyio
 
 from streamguard import Activity, Recorder, events, idle_guard, reconnecting_resume, session
 from streamguard._base.durations import in_words
+from streamguard._base.quoting import in_shell
 from streamguard.backends.claude.command import open_cli
 from streamguard.demo import agent
 from streamguard.demo.screen import Screen
@@ -67,6 +68,7 @@ async def _sum_up(incident: _Incident, folder: Path, screen: _Screen) -> int:
     report.write_text(drawn, encoding="utf-8")
     screen.say(f"The report, for a person: {report}")
     screen.say(f"The record, for a program: {folder / 'demo' / 'timeouts.jsonl'}")
+    screen.say(f"These files stay until you remove them: rm -r {in_shell(str(folder))}")
     return 0 if incident.was_caught and incident.went_on and not left else 1
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from traceback import walk_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from streamguard.errors import NotASignalError
+from streamguard.errors import NotASignalError, StreamGuardError
 
 if TYPE_CHECKING:
     from streamguard.activity import Activity
     from streamguard.errors import Verdict
+
+_OURS: Final = f"{__file__.rpartition('/events/')[0]}/"
+_INSTALLED: Final = ("/site-packages/", "/dist-packages/")
+_LIBRARY: Final = f"{os.__file__.rpartition('/')[0]}/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +62,19 @@ def where_raised(error: BaseException, *, first: int | None = None) -> str:
     name = type(error).__name__
     if isinstance(error, NotASignalError):
         return f"{name}: {error}"  # our own words
-    places = [f"{frame.f_code.co_filename}:{line}" for frame, line in walk_tb(error.__traceback__)]
-    if not places:
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    if not frames:
         return name
-    if first is not None and first < len(places) - 1:
-        return f"{name} ({places[first]}, in {places[-1]})"
-    return f"{name} ({places[-1]})"
+    asked = [frames[first]] if first is not None and first < len(frames) else []
+    theirs = [frame for frame in (*asked, frames[-1]) if not frame[0].startswith(_OURS)]
+    if not theirs:
+        return name if isinstance(error, StreamGuardError) else f"{name} (in streamguard)"
+    shown = dict.fromkeys(f"{_short(path)}:{line}" for path, line in theirs)
+    return f"{name} ({', in '.join(shown)})"
+
+
+def _short(path: str) -> str:
+    """A file without where Python and packages are installed: that is nobody's to know, and long."""
+    for home in _INSTALLED:
+        path = path.rpartition(home)[2]
+    return path.removeprefix(_LIBRARY)

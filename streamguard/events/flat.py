@@ -54,7 +54,7 @@ def fields_of(event: AnyEvent) -> dict[str, Field]:
     for name in _names(type(event)):  # type: ignore[arg-type]
         value: object = getattr(event, name)
         if isinstance(value, Activity):
-            _add(told, "stream", value.name)
+            _add(told, "stream", value.display_name)
         elif isinstance(value, Verdict):
             _add_verdict(told, value)
         elif isinstance(value, Teardown):
@@ -69,7 +69,7 @@ def fields_of(event: AnyEvent) -> dict[str, Field]:
 
 
 def _add_verdict(told: dict[str, Field], verdict: Verdict) -> None:
-    _add(told, "stream", verdict.name)
+    _add(told, "stream", verdict.name or verdict.stream)
     for name in _VERDICT:
         _add(told, name, getattr(verdict, name))
     if verdict.scope:

@@ -225,7 +225,7 @@ class UnknownMessage(Event):
     type_name: str
 
     def text(self) -> str:
-        return f"{self.type_name} is a type nobody reads: it is progress"
+        return f"no reader knows the type {self.type_name}: it counts as progress"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +264,7 @@ class CutWithdrawn(Event):
     verdict: Verdict
 
     def text(self) -> str:
-        return "a message came after all: not ending"
+        return "a message came at the last instant: nothing is ended"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,8 +276,9 @@ class TimedOut(Event):
     enforced: bool
 
     def text(self) -> str:
-        verb = "ending" if self.enforced else "would end (mode warn)"
-        return f"{verb}: {self.verdict.reason}{_with(self.verdict.vitals)}"
+        if not self.enforced:  # no error will say it
+            return f"would end (mode warn): {self.verdict.reason}{_with(self.verdict.vitals)}"
+        return f"ending: {self.verdict.summary}{_with(self.verdict.vitals)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +289,7 @@ class PullDeaf(Event):
     verdict: Verdict
 
     def text(self) -> str:
-        return "the cancelled pull does not unwind; tearing down anyway"
+        return "the stream does not react to its cancellation: ending the backend all the same"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +301,7 @@ class Interrupting(Event):
     bound: float
 
     def text(self) -> str:
-        return f"interrupting, for at most {in_words(self.bound)}"
+        return f"asking the backend to end its turn by itself, for at most {in_words(self.bound)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,7 +312,7 @@ class InterruptFailed(Event):
     error: BaseException
 
     def text(self) -> str:
-        return f"interrupt raised {self.error!r}; tearing down"
+        return f"interrupt raised {self.error!r}: ending the backend"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,7 +348,7 @@ class ProcessAdopted(Event):
     proof: str
 
     def text(self) -> str:
-        return f"process {self.pid} adopted ({self.proof})"
+        return f"process {self.pid} is the backend's ({self.proof})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,7 +388,7 @@ class ProcessKilled(Event):
 
     def text(self) -> str:
         return (
-            f"process {self.pid} and its tree had to be ended: {', '.join(self.signals)} "
+            f"ended process {self.pid} and what it had started: {', '.join(self.signals)}, "
             f"in {in_words(self.elapsed)}"
         )
 
@@ -401,8 +402,10 @@ class ProcessSurvived(Event):
     survivors: tuple[int, ...]
 
     def text(self) -> str:
-        left = ", ".join(map(str, self.survivors)) or "nobody that could be seen"
-        return f"of the tree of process {self.pid} there survived: {left}"
+        what = f"process {self.pid} and what it had started"
+        if not self.survivors:
+            return f"whether {what} are gone could not be seen"
+        return f"STILL ALIVE of {what}: {', '.join(map(str, self.survivors))}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,7 +421,10 @@ class TornDown(Event):
         return logging.INFO if self.teardown.confirmed else logging.ERROR
 
     def text(self) -> str:
-        return str(self.teardown)
+        if self.teardown.confirmed:
+            return str(self.teardown)
+        spent = in_words(self.teardown.elapsed)
+        return f"after {spent} the backend's end is NOT confirmed: it may be alive"
 
 
 @dataclass(frozen=True, kw_only=True)

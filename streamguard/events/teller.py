@@ -120,9 +120,7 @@ def log(event: Event) -> None:
     if event.names_itself:
         logger.log(level, "%s", text, extra=told)
     else:
-        logger.log(
-            level, "%s: %s", quoting.name(event.activity.name or "stream"), text, extra=told
-        )
+        logger.log(level, "%s: %s", quoting.name(event.activity.display_name), text, extra=told)
 
 
 def described(event: Event) -> tuple[int, str]:
@@ -153,4 +151,4 @@ def _log_scope(event: ScopeEvent) -> None:
         from streamguard.events.flat import fields_of
 
         told = {"streamguard": fields_of(event)}
-        logger.warning("%s", event.verdict.reason, extra=told)
+        logger.warning("%s", quoted(event.verdict.summary), extra=told)

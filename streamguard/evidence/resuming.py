@@ -35,7 +35,9 @@ class ResumePlan:
     `flow`, `step`: what timed out. `checkpoint`: what was done last, as `Recorder.mark` was told.
     `uncommitted_changes`: of the work tree now; None if git did not say.
     `token`: resumes the backend's session. `backend_ended`: whether that is certainly over, None if
-    there was nothing to end. `receipt`: all that is known.
+    there was nothing to end. `cursor`: what was delivered last. `attempt`, `tools_run`,
+    `delivered`: how far the session had come. `final_action`: what followed the timeout, None while that
+    is not decided. `receipt`: all that is known, as it is written in `receipt_path`.
     """
 
     options: tuple[Option, ...]
@@ -62,6 +64,7 @@ def plan_resume(
 ) -> ResumePlan | None:
     """Say what can be done about the latest timeout of `flow`; None if there is none.
 
+    `run_dir`: the folder that the recorder wrote to.
     A timeout after which a retry came through does not count. `work_dir`: the work tree that git is
     asked about, for at most two seconds; the recorder's if left out. Blocks for as long.
 

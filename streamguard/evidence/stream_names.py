@@ -15,11 +15,11 @@ _holders: Final[WeakValueDictionary[str, Activity]] = WeakValueDictionary()
 
 
 def stream_of(activity: Activity) -> str:
-    """The name of a stream: its activity's, with a number if it has none or another one has it."""
+    """The name that people know a stream by, with a number if another one has it, too."""
     if (known := _names.get(activity)) is not None:
         return known
-    name = activity.name or "stream"
-    if not activity.name or name in _holders:
+    name = activity.display_name
+    if name in _holders:
         name = f"{name}#{next(_numbers)}"
     _names[activity], _holders[name] = name, activity
     return name

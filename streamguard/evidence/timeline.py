@@ -182,6 +182,7 @@ def _facts(event: events.Event) -> dict[str, Any]:
         case events.TornDown():
             done = event.teardown
             return {
+                "text": str(done),
                 "confirmed": done.confirmed,
                 "survivors": done.survivors,
                 "disconnect": done.disconnect,

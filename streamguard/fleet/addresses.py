@@ -25,7 +25,7 @@ _KEYWORD: Final = re.compile(
 
 
 def store_at(where: str | os.PathLike[str]) -> SqlStore:
-    """The store at a place; nothing is opened before it is used.
+    """The store at `where`; nothing is opened before it is used.
 
         store_at("fleet.db")                           SQLite; also sqlite:///fleet.db
         store_at("sqlite:////var/lib/fleet.db")        with an absolute path

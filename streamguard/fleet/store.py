@@ -73,6 +73,7 @@ class Beat:
 class Row:
     """One session as people may see it: no token, no prompt, no text of an error.
 
+    `key`: what it was submitted as. `status`: whether it waits, runs, or is over. `delivered`: messages so far.
     `owner`: the worker that holds a running one. `why`: of a parked or cancelled one, or the type of the
     error that ended its last attempt, "lost" if its owner was. `fruitless`: claims that are over, in a row,
     without progress. `wait`: seconds until a waiting one may be claimed. `silent`: seconds since the
@@ -130,7 +131,7 @@ class CheckpointStore(Blocking, Protocol):
     """
 
     def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
-        """Queue a session; False if the key is known already, whatever became of it."""
+        """Queue a session; False if the key is known already, even if the session is over."""
         ...
 
     def claim(self, owner: str, ttl: float, limit: int) -> list[Claimed]:

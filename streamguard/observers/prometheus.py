@@ -155,7 +155,8 @@ class PrometheusObserver:
         self._on(event)
 
     def _stream(self, event: events.Event) -> str:
-        name = event.activity.name
+        # A number that nobody has chosen is no label.
+        name = event.activity.name or event.activity.backend
         return name if name in self._streams else OTHER
 
     def _tool(self, name: str) -> str:

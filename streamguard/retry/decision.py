@@ -135,7 +135,7 @@ DEFAULT_POLICY: Final = RetryPolicy()
 
 
 def decide(state: State, policy: RetryPolicy = DEFAULT_POLICY) -> Decision:
-    """What to do after the failure that `state` describes."""
+    """What to do after the failure that `state` describes, by the rules of `policy`."""
     tally = _tally_after(state, policy)
     if state.is_unknown:
         return _begin_afresh(state, policy, tally)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Backoff:
     """How often one class of errors is retried in a row, and how long each retry waits.
 
-    The last of `delays` repeats. Up to `jitter` times the delay is added to it at random, and
+    `retries`: how often; 0 is never. `delays`: the waits before them, of which the last repeats. Up to `jitter` times the delay is added to it at random, and
     never more than `jitter_cap` seconds, so that many streams do not come back as one.
     """
 
@@ -71,6 +71,9 @@ _GROWING: Final = tuple(float(2**n) for n in range(16))
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
     """Which failures are retried, how often and after how long.
+
+    `idle`, `network`, `server`, `rate_limit`, `unknown`, `auth`, `permanent`, `validation`: the `Backoff` of each class
+    of errors, as `classify` finds it; see `ErrorClass`.
 
     `cap` bounds every delay, jitter and `Retry-After` included. `max_in_a_row` bounds the retries
     of all classes together until something goes well, `max_reconnects` those of a whole session.

@@ -48,7 +48,7 @@ def retry_after(
 ) -> float | None:
     """The seconds to wait before the next try, as the server says; None if it says nothing.
 
-    At most `cap`. A rate limit without a usable number means a minute. `now` gives the wall
+    It says so on `error`, or in a message before it (`failed`). At most `cap`. A rate limit without a usable number means a minute. `now` gives the wall
     clock's time (an epoch), for dates without a `Date` beside them. `found`: what `classify` says.
     """
 

@@ -11,6 +11,7 @@ import os
 import select
 import time
 
+from streamguard._base.quoting import in_shell
 from streamguard.runner import keeper, kernel
 from streamguard.runner._signal import signal
 from streamguard.runner.child import CannotRunError, NotBegunError, become, reserve_standard
@@ -491,6 +492,9 @@ class CommandRun:
             self.complain(left.removeprefix("; "))
         if self._not_again is not None:
             self.complain(f"not tried again: {self._not_again}")
+        if told.get("receipt") is not None and not settings.errors_as_json:
+            folder = in_shell(str(_absolute(settings.record)))
+            self.complain(f"evidence: {told['receipt']}; to see it: streamguard report {folder}")
         if (lost := what_was_lost(outcome)) is not None:
             self.complain(lost)
         if outcome.pid and outcome.is_dead and outcome.status is None:

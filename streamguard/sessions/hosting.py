@@ -58,6 +58,7 @@ class Hosting:
             elapsed=now - since,
             at=now,
             name=activity.name,
+            stream=activity.display_name,
             labels=dict(activity.labels),
             messages=activity.messages,
             token=activity.token,

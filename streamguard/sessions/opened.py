@@ -164,6 +164,11 @@ class OpenedConnection(Generic[T]):
 
     # -- leaving ---------------------------------------------------------------------------
 
+    async def look(self) -> None:
+        """See who belongs to its process while that is there: its closing may end it, and no other."""
+        if self._tree is not None:
+            await self._tree.look()
+
     async def leave(
         self, failure: BaseException | None, *, was_left_by_error: bool
     ) -> tuple[BaseException | None, bool]:

@@ -333,7 +333,9 @@ class Owner(Generic[T]):
 
     async def _leave(self, failure: BaseException | None) -> tuple[BaseException | None, bool]:
         """Close the turn's source, then the connection: what ended it, and whether it is gone."""
-        closed = True
+        closed, is_left = True, self._outcome in ("cancelled", "left")
+        if is_left:
+            await self.link.look()
         if self._messages is not None:
             try:
                 closed = await self._messages.close()
@@ -353,7 +355,7 @@ class Owner(Generic[T]):
             attempt,
             failure,
             closed=closed and left and returned,
-            is_left=self._outcome in ("cancelled", "left"),
+            is_left=is_left,
         )
         attempt.end(failure, outcome=self._outcome_with(failure))
         return failure, confirmed

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FakeClient:
-    """A client whose every turn plays the next script; the last one repeats.
+    """A client whose every turn plays the next of `scripts`; the last one repeats.
 
     `disconnect()` takes `disconnect_delay` seconds (against all cancellation if
     `disconnect_shielded`), and then hangs (`disconnect_hangs`), raises `disconnect_error`, or

@@ -66,7 +66,8 @@ class VirtualLoop(JumpingLoop, asyncio.SelectorEventLoop):
     """An asyncio event loop in virtual time, to be given wherever a loop factory is asked for.
 
     `asyncio.Runner(loop_factory=VirtualLoop)`, pytest-asyncio's loop factories, or
-    `anyio.run(main, backend_options={"loop_factory": VirtualLoop})`.
+    `anyio.run(main, backend_options={"loop_factory": VirtualLoop})`. `start`: what its clock says at first.
+    `io_grace`: for how many real seconds it waits for sockets and threads before time jumps.
     """
 
     def __init__(self, start: float = START, *, io_grace: float = 0.0) -> None:
@@ -174,6 +175,8 @@ def run_virtual(
 ) -> T:
     """Run `async_fn(*args)` in virtual time and give what it returns.
 
+    `backend`: "asyncio", "uvloop" or "trio".
+
     Raises DeadlockError when nothing can ever run again.
     """
     _check_startable(async_fn)
@@ -203,7 +206,7 @@ def _check_startable(async_fn: object) -> None:
 
 
 def block_loop(seconds: float) -> None:
-    """Keep the running event loop from running for so long.
+    """Keep the running event loop from running for `seconds`.
 
     In virtual time the clock moves on and nothing else happens; in real time this sleeps.
     """

@@ -87,7 +87,7 @@ def swallows_cancel(
 def slow_cleanup(
     source: AsyncIterable[Any], seconds: float, *, shielded: bool = False
 ) -> MisbehavingSource:
-    """Takes `seconds` to unwind, however it ends; `shielded` even against cancellation."""
+    """`source`, which takes `seconds` to unwind, however it ends; `shielded` even against cancellation."""
 
     async def play() -> AsyncGenerator[Any, None]:
         try:
@@ -102,7 +102,7 @@ def slow_cleanup(
 
 
 def holds_task_group(source: AsyncIterable[Any]) -> MisbehavingSource:
-    """Holds a task group with a living child open while it yields."""
+    """`source`, with a task group and a living child in it held open while it yields."""
 
     async def play() -> AsyncGenerator[Any, None]:
         async with anyio.create_task_group() as tg, iterating(source) as inner:
@@ -115,7 +115,7 @@ def holds_task_group(source: AsyncIterable[Any]) -> MisbehavingSource:
 
 
 def holds_scope(source: AsyncIterable[Any], seconds: float | None = None) -> MisbehavingSource:
-    """Holds a cancel scope open while it yields; with `seconds` it is a `fail_after`."""
+    """`source`, with a cancel scope held open while it yields; with `seconds` it is a `fail_after`."""
 
     async def play() -> AsyncGenerator[Any, None]:
         async with iterating(source) as inner:
@@ -127,7 +127,7 @@ def holds_scope(source: AsyncIterable[Any], seconds: float | None = None) -> Mis
 
 
 def own_fail_after(source: AsyncIterable[Any], seconds: float) -> MisbehavingSource:
-    """Has a time limit of its own inside every pull, and raises its own `TimeoutError`."""
+    """`source`, with a time limit of its own of `seconds` in every pull, and its own `TimeoutError`."""
 
     async def play() -> AsyncGenerator[Any, None]:
         async with iterating(source) as inner:

@@ -28,7 +28,7 @@ def relayed(
 ) -> RelayedSource | MisbehavingSource:
     """Pulls `source` in inner tasks; after a cancelled pull the next one can go on or is over.
 
-    `create_task`, `gather` and `wait_for` pass a cancellation on, and with it the inner source
+    `through` says how: `create_task`, `gather` and `wait_for` pass a cancellation on, and with it the inner source
     ends; `shield` and `wait` keep the inner pull, and the next one takes its result. All these
     are asyncio's own; `task_group` (a child that feeds a memory channel, held open while it
     yields) runs on trio too, and raises what fails in an ExceptionGroup.

@@ -104,7 +104,7 @@ Step: TypeAlias = Emit | Act | Repeat
 
 @dataclass(frozen=True, init=False, repr=False)
 class Script:
-    """What a backend does, step by step. Parts are steps and other scripts."""
+    """What a backend does, step by step. `parts` are steps and other scripts."""
 
     steps: tuple[Step, ...]
 
@@ -152,12 +152,12 @@ async def _play(steps: tuple[Step, ...]) -> AsyncGenerator[Any, None]:
 
 
 def say(text: str) -> Step:
-    """Text from the model."""
+    """The model says `text`."""
     return Emit(messages.Said(text))
 
 
 def message(anything: object) -> Step:
-    """Any object at all, for instance a real backend's message."""
+    """`anything` at all, for instance a real backend's message."""
     return Emit(anything)
 
 
@@ -170,7 +170,10 @@ def tool(
     input: object = None,  # noqa: A002 - the signal's own word
     outcome: object = None,
 ) -> Script:
-    """A tool that starts, is silent for so long, and is done: asked `input`, it gives `outcome`."""
+    """The tool `name` starts, is silent for `seconds`, and is done: asked `input`, it gives `outcome`.
+
+    `id`: by which its start and its end are told; a new one unless it is written. `background`: it outlives its turn.
+    """
     which = name if id is None else id
     start = tool_start(which, name, background=background, input=input)
     return Script(start, silence(seconds), tool_end(which, outcome=outcome))
@@ -184,22 +187,25 @@ def tool_start(
     parent: str | None = None,
     input: object = None,  # noqa: A002 - the signal's own word
 ) -> Step:
-    """A tool that starts, begun by the work `parent`. With `id=""` the backend gives it none."""
+    """The tool `name` starts, asked `input`, begun by the work `parent`. With `id=""` the backend gives it none.
+
+    `background`: it outlives its turn.
+    """
     return Emit(messages.ToolUsed(id, name or id, background, parent, input))
 
 
 def tool_progress(id: str) -> Step:  # noqa: A002 - the signal's own word
-    """A tool shows itself that it gets on, as a sub-agent does with each message."""
+    """The tool `id` shows itself that it gets on, as a sub-agent does with each message."""
     return Emit(messages.ToolGoesOn(id))
 
 
 def tool_end(id: str, *, error: bool = False, outcome: object = None) -> Step:  # noqa: A002 - the signal's own word
-    """A tool that is done."""
+    """The tool `id` is done; `error`: it failed; `outcome`: what came of it."""
     return Emit(messages.ToolDone(id, error, outcome))
 
 
 def silence(seconds: Seconds) -> Step:
-    """Nothing at all for so long. `silence(0)` only lets the other tasks run."""
+    """Nothing at all for `seconds`. `silence(0)` only lets the other tasks run."""
     return Silence(_duration(seconds))
 
 
@@ -214,12 +220,12 @@ def pings(every: Seconds, times: int | None = None) -> Step:
 
 
 def repeat(*parts: Step | Script, times: int | None = None) -> Step:
-    """The same again and again; without `times`, for ever."""
+    """All `parts` again and again; without `times`, for ever."""
     return Repeat(Script(*parts).steps, times)
 
 
 def opened(token: str, *, resumable: bool = True, work_dir: str | None = None) -> Step:
-    """The session opens, and can be resumed by `token`. It works in `work_dir`."""
+    """The session opens, and can be resumed by `token` if it is `resumable`. It works in `work_dir`."""
     return Emit(messages.Opened(token, resumable, work_dir))
 
 
@@ -229,12 +235,15 @@ def waiting(
     *,
     until: datetime | float | None = None,
 ) -> Step:
-    """The backend announces that it waits for something outside itself."""
+    """The backend announces a wait for something outside itself.
+
+    `id`, `reason`, `until`: as in `signals.Waiting`.
+    """
     return Emit(messages.WaitsFor(id, reason, until))
 
 
 def wait_ended(id: str) -> Step:  # noqa: A002 - the signal's own word
-    """An announced wait is over."""
+    """The wait that was announced as `id` is over."""
     return Emit(messages.WaitOver(id))
 
 
@@ -251,7 +260,10 @@ def failed(
     session_unknown: bool = False,
     resets_at: datetime | time | float | None = None,
 ) -> Step:
-    """An error that comes as a message; see `fail` for one that is raised."""
+    """An error that comes as a message; see `fail` for one that is raised.
+
+    `error_class`, `retry_after`, `detail`, `session_unknown`, `resets_at`: as in `signals.Failed`.
+    """
     said = messages.ErrorSaid(error_class, retry_after, detail, session_unknown, resets_at)
     return Emit(said)
 
@@ -264,7 +276,10 @@ def done(
     more_expected: bool = False,
     answered: bool | None = None,
 ) -> Step:
-    """The turn is over; the stream goes on if the script does."""
+    """The turn is over; the stream goes on if the script does.
+
+    `outcome`, `subtype`, `retriable`, `more_expected`, `answered`: as in `signals.TurnEnded`.
+    """
     return Emit(messages.Ended(outcome, subtype, retriable, more_expected, answered))
 
 
@@ -279,7 +294,7 @@ def hang() -> Step:
 
 
 def block(seconds: Seconds) -> Step:
-    """Keep the event loop from running for so long, as a blocking call does.
+    """Keep the event loop from running for `seconds`, as a blocking call does.
 
     In virtual time the clock moves on and nothing else runs.
     """

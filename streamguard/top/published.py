@@ -13,7 +13,7 @@ second and at every change of state, and removed at the end:
     written           when it was written, in seconds since the epoch
     boot              the same on the monotonic clock, for ages that a set clock does not change
     kind              "run", or "stream" for a stream guarded by the library
-    name              the command, or the activity's name
+    name              the command, or what the stream is called (`Activity.display_name`)
     state             of a run "working" (a turn is open), "between turns", "stopping", or until when it waits for a
                       usage limit; of a stream its activity's `status`
     backend           whose messages come (`claude`, `codex`, ...), or null while nobody knows

@@ -52,7 +52,7 @@ asyncio.run(main())
 
 def test_a_guard_without_a_process_works():
     told = on_windows(GUARDED)
-    assert told.startswith("1\ntold: stream idle for")
+    assert told.startswith("1\ntold: stream-1 idle for")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_an_agent_hangs_is_caught_and_goes_on(tmp_path):
     report = tmp_path / "run" / "report.html"
     assert f"for a person: {report}" in texts
     assert report.read_text().startswith("<!DOCTYPE html>")
+    assert f"These files stay until you remove them: rm -r {tmp_path / 'run'}" in texts
     (line,) = (tmp_path / "run" / "demo" / "timeouts.jsonl").read_text().splitlines()
     assert json.loads(line)["step_id"] == "login-test"
 

@@ -379,6 +379,7 @@ def test_a_file_that_others_may_read_holds_no_password(fleet, mode):
 
 
 def test_a_file_of_ones_own_may(fleet, monkeypatch):
+    pytest.importorskip("psycopg")
     Path("address").write_text(SECRET)
     Path("address").chmod(0o600)
     monkeypatch.setenv("STREAMGUARD_FLEET", "@address")
@@ -420,6 +421,7 @@ def test_ones_own_store_is_for_oneself_alone(fleet):
 
 
 def test_what_is_no_store_is_one_line(fleet, worker):
+    pytest.importorskip("psycopg")
     Path("text").write_text("no database " * 1000)
     one_line(fleet("list", "--store", "text"), "is no SQLite database")
     one_line(fleet("list", "--store", "mysql://h/d"), "is a path, sqlite:///path or postgresql://")
@@ -459,6 +461,7 @@ def test_a_server_is_made_a_store_and_served(fleet, worker, server, monkeypatch)
 
 
 def test_a_worker_whose_store_is_away_does_not_begin(worker, monkeypatch):
+    pytest.importorskip("psycopg")
     monkeypatch.setenv("STREAMGUARD_FLEET", "postgresql://127.0.0.1:1/d")
     one_line(ended(worker("handlers:note")), "cannot be reached")
 

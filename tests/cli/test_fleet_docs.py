@@ -24,6 +24,8 @@ from streamguard.testing import Script, fail, message, run_virtual
 from tests.fleet.memory_store import MemoryCheckpoints
 from tests.process.backends import PATIENCE
 
+pytest.importorskip("temporalio")  # the page has it beside the other engine
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "how-to" / "fleet.md").read_text("utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))

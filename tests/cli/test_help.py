@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+
 import pytest
 
+from streamguard._base.quoting import in_shell
 from streamguard.cli import COMMANDS, main, run
 from streamguard.cli.helping import default_of, with_unit
 from streamguard.cli.reference import Command, commands
@@ -96,3 +100,41 @@ def test_a_word_that_is_not_known_is_told_what_it_may_have_been(words, told, cap
     err = capsys.readouterr().err
     assert err.startswith(f"streamguard {told}")
     assert "\nTry 'streamguard " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--idle", "--", "x"], "option '--idle' needs a value"),
+        (["--idle"], "option '--idle' needs a value"),
+        (["--preset", "claude-prnt", "--", "x"], "did you mean 'claude-print'?"),
+        (["--end-on", "quite", "--", "x"], "did you mean 'quiet'?"),
+        (["--ilde", "5", "--", "x"], "there is no option '--ilde'; did you mean '--idle'?"),
+        ([], "which command? Put it at the end"),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy(words, told, monkeypatch, capfd, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *words]) == result.OUR_FAILURE
+    assert told in capfd.readouterr().err
+
+
+def test_a_limit_behind_the_command_is_told_where_it_belongs(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("STREAMGUARD_"):
+            monkeypatch.delenv(name)
+    (warning,) = run.settings_of({}, ["claude", "-p", "--idle=5"]).warnings[:1]
+    assert warning.endswith("--idle=5 stands behind the command: put it before")
+    (warning,) = run.settings_of({}, ["claude", "-p"]).warnings[:1]
+    assert "behind the command" not in warning
+
+
+def test_a_report_of_nothing_says_how_a_run_is_recorded(capsys, tmp_path):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "`streamguard run --record DIR -- COMMAND`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["", "a b", "it's", "/tmp/run-1", "$HOME", "a\\b", "é"])
+def test_a_command_to_paste_means_what_it_says(word):
+    assert shlex.split(in_shell(word)) == [word]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from enum import Enum
 from importlib import import_module
 from typing import Any
 
@@ -71,6 +72,33 @@ def parts(dotted: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("dotted", [dotted for dotted in NAMES if inspect.isclass(NAMES[dotted])])
 def test_no_method_names_a_rule(dotted):
     assert {name: found for name, told in parts(dotted) if (found := RULE.findall(told))} == {}
+
+
+# What users get, and do not make.
+GIVEN = {
+    *("Chat", "Configuration", "Guarded", "GuardedIterator", "Monitor", "Operator"),
+    *("Scope", "Sentinel", "Session", "Turn"),
+}
+
+
+def takes_words_of_the_user(dotted: str) -> bool:
+    value = NAMES[dotted]
+    home, _, name = dotted.rpartition(".")
+    if home not in {"streamguard", "streamguard.signals", "streamguard.testing"} or name in GIVEN:
+        return False
+    made_by_us = inspect.isclass(value) and (
+        issubclass(value, BaseException | Enum) or getattr(value, "_is_protocol", False)
+    )
+    return not made_by_us and callable(value)
+
+
+@pytest.mark.parametrize("dotted", [*filter(takes_words_of_the_user, NAMES)])
+def test_what_one_writes_is_told(dotted):
+    """Each parameter is named in the docstring."""
+    names = [name for name in inspect.signature(NAMES[dotted]).parameters if name[0] != "_"]
+    made = getattr(NAMES[dotted], "__init__", None) if inspect.isclass(NAMES[dotted]) else None
+    told = set(re.findall(r"\w+", f"{inspect.getdoc(NAMES[dotted])} {inspect.getdoc(made)}"))
+    assert [name for name in names if name not in told] == []
 
 
 def test_each_of_our_variables_is_told():

@@ -6,11 +6,13 @@ import asyncio
 import dataclasses
 import logging
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
 import pytest
 
+import streamguard
 from streamguard import Activity, IdleTimeoutError, StreamTruncatedError, Teardown, idle_guard
 from streamguard.errors import Verdict
 from streamguard.events import (
@@ -64,6 +66,7 @@ from streamguard.events import (
     log,
     tell,
 )
+from streamguard.events.event import where_raised
 from streamguard.events.teller import Teller, Warned
 from streamguard.testing import (
     Script,
@@ -362,7 +365,7 @@ def raised(error):
             UnknownMessage,
             {"type_name": "x.Y"},
             "DEBUG",
-            "a: x.Y is a type nobody reads: it is progress",
+            "a: no reader knows the type x.Y: it counts as progress",
         ),
         (
             WindowCollides,
@@ -370,12 +373,17 @@ def raised(error):
             "WARNING",
             "a: idle=60 fires before claude recovers",
         ),
-        (CutWithdrawn, {"verdict": VERDICT}, "INFO", "a: a message came after all: not ending"),
+        (
+            CutWithdrawn,
+            {"verdict": VERDICT},
+            "INFO",
+            "a: a message came at the last instant: nothing is ended",
+        ),
         (
             TimedOut,
             {"verdict": VERDICT, "enforced": True},
             "WARNING",
-            "a: ending: stream 'a' idle for 60 s (limit idle=60); no message was ever seen",
+            "a: ending: idle for 60 s (limit idle=60)",
         ),
         (
             TimedOut,
@@ -390,25 +398,25 @@ def raised(error):
             PullDeaf,
             {"verdict": VERDICT},
             "WARNING",
-            "a: the cancelled pull does not unwind; tearing down anyway",
+            "a: the stream does not react to its cancellation: ending the backend all the same",
         ),
         (
             Interrupting,
             {"verdict": VERDICT, "bound": 5.0},
             "INFO",
-            "a: interrupting, for at most 5 s",
+            "a: asking the backend to end its turn by itself, for at most 5 s",
         ),
         (
             InterruptFailed,
             {"error": OSError("closed")},
             "WARNING",
-            "a: interrupt raised OSError('closed'); tearing down",
+            "a: interrupt raised OSError('closed'): ending the backend",
         ),
         (
             ProcessAdopted,
             {"pid": 7, "proof": "pidfd"},
             "DEBUG",
-            "a: process 7 adopted (pidfd)",
+            "a: process 7 is the backend's (pidfd)",
         ),
         (
             ProcessUnknown,
@@ -438,13 +446,13 @@ def raised(error):
             ProcessKilled,
             {"pid": 7, "signals": ("TERM", "KILL"), "exit": -9, "elapsed": 5.0},
             "WARNING",
-            "a: process 7 and its tree had to be ended: TERM, KILL in 5 s",
+            "a: ended process 7 and what it had started: TERM, KILL, in 5 s",
         ),
         (
             ProcessSurvived,
             {"pid": 7, "survivors": (8, 9)},
             "ERROR",
-            "a: of the tree of process 7 there survived: 8, 9",
+            "a: STILL ALIVE of process 7 and what it had started: 8, 9",
         ),
         (
             DisconnectFailed,
@@ -468,7 +476,7 @@ def raised(error):
             TornDown,
             {"verdict": VERDICT, "teardown": BROKEN},
             "ERROR",
-            "a: teardown NOT confirmed after 30 s: disconnect hung and was abandoned",
+            "a: after 30 s the backend's end is NOT confirmed: it may be alive",
         ),
         (
             ReaderFailed,
@@ -657,7 +665,7 @@ def test_each_event_as_a_log_line(caplog, kind, fields, level, text):
 def test_a_nameless_stream_in_a_log_line(caplog):
     """E6"""
     log(DisconnectAbandoned(activity=Activity(), at=1.0, bound=30.0))
-    assert caplog.messages[0].startswith("stream: disconnect still hung")
+    assert caplog.messages[0].startswith("stream-1: disconnect still hung")
 
 
 def test_an_error_is_logged_by_its_type_and_place(caplog):
@@ -665,6 +673,39 @@ def test_an_error_is_logged_by_its_type_and_place(caplog):
     log(ReaderFailed(activity=Activity(), at=1.0, type_name="Y", error=raised(KeyError(SECRET))))
     assert f"raised KeyError ({__file__}:" in caplog.text
     assert SECRET not in caplog.text
+
+
+def where(source, path):
+    """What is said of an error that code at `path` raised."""
+    try:
+        exec(compile(source, path, "exec"), {})
+    except Exception as error:
+        error.__traceback__ = error.__traceback__.tb_next
+        return where_raised(error)
+
+
+OURS = Path(streamguard.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/home/me/agent.py", "ValueError (/home/me/agent.py:1)"),
+        ("/x/lib/python3.12/site-packages/httpx/_client.py", "ValueError (httpx/_client.py:1)"),
+        ("/usr/lib/python3/dist-packages/httpx.py", "ValueError (httpx.py:1)"),
+        (asyncio.__file__, "ValueError (asyncio/__init__.py:1)"),
+        (str(OURS / "backends" / "claude" / "reading.py"), "ValueError (in streamguard)"),
+    ],
+)
+def test_where_python_packages_and_we_are_installed_is_not_said(path, said):
+    """Neither in a log nor in a report."""
+    assert where("raise ValueError", path) == said
+
+
+def test_of_an_error_of_ours_its_name_is_enough():
+    path = str(OURS / "_guard" / "guarded.py")
+    source = "from streamguard import IdleTimeoutError; raise IdleTimeoutError"
+    assert where(source, path) == "IdleTimeoutError"
 
 
 def test_a_reader_that_returns_something_else_is_told_what_it_may_return(caplog):

@@ -29,6 +29,8 @@ from streamguard.testing import Script, done, fail, hang, opened, say, silence, 
 from tests.fleet.temporal import free_port
 from tests.sessions.backend import Backend
 
+pytest.importorskip("temporalio")
+
 pytestmark = pytest.mark.asyncio
 
 TTL, FLUSH = 3.0, 0.25

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from streamguard.backends.registry import Backend
-from tests.fuzzing import targets
-from tests.fuzzing.corpus_files import CORPUS
+from tests.fuzzing import corpus_files, targets
 from tests.fuzzing.seeds import SEEDS
 from tests.fuzzing.targets import TARGETS
 
@@ -17,10 +16,8 @@ CHANGES = 60
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_corpus(name):
-    for seed in SEEDS[name]:
-        TARGETS[name](seed)
-    for file in sorted((CORPUS / name).glob("*")):
-        TARGETS[name](file.read_bytes())
+    for data in (*SEEDS[name], *corpus_files.read(name)):
+        TARGETS[name](data)
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -89,6 +86,6 @@ def test_control_a_reader_that_fails_is_seen(monkeypatch):
     def fails(message):
         raise KeyError(message)
 
-    monkeypatch.setattr(targets, "resolve", lambda name: Backend("own", fails))
+    monkeypatch.setattr(targets, "_READERS", {"own": Backend("own", fails)})
     with pytest.raises(AssertionError, match="a reader failed"):
         TARGETS["readers"](SEEDS["readers"][0])

@@ -61,6 +61,7 @@ NAMES = {
     **{name: getattr(streamguard, name) for name in streamguard.__all__},
     **{signal.__name__: signal for signal in SIGNALS},
     "asyncio": asyncio,
+    "streamguard": streamguard,
     "run_virtual": run_virtual,
 }
 
@@ -172,7 +173,7 @@ SAID = {
         "Activity.hold() takes only reason without a name",
     ),
     "sentinel(3)": (TypeError, "takes nothing without a name"),
-    "publishing(evry=3)": (TypeError, "did you mean 'every'?"),
+    "streamguard.publishing(evry=3)": (TypeError, "did you mean 'every'?"),
     "idle_guard(3, read='claud')": (ConfigError, "Did you mean 'claude'? The backends are acp, "),
     "idle_guard(3, read='Claude')": (ConfigError, "Did you mean 'claude'?"),
     "idle_guard('claude-prnt')": (ConfigError, "'multica'; did you mean 'claude-print'?"),

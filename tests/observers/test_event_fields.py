@@ -107,7 +107,7 @@ def test_log_records_carry_the_fields(loop, caplog):
         loop.run(main)
     told = {record.streamguard["event"]: record for record in caplog.records}
     line = told["timed_out"]
-    assert line.getMessage().startswith("coder: ending: stream 'coder' idle for 60 s")
+    assert line.getMessage().startswith("coder: ending: idle for 60 s")
     assert line.streamguard["limit"] == "idle"
     assert "torn_down" in told
     assert all(record.streamguard["stream"] == "coder" for record in caplog.records)

@@ -33,7 +33,7 @@ async def test_a_verdict_is_an_entry_with_its_fields(loop, entries):
     entry = by_name["timed_out"]
     assert entry["log_level"] == "warning"
     assert (entry["stream"], entry["limit"], entry["window"]) == ("coder", "idle", 60)
-    assert entry["message"].startswith("ending: stream 'coder' idle for 60 s")
+    assert entry["message"].startswith("ending: idle for 60 s")
     assert by_name["torn_down"]["log_level"] == "info"
     assert by_name["stream_ended"]["error"] == "IdleTimeoutError"
 

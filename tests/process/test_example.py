@@ -22,7 +22,7 @@ def test_a_command_line_that_hangs(backends, capsys, monkeypatch):
 
     assert anyio.run(example.main) == 0
     told = capsys.readouterr().out
-    assert "caught: stream idle for" in told
+    assert "caught: stream-1 idle for" in told
     started = re.findall(r"(?:the backend,|as) process (\d+)", told)
     assert re.findall(r"process (\d+) is gone", told) == started
     assert "STILL THERE" not in told

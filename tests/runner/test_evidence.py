@@ -87,7 +87,9 @@ def test_a_verdict_leaves_a_receipt_a_line_and_the_transcript_up_to_the_cut(comm
     (line,) = read_lines(folder / "run" / "timeouts.jsonl")
     assert (line["limit"], line["step_id"], line["final_action"]) == ("idle", step, "fail")
     assert line["timeout_ms"] == 400
-    receipt = read_document(folder / "run" / "receipts" / f"{step}-timeout.json")
+    path = folder / "run" / "receipts" / f"{step}-timeout.json"
+    receipt = read_document(path)
+    assert f"evidence: {path}; to see it: streamguard report {folder}\n" in done.err
     assert receipt["status"] == "timeout"
     resume = receipt["context_for_resume"]
     assert (resume["session_token"], resume["tools_run"], resume["delivered"]) == (SESSION, 1, 5)

@@ -32,13 +32,13 @@ async def test_a_guards_verdict_names_the_scopes_in_force(loop: Loop, form):
     verdict = taken.error.verdict
     assert [str(each) for each in verdict.scope] == ["flow 'deploy'", "step 'build'"]
     assert (verdict.fired, verdict.effective) == (None, None)
-    assert str(taken.error).startswith("stream (flow 'deploy' > step 'build') idle for")
+    assert str(taken.error).startswith("stream-1 (flow 'deploy' > step 'build') idle for")
 
 
 async def test_without_scopes_the_verdict_names_none(loop: Loop, form):
     taken = await take(Script(hang()) | idle_guard(60), form)
     assert taken.error.verdict.scope == ()
-    assert str(taken.error).startswith("stream idle")
+    assert str(taken.error).startswith("stream-1 idle")
 
 
 async def test_a_scope_that_was_left_before_the_verdict_is_not_named(loop: Loop):

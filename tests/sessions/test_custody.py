@@ -133,7 +133,7 @@ async def test_lost_while_a_message_is_waited_for(loop):
     assert error.teardown.confirmed
     assert not isinstance(error, TimeoutError)
     assert str(error).startswith(
-        "stream lost its lease 10 s after that was last renewed (limit lease=10); "
+        "stream-1 lost its lease 10 s after that was last renewed (limit lease=10); "
     )
 
 

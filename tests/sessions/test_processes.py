@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import anyio
 import pytest
 
-from streamguard import Connection, idle_guard, reconnecting_resume, session
+from streamguard import (
+    Connection,
+    IdleTimeoutError,
+    idle_guard,
+    lines,
+    reconnecting_resume,
+    session,
+)
 from streamguard.events import OwnerAbandoned
-from streamguard.process import ProcessTree
-from streamguard.signals import Progress, SessionOpened
+from streamguard.process import ProcessTree, hosted
+from streamguard.signals import Liveness, Progress, SessionOpened
 from streamguard.testing import Script, done, hang, opened, say, swallows_cancel
+from tests.process.backends import comes_true
 from tests.support import Events, open_files
 
 SAYS = "echo s-{attempt}; echo a; {then}"
@@ -161,3 +170,49 @@ def test_a_process_that_is_deaf_is_dead_when_its_turn_was_left(loop_name, closes
         assert bool(told.of(OwnerAbandoned)) == (closes == "never")
 
     anyio.run(main, backend=loop_name)
+
+
+# It writes until nobody reads; a child of its own is in a session of its own, as tools of agents are.
+WRITES = "setsid sleep 1000 & echo child $!; while echo ping; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("how", ["verdict", "left"])
+@pytest.mark.parametrize("loop_name", ["asyncio", "trio"])
+def test_who_belongs_to_a_process_is_seen_before_anything_ends_it(loop_name, how, monkeypatch):
+    """D4: closing its stream ends it, and an orphan that has left its group cannot be found."""
+
+    async def slowly():
+        await anyio.sleep(0.3)
+        return await table()
+
+    table = hosted.fresh_table
+    monkeypatch.setattr(hosted, "fresh_table", slowly)
+    pids = []
+
+    @asynccontextmanager
+    async def open_(point):
+        async with await anyio.open_process(["/bin/sh", "-c", WRITES]) as process:
+            yield Connection(lines(process), process=process)
+
+    async def main():
+        guard = idle_guard(0.5 if how == "verdict" else 60, kill_grace=1, read=read)
+        with suppress(IdleTimeoutError):
+            async with session(open_) | guard as chat:
+                async for line in chat:
+                    pids.extend(int(word) for word in line.split() if word.isdigit())
+                    if pids and how == "left":
+                        break
+
+    def read(line):
+        return Liveness() if "ping" in line else Progress()
+
+    anyio.run(main, backend=loop_name)
+    assert pids
+    assert comes_true(lambda: not is_alive(pids[0]))
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False

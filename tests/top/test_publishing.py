@@ -132,7 +132,7 @@ async def test_streams_without_a_name_are_told_apart(loop):
         board.look()
         names = {told["name"] for told in read_all()}
         assert len(names) == 2
-        assert all(re.fullmatch(r"\w+#\d+", name) for name in names)
+        assert all(re.fullmatch(r"\w+-\d+", name) for name in names)
 
 
 async def test_the_attempt_of_a_session_is_shown(loop):
@@ -199,4 +199,4 @@ async def test_a_stream_without_a_name_has_its_backends_and_a_number(loop):
         board.look()
         (told,) = read_all()
     assert told["backend"] == "claude"
-    assert re.fullmatch(r"claude#\d+", told["name"])
+    assert re.fullmatch(r"claude-\d+", told["name"])

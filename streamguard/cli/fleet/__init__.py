@@ -135,7 +135,7 @@ def parser() -> Parser:
     part("migrate", "bring a store's tables to this version; stop the workers before")
     demo = part(
         "demo",
-        "two workers, three sessions; one worker is killed, and the other goes on: about 12 seconds",
+        "two workers, three sessions; one worker is killed, and the other goes on: about 15 seconds",
         has_store=False,
     )
     demo.add_argument(

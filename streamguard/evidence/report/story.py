@@ -57,7 +57,7 @@ _HOLLOW: Final = {
 _MOST: Final = 8
 _ALARMS: Final = ("STILL ALIVE", "the backend's end is NOT", "the teardown's end is not")
 # Of a verdict's reason: whose it is, and what had been seen. Both stand elsewhere in a report.
-_OWN_NAME: Final = re.compile(r"""^stream (?:'[^']*' |"[^"]*" )?""")
+_OWN_NAME: Final = re.compile(r"""^(?:stream (?:'[^']*' |"[^"]*" )?|[a-z_]+-\d+ )""")
 _SEEN: Final = re.compile(r"; (?:\d+ messages? seen|no message was ).*$", re.DOTALL)
 
 
