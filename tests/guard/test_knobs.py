@@ -292,7 +292,7 @@ async def find_process():
         ({"process": os.getpid()}, "is this process, one that it descends from"),
         ({"process": os.getppid()}, "is this process, one that it descends from"),
         ({"process": SimpleNamespace(pid=None)}, "has no pid yet: start it before"),
-        ({"process": 2**31}, "pid 2147483648 is no process: no system has pids as large"),
+        ({"process": 2**31}, "pid 2147483648 is no process: it is larger than any pid"),
         ({"process": no_observer}, "process=.* is called with no arguments"),
         ({"kill_grace": -1}, "kill_grace=-1: use a number of seconds, 0 or more"),
     ],

@@ -60,8 +60,8 @@ def session(
         )
     if getattr(graph, "checkpointer", None) in (None, False):
         raise ConfigError(
-            "langgraph.session(graph): the graph keeps no checkpoints, so there is nothing to go on "
-            "from. Write builder.compile(checkpointer=...), or guard its stream alone: "
+            "langgraph.session(graph): the graph keeps no checkpoints, so no run of it can be "
+            "resumed. Write builder.compile(checkpointer=...), or guard its stream alone: "
             "graph.astream(...) | idle_guard(180)"
         )
     options = {"stream_mode": STREAM_MODE, **options}
