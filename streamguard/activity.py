@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Type
 
 from streamguard import _loops as loops
 from streamguard._base import defaults
-from streamguard._base.calling import refusing
+from streamguard._base.calling import checked, refusing
 from streamguard._base.done import NOTHING_DONE, Done
 from streamguard._base.numbers import Default, Seconds, seconds
 from streamguard.errors import ConfigError
@@ -277,6 +277,7 @@ class Activity:
         else:
             self._tell(lambda bound, now: bound.watch.mark_prompt(now))
 
+    @checked
     def hold(
         self,
         reason: str = "held",
@@ -493,7 +494,7 @@ def disappears(shown_as: weakref.ref[Any] | None) -> None:
         _live.pop(shown_as, None)
 
 
-def live() -> list[Activity]:
+def live_streams() -> list[Activity]:
     """Every activity of this process whose stream has started and not ended."""
     activities: list[Activity] = []
     for ref in list(_live):  # copied in one step, whatever other threads begin or end meanwhile
@@ -502,3 +503,6 @@ def live() -> list[Activity]:
         elif bound.activity._is_bound:
             activities.append(bound.activity)
     return activities
+
+
+live = live_streams  # its old name

@@ -8,7 +8,7 @@
     │   ├── LivenessTimeoutError     liveness: not even pings came any more
     │   ├── ToolTimeoutError         tools:    one piece of work outlived its allowance
     │   ├── TurnTimeoutError         turn:     the turn as a whole took too long
-    │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
+    │   └── TotalTimeoutError        total:    the whole thing took too long, or a time scope did
     ├── NoProgressError              the backend was busy, and got nowhere: only where `end_on` asks for it
     │   ├── QuietWorkError           quiet:    a sub-agent that had spoken fell silent
     │   ├── RepeatedWorkError        repeats:  the same work again and again, with the same outcome
@@ -237,7 +237,8 @@ class Teardown:
     `confirmed`: the pull unwound, the source closed and every disconnect returned. If the
     process was known, the process and its tree are proven dead, which alone is enough.
     Only then may a session be resumed without risking two owners. `disconnect`: how the disconnects
-    ended. `elapsed`: how long all of it took, in seconds. `tree` is how the process
+    ended; `disconnect_error` and `interrupt_error` say what your functions raised, if they did.
+    `elapsed`: how long all of it took, in seconds. `tree` is how the process
     and what it had started ended, None if no process was known; `signals`, `exit` (as
     `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where a
     command that works in another place (`docker exec`, `ssh`) may live on unseen.
@@ -245,6 +246,8 @@ class Teardown:
 
     confirmed: bool
     disconnect: DisconnectOutcome = "none"
+    disconnect_error: str = ""
+    interrupt_error: str = ""
     signals: tuple[str, ...] = ()
     elapsed: float = 0.0
     exit: int | None = None
@@ -256,11 +259,13 @@ class Teardown:
         how = {
             "none": f"the source {'was' if self.confirmed else 'was NOT'} closed, no disconnect given",
             "returned": "disconnect returned",
-            "raised": "disconnect raised",
+            "raised": f"disconnect raised {self.disconnect_error}".rstrip(),
             "abandoned": "disconnect hung and was abandoned",
         }[self.disconnect]
         state = "confirmed" if self.confirmed else "NOT confirmed"
-        said = f"teardown {state} after {in_words(self.elapsed)}: {how}"
+        if self.interrupt_error:
+            how = f"interrupt raised {self.interrupt_error}, {how}"
+        said = quoted(f"teardown {state} after {in_words(self.elapsed)}: {how}")
         if self.tree is None:
             return said
         sent = f" ({', '.join(self.signals)})" if self.signals else ""
@@ -370,11 +375,14 @@ class TurnTimeoutError(StreamTimeoutError):
     """A turn did not end within `turn` seconds."""
 
 
-class DeadlineExceededError(StreamTimeoutError):
+class TotalTimeoutError(StreamTimeoutError):
     """The whole thing, backoff and teardown included, took longer than `total` seconds.
 
     Or a time scope did: see `.verdict.fired` and `.verdict.effective` (`streamguard.limits`).
     """
+
+
+DeadlineExceededError = TotalTimeoutError  # its old name
 
 
 class NoProgressError(StreamGuardError):
@@ -522,7 +530,7 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
     "liveness": LivenessTimeoutError,
     "tools": ToolTimeoutError,
     "turn": TurnTimeoutError,
-    "total": DeadlineExceededError,
+    "total": TotalTimeoutError,
     "lease": LeaseLostError,
     "quiet": QuietWorkError,
     "repeats": RepeatedWorkError,

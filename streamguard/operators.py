@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from streamguard._base.callbacks import check_callable, several
 from streamguard._base.calling import checked, factory
@@ -29,7 +29,7 @@ from streamguard._guard.knobs import (
     check_endings,
     fields_of,
 )
-from streamguard._guard.operator import Operator, operator
+from streamguard._guard.operator import Operator, beside_others, operator
 from streamguard._guard.plan import Plan
 from streamguard.activity import Activity
 from streamguard.errors import ConfigError
@@ -200,7 +200,7 @@ def idle_guard(
         if not said or said.keys() - {"observer", "on_warn"}:
             return config.guard(**said)
         alone = config.guard(**said) if config.says_idle else operator("idle_guard", written)
-        return alone.beside_others(said)
+        return beside_others(alone, said)
     if isinstance(limit, Configured):
         limit = written.pop("idle")
     return operator("idle_guard", written, limit)
@@ -234,9 +234,10 @@ def activity_stamp(
 ) -> Operator:
     """Fill an `Activity`, or call a function with it at most once in `every` seconds."""
     interval = wait(every, "every")
+    is_class = cast("object", into) is Activity
     if isinstance(into, Activity):
         return operator("activity_stamp", {"activity": into})
-    if not callable(into):
+    if is_class or not callable(into):
         raise ConfigError(f"activity_stamp({into!r}): give it an Activity or a function of one")
     check_callable("into", into, "activity")
     spaced = f", every={every!r}" if every else ""
@@ -244,6 +245,9 @@ def activity_stamp(
 
 
 @checked
-def derived_idle(total: Seconds) -> float:
+def idle_for_total(total: Seconds) -> float:
     """An idle limit for a job of `total` seconds: a fifth of it, between 300 and 900."""
     return idle_for(seconds(total, "total"))
+
+
+derived_idle = idle_for_total  # its old name

@@ -29,12 +29,13 @@ from streamguard import events
 from streamguard._base.calling import refusing
 from streamguard._base.durations import in_words
 from streamguard._base.numbers import limit_or_default
+from streamguard._base.tracebacks import blame, trim
 from streamguard.errors import (
     ConfigError,
-    DeadlineExceededError,
     ScopeKind,
     ScopeName,
     StreamGuardError,
+    TotalTimeoutError,
     Verdict,
     spelled,
 )
@@ -331,6 +332,9 @@ class Scope(_TimeLimit):
         try:
             self._exit(exc_type, exc, traceback)
             came_through = exc is None
+        except TotalTimeoutError as error:
+            trim(error)
+            raise
         finally:
             for recorder in self._recorders:
                 recorder.scope_over(self.path, self, came_through=came_through)
@@ -366,7 +370,9 @@ class Scope(_TimeLimit):
         struck = due[-1] if due else self
         verdict = struck._decide(fired)
         activity = fired.activity or struck.activity
-        raise DeadlineExceededError(verdict=verdict, activity=activity) from exc
+        error = TotalTimeoutError(verdict=verdict, activity=activity)
+        blame(error, exc, is_our_cancel=loops.consists_of(exc, loop.cancelled))
+        raise error from error.__cause__
 
     def _check_nesting(self, outer: Scope | Cleanup) -> None:
         if isinstance(outer, Cleanup) or self.kind in _MAY_HOLD[outer.kind]:
@@ -390,7 +396,7 @@ class Scope(_TimeLimit):
         )
         verdict = limiting._record(None, self.path)
         self._tell(verdict, None)
-        raise DeadlineExceededError(verdict=verdict)
+        raise TotalTimeoutError(verdict=verdict)
 
     def _due_outers(self) -> list[_TimeLimit]:
         # A deadline is capped by every outer one: where one is not due, none beyond it is.
@@ -446,7 +452,7 @@ class Cleanup(_TimeLimit):
     ) -> bool:
         # trio also "swallows" a normal end.
         is_cut = bool(self._leave(exc).__exit__(exc_type, exc, traceback)) and exc is not None
-        if isinstance(exc, DeadlineExceededError) and exc.verdict is self._verdict:
+        if isinstance(exc, TotalTimeoutError) and exc.verdict is self._verdict:
             is_cut = True  # told by a scope inside, in a task that our cancel does not reach
         if is_cut:
             self._was_cut = True
