@@ -261,7 +261,7 @@ def test_nothing_is_derived_from_nothing():
         ({"read": "cluade"}, "read='cluade' is not a backend that is known"),
         ({"read": 3}, "read=3 is not a reader"),
         ({"read": math}, r"module math has no function read\(message\)"),
-        ({"mode": "enforced"}, "mode='enforced': use 'enforce', 'warn' or 'off'"),
+        ({"mode": "enforced"}, "mode='enforced': did you mean 'enforce'"),
         ({"mode": False}, "mode=False: use 'enforce', 'warn' or 'off'"),
         ({"tools": {7: 30}}, r"tools=\{7: \.\.\.\}: use the names of tools"),
         ({"disconnect": FakeClient.disconnect}, "called with no arguments, .* argument: 'self'"),

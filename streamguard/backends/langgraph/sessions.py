@@ -55,7 +55,7 @@ def session(
     thread = fields_of(config.get("configurable")).get("thread_id")
     if thread in (None, ""):
         raise ConfigError(
-            f"langgraph.session(graph, {config!r}): a run is gone on with by its thread, so name "
+            f"langgraph.session(graph, {config!r}): a run is resumed by its thread, so name "
             'one: config={"configurable": {"thread_id": "issue-7"}}'
         )
     if getattr(graph, "checkpointer", None) in (None, False):
