@@ -493,7 +493,7 @@ def disappears(shown_as: weakref.ref[Any] | None) -> None:
         _live.pop(shown_as, None)
 
 
-def live() -> list[Activity]:
+def live_streams() -> list[Activity]:
     """Every activity of this process whose stream has started and not ended."""
     activities: list[Activity] = []
     for ref in list(_live):  # copied in one step, whatever other threads begin or end meanwhile
@@ -502,3 +502,6 @@ def live() -> list[Activity]:
         elif bound.activity._is_bound:
             activities.append(bound.activity)
     return activities
+
+
+live = live_streams  # its old name

@@ -8,7 +8,7 @@
     │   ├── LivenessTimeoutError     liveness: not even pings came any more
     │   ├── ToolTimeoutError         tools:    one piece of work outlived its allowance
     │   ├── TurnTimeoutError         turn:     the turn as a whole took too long
-    │   └── DeadlineExceededError    total:    the whole thing took too long, or a time scope did
+    │   └── TotalTimeoutError        total:    the whole thing took too long, or a time scope did
     ├── NoProgressError              the backend was busy, and got nowhere: only where `end_on` asks for it
     │   ├── QuietWorkError           quiet:    a sub-agent that had spoken fell silent
     │   ├── RepeatedWorkError        repeats:  the same work again and again, with the same outcome
@@ -370,11 +370,14 @@ class TurnTimeoutError(StreamTimeoutError):
     """A turn did not end within `turn` seconds."""
 
 
-class DeadlineExceededError(StreamTimeoutError):
+class TotalTimeoutError(StreamTimeoutError):
     """The whole thing, backoff and teardown included, took longer than `total` seconds.
 
     Or a time scope did: see `.verdict.fired` and `.verdict.effective` (`streamguard.limits`).
     """
+
+
+DeadlineExceededError = TotalTimeoutError  # its old name
 
 
 class NoProgressError(StreamGuardError):
@@ -406,9 +409,9 @@ class StreamTruncatedError(StreamGuardError):
 
 
 class LeaseLostError(StreamGuardError):
-    """This worker may not act for the session any more: another one may have it by now.
+    """This worker must not act for the session any more: another one may have it by now.
 
-    The session was not at fault, and nothing is to be done here: it goes on elsewhere.
+    The session did nothing wrong, and you need to do nothing here: it goes on with another worker.
     """
 
 
@@ -478,7 +481,7 @@ class StoreError(StreamGuardError):
 
 
 class LineError(StreamGuardError):
-    """A line that cannot be given. The next pull goes on behind it.
+    """A line that cannot be read. The next pull goes on behind it.
 
     `number` counts from 1. What the process wrote is in `tail`, never in the error's text.
     """
@@ -522,7 +525,7 @@ ERRORS: dict[Limit, type[StreamGuardError]] = {
     "liveness": LivenessTimeoutError,
     "tools": ToolTimeoutError,
     "turn": TurnTimeoutError,
-    "total": DeadlineExceededError,
+    "total": TotalTimeoutError,
     "lease": LeaseLostError,
     "quiet": QuietWorkError,
     "repeats": RepeatedWorkError,

@@ -73,7 +73,7 @@ def scope(
     decides, if there is one. The defaults are: `flow` 30
     minutes (hard limit 45), `step` 10 (15), `llm_call` 2 (3), `tool` 5 (10). A limit past its hard
     limit is a ConfigError.
-    When time is up, the block is cancelled and raises DeadlineExceededError.
+    When time is up, the block is cancelled and raises TotalTimeoutError.
     """
     innermost = current()
     return scope_under(innermost.spec if innermost else None, kind, name, timeout, hard)

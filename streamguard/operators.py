@@ -29,7 +29,7 @@ from streamguard._guard.knobs import (
     check_endings,
     fields_of,
 )
-from streamguard._guard.operator import Operator, operator
+from streamguard._guard.operator import Operator, beside_others, operator
 from streamguard._guard.plan import Plan
 from streamguard.activity import Activity
 from streamguard.errors import ConfigError
@@ -200,7 +200,7 @@ def idle_guard(
         if not said or said.keys() - {"observer", "on_warn"}:
             return config.guard(**said)
         alone = config.guard(**said) if config.says_idle else operator("idle_guard", written)
-        return alone.beside_others(said)
+        return beside_others(alone, said)
     if isinstance(limit, Configured):
         limit = written.pop("idle")
     return operator("idle_guard", written, limit)
@@ -244,6 +244,9 @@ def activity_stamp(
 
 
 @checked
-def derived_idle(total: Seconds) -> float:
+def idle_for_total(total: Seconds) -> float:
     """An idle limit for a job of `total` seconds: a fifth of it, between 300 and 900."""
     return idle_for(seconds(total, "total"))
+
+
+derived_idle = idle_for_total  # its old name

@@ -43,7 +43,7 @@ async def guarded_call(
             `activity.hold(...)` pauses it. `total` is how long it may take in any case.
 
     Raises:
-        StreamTimeoutError: A limit was reached: IdleTimeoutError, DeadlineExceededError, ...
+        StreamTimeoutError: A limit was reached: IdleTimeoutError, TotalTimeoutError, ...
         ConfigError: If a value cannot be used.
     """
     if not inspect.isawaitable(cast("object", awaitable)):

@@ -17,21 +17,34 @@ if TYPE_CHECKING:
 
 
 def lazy(
-    package: str, names_by_module: Mapping[str, Iterable[str]]
+    package: str,
+    names_by_module: Mapping[str, Iterable[str]],
+    *,
+    root: str = "",
+    modules: Iterable[str] = (),
+    shown: Iterable[str] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for `package`, whose modules have these names."""
+    """`__getattr__` and `__dir__` for `package`, whose modules, or those of `root`, have these names.
+
+    `modules` of it are attributes, too, imported when they are asked for. `shown`: what `dir` has, if not all.
+    """
     home_of = {name: module for module, names in names_by_module.items() for name in names}
+    submodules = frozenset(modules)
 
     def find(name: str) -> Any:
-        if (home := home_of.get(name)) is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         from importlib import import_module
 
-        value = getattr(import_module(f"{package}.{home}"), name)
+        if name in submodules:
+            return import_module(f"{package}.{name}")  # which makes it an attribute
+        if (home := home_of.get(name)) is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{root or package}.{home}"), name)
         setattr(sys.modules[package], name, value)
         return value
 
     def names() -> list[str]:
+        if shown is not None:
+            return list(shown)
         return sorted({*sys.modules[package].__dict__.get("__all__", ()), *home_of})
 
     return find, names

@@ -52,8 +52,8 @@ _NOTHING: Final[Any] = None
 class Guarded(Pipeable, Generic[T]):
     """A guarded stream: `async for` it as it is, or in `async with ... as messages`.
 
-    A source that can be iterated anew (an aiostream stream) is guarded anew each time; one that
-    cannot (a generator, a channel) has one iterator, which remembers how it ended.
+    A source that can be iterated anew (an aiostream stream) is guarded anew each time. Any other
+    (a generator, a channel) has one iterator, which remembers how it ended.
     """
 
     __slots__ = ("__weakref__", "_block", "_is_handed_out", "_messages", "_operator", "_source")

@@ -144,11 +144,6 @@ class Operator:
         plan = self._plan.anew(fields, is_other_client="client" in knobs)
         return type(self)(plan, f"{self!r}.replace({written})")
 
-    def beside_others(self, knobs: Mapping[str, Any]) -> Operator:
-        """This operator, of which `knobs` are all that counts beside operators that set limits."""
-        beside = Plan(**fields_of(knobs))
-        return type(self)(replace(self._plan, beside=beside), self._written)
-
     def monitor(self) -> Monitor:
         """The same as an object, for loops that cannot be wrapped."""
         from streamguard._guard.monitor import Monitor
@@ -164,6 +159,11 @@ def operator(
     """The operator `name` with these knobs, as they were written."""
     fields = fields_of(with_limit(limit, knobs))
     return Operator(Plan(**fields), f"{name}({as_written(limit, knobs)})")
+
+
+def beside_others(alone: Operator, knobs: Mapping[str, Any]) -> Operator:
+    """`alone`, of which `knobs` are all that counts beside operators that set limits."""
+    return Operator(replace(alone.plan, beside=Plan(**fields_of(knobs))), repr(alone))
 
 
 def as_written(limit: IdleLimit, knobs: Mapping[str, Any]) -> str:

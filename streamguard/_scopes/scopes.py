@@ -31,10 +31,10 @@ from streamguard._base.durations import in_words
 from streamguard._base.numbers import limit_or_default
 from streamguard.errors import (
     ConfigError,
-    DeadlineExceededError,
     ScopeKind,
     ScopeName,
     StreamGuardError,
+    TotalTimeoutError,
     Verdict,
     spelled,
 )
@@ -366,7 +366,7 @@ class Scope(_TimeLimit):
         struck = due[-1] if due else self
         verdict = struck._decide(fired)
         activity = fired.activity or struck.activity
-        raise DeadlineExceededError(verdict=verdict, activity=activity) from exc
+        raise TotalTimeoutError(verdict=verdict, activity=activity) from exc
 
     def _check_nesting(self, outer: Scope | Cleanup) -> None:
         if isinstance(outer, Cleanup) or self.kind in _MAY_HOLD[outer.kind]:
@@ -390,7 +390,7 @@ class Scope(_TimeLimit):
         )
         verdict = limiting._record(None, self.path)
         self._tell(verdict, None)
-        raise DeadlineExceededError(verdict=verdict)
+        raise TotalTimeoutError(verdict=verdict)
 
     def _due_outers(self) -> list[_TimeLimit]:
         # A deadline is capped by every outer one: where one is not due, none beyond it is.
@@ -446,7 +446,7 @@ class Cleanup(_TimeLimit):
     ) -> bool:
         # trio also "swallows" a normal end.
         is_cut = bool(self._leave(exc).__exit__(exc_type, exc, traceback)) and exc is not None
-        if isinstance(exc, DeadlineExceededError) and exc.verdict is self._verdict:
+        if isinstance(exc, TotalTimeoutError) and exc.verdict is self._verdict:
             is_cut = True  # told by a scope inside, in a task that our cancel does not reach
         if is_cut:
             self._was_cut = True

@@ -128,7 +128,7 @@ def resolve(read: Readable) -> Backend | None:
 
 
 def of_client(client: object) -> tuple[Backend, Client] | None:
-    """What the client's backend knows of it; None if it is of no backend that is known.
+    """What the client's backend knows of it; None if the backend is unknown.
 
     ConfigError for a client that cannot be guarded.
     """

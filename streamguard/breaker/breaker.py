@@ -182,7 +182,7 @@ _OUTCOMES = {
 
 @checked_class
 class CircuitBreaker:
-    """Lets attempts through while the backend works, and spares it while it does not.
+    """Allow attempts while the backend works, and spare it while it does not.
 
     `key`: which circuit it is, such as the name of an account. `open_after` failures in a row open it for `pause` seconds, then one probe at a time (`probes`)
     may try; `reset_after` success closes it. A probe that fails opens it again, for
@@ -249,7 +249,7 @@ class CircuitBreaker:
     def try_acquire(self) -> Permit:
         """A permit, or a `CircuitOpenError` that says when to ask again.
 
-        Calls the store where it is called: on an event loop, prefer `acquire`.
+        It calls the store in your own thread: on an event loop, prefer `acquire`.
         """
         return self._granted(self._ask())
 

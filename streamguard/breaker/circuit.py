@@ -83,7 +83,7 @@ class Circuit:
 
     @classmethod
     def from_json(cls, told: object) -> Circuit:
-        """What `as_json` gave. A ConfigError for what cannot have come from it."""
+        """The circuit that `as_json` gave. A ConfigError for anything else."""
         return _read_circuit(told)
 
 

@@ -1,6 +1,6 @@
 """`streamguard top`: the guarded runs of this user on this machine, live.
 
-Shows what `streamguard run` and programs with `streamguard.publishing()` say of themselves
+Shows what `streamguard run` and programs with `streamguard.publish_to_top()` say of themselves
 (`published`). On a terminal it goes on until `q`; elsewhere, or with --once, it is printed once.
 """
 
@@ -38,7 +38,7 @@ RUNS: Final = Columns(
     nothing="No guarded run of yours is going on. A run is shown if it was started by\n\n"
     "    streamguard run --idle 15m -- COMMAND\n\n"
     "or by a program that says so:\n\n"
-    "    with streamguard.publishing():\n"
+    "    with streamguard.publish_to_top():\n"
     "        ...",
 )
 EXIT_CODES: Final = (
@@ -101,7 +101,7 @@ def parser() -> Parser:
         description="What the guarded runs of this user on this machine are doing: since when each is silent, how "
         "long it may be, and what is in flight. The nearest to its limit is first. q ends it; the runs go on.",
         epilog="A run is shown if it was started by `streamguard run`, or by a program within "
-        "`with streamguard.publishing():`.",
+        "`with streamguard.publish_to_top():`.",
         exit_codes=EXIT_CODES,
     )
     made.add_argument(

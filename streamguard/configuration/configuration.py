@@ -92,7 +92,7 @@ def from_env(prefix: str = PREFIX) -> Configuration:
 
 
 class Configuration:
-    """What is configured. Each value is checked when it is read; `check` makes the whole of it."""
+    """The configuration. Each value is checked when it is read; `check` checks all of them."""
 
     def __init__(
         self, source: Written | None, prefix: str = PREFIX, *, is_alone: bool = False

@@ -98,7 +98,7 @@ class ReplayDropped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class KeysRepeated(Event):
-    """`dedupe_by` gave one key to several messages of one attempt: a replay cannot be told."""
+    """`dedupe_by` gave one key to several messages of one attempt: a replay would look like new messages."""
 
     level = logging.WARNING
     attempt: int

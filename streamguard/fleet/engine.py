@@ -44,5 +44,5 @@ class Engine(Protocol):
         ...
 
     async def show(self, key: str) -> Row | None:
-        """One session, whatever became of it; None if the key is not known."""
+        """One session, also one that is over; None if the key is not known."""
         ...

@@ -110,7 +110,7 @@ class LocalEngine(FleetWorker):
         return await self._calls(self.store.live)
 
     async def show(self, key: str) -> Row | None:
-        """One session, whatever became of it; None if the key is not known."""
+        """One session, also one that is over; None if the key is not known."""
         return await self._calls(partial(self.store.show, key))
 
     # -- a worker --------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class CheckpointStore(Blocking, Protocol):
     """
 
     def submit(self, key: str, spec: Mapping[str, JSON]) -> bool:
-        """Queue a session; False if the key is known already, whatever became of it."""
+        """Queue a session; False if the key is known already, even if the session is over."""
         ...
 
     def claim(self, owner: str, ttl: float, limit: int) -> list[Claimed]:

@@ -128,7 +128,7 @@ class TemporalEngine(FleetWorker):
         return await self._sessions.live()
 
     async def show(self, key: str) -> Row | None:
-        """One session, whatever became of it; None if the key is not known."""
+        """One session, also one that is over; None if the key is not known."""
         return await self._sessions.show(key)
 
     # -- a worker --------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class TemporalSessions:
         return sorted(rows.values(), key=lambda row: (-row.age, row.key))
 
     async def show(self, key: str) -> Row | None:
-        """One session, whatever became of it; None if the key is not known."""
+        """One session, also one that is over; None if the key is not known."""
         check_loop()
         activity = await self._look_up(key)
         return None if activity is None else await row_of(activity)

@@ -23,7 +23,6 @@ from streamguard.errors import (
     CeilingExceededError,
     CircuitOpenError,
     ConfigError,
-    DeadlineExceededError,
     LeaseLostError,
     NoProgressError,
     ProcessExitedError,
@@ -32,6 +31,7 @@ from streamguard.errors import (
     StreamInterruptedError,
     StreamTimeoutError,
     StreamTruncatedError,
+    TotalTimeoutError,
 )
 from streamguard.retry import foreign
 from streamguard.retry.classes import (
@@ -95,7 +95,7 @@ def _is_cancellation(error: BaseException) -> bool:
 
 def _is_our_own_end(error: BaseException) -> bool:
     """Whether it is no failure of the backend's: the consumer's doing, or the time for it all."""
-    if isinstance(error, DeadlineExceededError):
+    if isinstance(error, TotalTimeoutError):
         scope = error.verdict.effective if error.verdict else None
         return scope is None or scope.kind not in _PART_OF_AN_ATTEMPT
     return isinstance(error, _OUR_OWN_ENDS)
@@ -158,7 +158,7 @@ _OUR_OWN_ENDS: Final = (
     CeilingExceededError,  # another attempt would cost more
 )
 _OURS: Final = (
-    (DeadlineExceededError, ErrorClass.NETWORK),  # of an inner scope, as any TimeoutError
+    (TotalTimeoutError, ErrorClass.NETWORK),  # of an inner scope, as any TimeoutError
     (StreamTimeoutError, ErrorClass.IDLE),  # whichever limit it was, the backend hangs
     (NoProgressError, ErrorClass.IDLE),  # it may get further another time, as after a hang
     (StreamTruncatedError, ErrorClass.NETWORK),

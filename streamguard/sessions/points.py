@@ -129,11 +129,11 @@ class ResumePoint:
 @checked_class
 @dataclass(frozen=True)
 class Connection(Generic[T_co]):
-    """What `open` may give instead of a bare stream.
+    """A stream with the handles that end its backend; `open` may give it instead of a bare stream.
 
     `source`: the stream; or a function that sends a prompt and gives the stream of its turn, so
     that one connection can serve many prompts.
-    `client`, `disconnect`, `interrupt`, `process`: what ends this attempt's backend, as for
+    `client`, `disconnect`, `interrupt`, `process`: the handles that end this attempt's backend, as for
     `idle_guard`; they go before those of the pipe, which would be another attempt's.
     `outlives_interrupt`: a turn that `interrupt` has ended leaves the client as good as it was, so
     that nothing is torn down and the next prompt goes to the same one. None: as it is known of the
@@ -157,7 +157,7 @@ class Connection(Generic[T_co]):
 
     @cached_property
     def plan(self) -> Plan:
-        """What was given to end the backend with, as a plan."""
+        """The handles that end the backend, as a plan."""
         names = ("client", "disconnect", "interrupt", "process")
         given = {name: getattr(self, name) for name in names}
         given["process"] = given["process"] or getattr(self.source, "guarded_process", None)

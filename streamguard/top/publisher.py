@@ -1,6 +1,6 @@
-"""`publishing()`: what the guarded streams of this process are doing, for `streamguard top`.
+"""`publish_to_top()`: what the guarded streams of this process are doing, for `streamguard top`.
 
-    with publishing():
+    with publish_to_top():
         ...                      # the program
 
 A thread looks at the live activities, at most once in `every` seconds, and writes one file for
@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple
 
 from streamguard._base.calling import checked
 from streamguard._base.numbers import Seconds, seconds
-from streamguard.activity import Activity, live
+from streamguard.activity import Activity, live_streams
 from streamguard.errors import ConfigError
 from streamguard.top.published import Published
 
-__all__ = ["publishing"]
+__all__ = ["publish_to_top"]
 
 _EVERY: Final = 1.0
 # Somebody else may have removed a file, who took us for gone: it is written again, news or not.
@@ -32,7 +32,7 @@ _AGAIN: Final = 10.0
 
 @checked
 @contextmanager
-def publishing(every: Seconds = _EVERY) -> Generator[None, None, None]:
+def publish_to_top(every: Seconds = _EVERY) -> Generator[None, None, None]:
     """Within the block, the guarded streams of this process are shown by `streamguard top`.
 
     Args:
@@ -43,7 +43,7 @@ def publishing(every: Seconds = _EVERY) -> Generator[None, None, None]:
     """
     interval = seconds(every, "every")
     if not _one_at_a_time.acquire(blocking=False):
-        raise ConfigError("publishing() is in force already: once for a process is enough")
+        raise ConfigError("publish_to_top() is in force already: once for a process is enough")
     board, is_over = _Board(), threading.Event()
     thread = threading.Thread(
         target=board.keep, args=(interval, is_over), name="streamguard-publishing", daemon=True
@@ -59,6 +59,7 @@ def publishing(every: Seconds = _EVERY) -> Generator[None, None, None]:
         _one_at_a_time.release()
 
 
+publishing = publish_to_top  # its old name
 _one_at_a_time: Final = threading.Lock()
 
 
@@ -103,7 +104,11 @@ class _Board:
 
     def look(self) -> None:
         """Write what is live now and was not known, and take away what is not."""
-        shown = {activity: said for activity in live() if (said := _said_of(activity)) is not None}
+        shown = {
+            activity: said
+            for activity in live_streams()
+            if (said := _said_of(activity)) is not None
+        }
         for activity in self._files.keys() - shown.keys():
             self._files.pop(activity).remove()
         for activity, said in shown.items():

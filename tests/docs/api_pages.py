@@ -68,7 +68,7 @@ def names_of(module: Any) -> list[str]:
 
 def is_new(value: Any, seen: set[int]) -> bool:
     """Whether no earlier module has shown it. A number or a text is of the module that names it."""
-    if not (inspect.isclass(value) or inspect.isroutine(value)):
+    if not (inspect.isclass(value) or inspect.isroutine(value) or hasattr(value, "__wrapped__")):
         return True
     is_known = id(value) in seen
     seen.add(id(value))

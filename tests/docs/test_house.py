@@ -111,8 +111,10 @@ def names_in(module: str, tree: ast.Module, node: ast.AST) -> Iterator[str]:
             for name in names:
                 inner = f"{home}.{name.name}"
                 yield inner if path_of(inner) else home
-        case ast.Call(func=ast.Name(id="lazy"), args=[_, table]):
+        case ast.Call(func=ast.Name(id="lazy"), args=[_, table], keywords=keywords):
             package = "streamguard." + module.rstrip("/").replace("/", ".")
+            if any(each.arg == "root" for each in keywords):
+                package = "streamguard"
             package = package.removesuffix(".streamguard")
             yield from (f"{package}.{key}" for key in keys_of(table, tree))
         case ast.Call(func=ast.Name(id="import_module"), args=[ast.Constant(value=str(name))]):

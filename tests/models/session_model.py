@@ -22,7 +22,7 @@ ERROR_OF = {
     "first": "FirstMessageTimeoutError",
     "tools": "ToolTimeoutError",
     "turn": "TurnTimeoutError",
-    "total": "DeadlineExceededError",
+    "total": "TotalTimeoutError",
 }
 RAISED = {
     "network": ("ConnectionError", "network"),

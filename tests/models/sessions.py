@@ -480,7 +480,7 @@ KNOWN = {
     "FirstMessageTimeoutError",
     "ToolTimeoutError",
     "TurnTimeoutError",
-    "DeadlineExceededError",
+    "TotalTimeoutError",
     "StreamGuardError",
     "ResumeDivergedError",
     "StreamTruncatedError",

@@ -28,7 +28,7 @@ ERRORS = {
     "liveness": "LivenessTimeoutError",
     "tools": "ToolTimeoutError",
     "turn": "TurnTimeoutError",
-    "total": "DeadlineExceededError",
+    "total": "TotalTimeoutError",
     "exit_grace": "end",
     "after_sleep": "IdleTimeoutError",
     "calls": "CeilingExceededError",

@@ -351,7 +351,7 @@ def test_s3_05_s3_07_the_kinds_of_timeout_are_limits_and_types():
     assert {limit: ERRORS[limit].__name__ for limit in ("first", "turn", "total")} == {
         "first": "FirstMessageTimeoutError",
         "turn": "TurnTimeoutError",
-        "total": "DeadlineExceededError",
+        "total": "TotalTimeoutError",
     }
     assert all(
         issubclass(ERRORS[limit], StreamTimeoutError) for limit in ("first", "turn", "total")

@@ -73,7 +73,7 @@ def test_a_flood_of_text_takes_no_verdict_out_of_the_evidence(ground):
     assert line["limit"] == "total"
     assert len(list((evidence / "run/receipts").iterdir())) == 1
     ends = [line for line in transcript_in(evidence) if "ended" in line]
-    assert [line["ended"] for line in ends] == ["DeadlineExceededError"]
+    assert [line["ended"] for line in ends] == ["TotalTimeoutError"]
 
 
 def test_a_clerk_that_is_late_passes_over_what_the_command_said(tmp_path):
