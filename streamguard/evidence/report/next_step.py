@@ -89,9 +89,12 @@ def _from_the_start(tools: object, is_of_a_command: bool) -> str:
 
 
 def _may_live(session: RecordedSession, receipt: Json) -> list[object]:
-    torn = as_dict(receipt.get("teardown"))
-    survivors = [as_list(mark.facts.get("survivors")) for mark in session.marked("TornDown")[-1:]]
-    return as_list(torn.get("survivors")) or sum(survivors, []) or [torn.get("pid"), *_adopted(session)]
+    told = as_dict(receipt.get("teardown"))
+    torn = session.marked("TornDown")
+    survivors = as_list(told.get("survivors"))
+    if not survivors and torn:
+        survivors = as_list(torn[-1].facts.get("survivors"))
+    return survivors or [told.get("pid"), *_adopted(session)]
 
 
 def _adopted(session: RecordedSession) -> list[object]:
