@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs.blocks import ROOT
 
+pytest.importorskip("hatchling")  # which asks it
 HOOK = runpy.run_path(str(ROOT / ".ci" / "readme_for_index.py"))
 for_index = HOOK["for_index"]
 TEXT = (ROOT / "README.md").read_text("utf-8")

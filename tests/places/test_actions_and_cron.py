@@ -155,8 +155,9 @@ def job(commands, tools, tmp_path):
 def test_a_job_that_hangs_is_ended_and_its_mail_says_why(job, commands, tmp_path):
     done = commands.wait(job(IDLE="1"))
     assert (done.code, done.out) == (124, b"")
-    (line,) = done.err.splitlines()
+    line, evidence = done.err.splitlines()
     assert line.startswith("streamguard run: 'agent.sh' idle for ")
+    assert evidence.startswith("streamguard run: evidence: ")
     folder = tmp_path / "nightly"
     assert "Looking." in (folder / "agent.log").read_text()
     assert json.loads((folder / "status.json").read_text())["limit"] == "idle"

@@ -119,10 +119,10 @@ def test_background_work_that_is_left_is_a_failure_where_that_is_written(command
     [
         (["--repeats", "1"], "once is no repetition"),
         (["--repeats", "x"], "use a whole number"),
-        (["--tokens", "0"], "use a number, more than 0"),
+        (["--tokens", "-1"], "use a number (0 = off)"),
         (["--end-on", "cost"], "--end-on cost can end nothing: --cost is not said, or off"),
         (["--end-on", "repeats", "--repeats", "0"], "--end-on repeats can end nothing"),
-        (["--cost", "free"], "use a number, more than 0"),
+        (["--cost", "free"], "use a number (0 = off)"),
         (
             ["--end-on", "idle"],
             "idle is none of quiet, repeats, tokens, cost, calls, empty, abandoned",
