@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Type
 
 from streamguard import _loops as loops
 from streamguard._base import defaults
-from streamguard._base.calling import refusing
+from streamguard._base.calling import checked, refusing
 from streamguard._base.done import NOTHING_DONE, Done
 from streamguard._base.numbers import Default, Seconds, seconds
 from streamguard.errors import ConfigError
@@ -277,6 +277,7 @@ class Activity:
         else:
             self._tell(lambda bound, now: bound.watch.mark_prompt(now))
 
+    @checked
     def hold(
         self,
         reason: str = "held",

@@ -237,7 +237,8 @@ class Teardown:
     `confirmed`: the pull unwound, the source closed and every disconnect returned. If the
     process was known, the process and its tree are proven dead, which alone is enough.
     Only then may a session be resumed without risking two owners. `disconnect`: how the disconnects
-    ended. `elapsed`: how long all of it took, in seconds. `tree` is how the process
+    ended; `disconnect_error` and `interrupt_error` say what your functions raised, if they did.
+    `elapsed`: how long all of it took, in seconds. `tree` is how the process
     and what it had started ended, None if no process was known; `signals`, `exit` (as
     `Popen.returncode`) and `survivors` (pids) are the tree's, too. `out_of_reach` says where a
     command that works in another place (`docker exec`, `ssh`) may live on unseen.
@@ -245,6 +246,8 @@ class Teardown:
 
     confirmed: bool
     disconnect: DisconnectOutcome = "none"
+    disconnect_error: str = ""
+    interrupt_error: str = ""
     signals: tuple[str, ...] = ()
     elapsed: float = 0.0
     exit: int | None = None
@@ -256,11 +259,13 @@ class Teardown:
         how = {
             "none": f"the source {'was' if self.confirmed else 'was NOT'} closed, no disconnect given",
             "returned": "disconnect returned",
-            "raised": "disconnect raised",
+            "raised": f"disconnect raised {self.disconnect_error}".rstrip(),
             "abandoned": "disconnect hung and was abandoned",
         }[self.disconnect]
         state = "confirmed" if self.confirmed else "NOT confirmed"
-        said = f"teardown {state} after {in_words(self.elapsed)}: {how}"
+        if self.interrupt_error:
+            how = f"interrupt raised {self.interrupt_error}, {how}"
+        said = quoted(f"teardown {state} after {in_words(self.elapsed)}: {how}")
         if self.tree is None:
             return said
         sent = f" ({', '.join(self.signals)})" if self.signals else ""

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from streamguard._base.callbacks import check_callable, several
 from streamguard._base.calling import checked, factory
@@ -234,9 +234,10 @@ def activity_stamp(
 ) -> Operator:
     """Fill an `Activity`, or call a function with it at most once in `every` seconds."""
     interval = wait(every, "every")
+    is_class = cast("object", into) is Activity
     if isinstance(into, Activity):
         return operator("activity_stamp", {"activity": into})
-    if not callable(into):
+    if is_class or not callable(into):
         raise ConfigError(f"activity_stamp({into!r}): give it an Activity or a function of one")
     check_callable("into", into, "activity")
     spaced = f", every={every!r}" if every else ""

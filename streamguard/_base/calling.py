@@ -5,7 +5,8 @@
     __enter__ = refusing("use async with")   with guarded: use async with
 
 A ConfigError comes from the line that was wrong, and not from where it was found out. Type checkers see
-the function or the class as it is. Imports `near`, and the error.
+the function or the class as it is. Imports `near` and
+`tracebacks`, and the error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from streamguard._base.near import near
+from streamguard._base.tracebacks import trim
 from streamguard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ def checked(function: F) -> F:
         try:
             return function(*args, **keywords)
         except ConfigError as error:
-            raise error.with_traceback(None) from error.__cause__
+            trim(error)
+            raise
 
     return call  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
@@ -71,7 +74,8 @@ def checked_class(kind: C) -> C:
         try:
             made(self, *args, **keywords)
         except ConfigError as error:
-            raise error.with_traceback(None) from error.__cause__
+            trim(error)
+            raise
 
     changed: Any = kind
     changed.__init__ = __init__
@@ -100,7 +104,8 @@ class Factory:
         try:
             return self._function(*args, **keywords)
         except ConfigError as error:
-            raise error.with_traceback(None) from error.__cause__
+            trim(error)
+            raise
 
     def __repr__(self) -> str:
         return repr(self._function)
@@ -141,6 +146,9 @@ class _Signature:
         while hasattr(function, "__wrapped__"):
             function = function.__wrapped__
         code: CodeType = function.__code__
+        # A method's own object is in its arguments, unless somebody has taken it out of them.
+        self._of_object = int(not bound and code.co_varnames[:1] == ("self",))
+        bound += self._of_object
         named, only = code.co_argcount, code.co_kwonlyargcount
         self._name = name or function.__qualname__
         self._by_place = code.co_varnames[bound:named]
@@ -155,6 +163,7 @@ class _Signature:
             for name, value in keywords.items():
                 if name not in self._names:
                     raise TypeError(self._unknown(name, value))
+        args = args[self._of_object :]
         if len(args) > len(self._by_place) and not self._takes_any_value:
             raise TypeError(self._too_many(args))
 

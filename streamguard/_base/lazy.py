@@ -37,7 +37,9 @@ def lazy(
         if name in submodules:
             return import_module(f"{package}.{name}")  # which makes it an attribute
         if (home := home_of.get(name)) is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            # With both, Python itself says the nearest name.
+            said = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(said, name=name, obj=sys.modules[package])
         value = getattr(import_module(f"{root or package}.{home}"), name)
         setattr(sys.modules[package], name, value)
         return value

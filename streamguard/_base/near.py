@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def near(word: object, known: Iterable[str]) -> str:
-    """`did you mean 'idle'?`, or `use one of idle, first, ...`."""
+def near(word: object, known: Iterable[str], otherwise: str | None = None) -> str:
+    """`did you mean 'idle'?`, or `otherwise`: by default `use one of idle, first, ...`."""
     from difflib import get_close_matches
 
     names = list(known)
@@ -21,6 +21,8 @@ def near(word: object, known: Iterable[str]) -> str:
     found = get_close_matches(_look(str(word)), by_look, n=1)
     if found:
         return f"did you mean {by_look[found[0]]!r}?"
+    if otherwise is not None:
+        return otherwise
     return f"use {names[0]!r}" if len(names) == 1 else f"use one of {', '.join(names)}"
 
 

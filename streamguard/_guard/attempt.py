@@ -32,6 +32,7 @@ from streamguard import activity as activities
 from streamguard import events
 from streamguard._base.machine import impossible
 from streamguard._base.numbers import Default
+from streamguard._base.tracebacks import Raised, blame, note
 from streamguard._guard.knobs import is_guess
 from streamguard._guard.supervision import Supervision
 from streamguard._guard.teardown import INTERRUPTING, UNWINDING, InterruptRun, Spawn, TearingDown
@@ -117,6 +118,7 @@ class _Reached:
         "decided_at",
         "due",
         "first_seen",
+        "interrupt_error",
         "is_forced",
         "is_of_wait",
         "lateness",
@@ -134,6 +136,7 @@ class _Reached:
         self.look = _FIRST_LOOK
         self.decided_at = self.lateness = 0.0
         self.first_seen = False
+        self.interrupt_error: Raised | None = None
         self.is_of_wait = False  # it was cut in a wait, which no message has answered since
         self.is_forced = False  # its pull was cancelled again: nobody knows what that cut short
 
@@ -1001,7 +1004,10 @@ class Attempt:
             return self._raisable(cause) if is_forgotten else self.error
         verdict = reached.verdict
         assert verdict is not None
-        self.teardown = teardown = tearing_down.result(closed=closed, was_forced=reached.is_forced)
+        teardown = tearing_down.result(closed=closed, was_forced=reached.is_forced)
+        if reached.interrupt_error is not None:
+            teardown = replace(teardown, interrupt_error=reached.interrupt_error.what)
+        self.teardown = teardown
         self.teller.tell(events.TornDown, verdict=verdict, teardown=teardown)
         kind = ERRORS.get(verdict.limit)
         if verdict.limit == "exited" and (
@@ -1022,9 +1028,18 @@ class Attempt:
         error.teardown = self.teardown
         tail = getattr(self.origin, "tail", None)
         error.tail = tail if isinstance(tail, Tail) else None
-        error.__cause__ = cause
+        self.blame(error, cause)
+        if self._reached is not None and self._reached.interrupt_error is not None:
+            note(error, self._reached.interrupt_error.where)
+        for raised in self.tearing_down.raised if self.tearing_down is not None else ():
+            note(error, raised.where)
         self._error = weakref.ref(error)
         return error
+
+    def blame(self, error: StreamGuardError, cause: BaseException | None) -> None:
+        """Let the verdict's error come of `cause`, unless that is our own cancellation."""
+        is_our_cancel = cause is not None and loops.consists_of(cause, self.cancelled)
+        blame(error, cause, is_our_cancel=is_our_cancel)
 
     # -- questions to the watch ----------------------------------------------------------
 
@@ -1123,6 +1138,8 @@ class Attempt:
 
     def interrupt_failed(self, error: BaseException) -> None:
         """An interrupt raised."""
+        if self._reached is not None:
+            self._reached.interrupt_error = Raised.by("interrupt", error)
         self.teller.tell(events.InterruptFailed, error=error)
         if self._interrupting is not None:
             self._interrupt_is_over()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, overlo
 from streamguard import _loops as loops
 from streamguard._base.calling import refusing
 from streamguard._base.numbers import Default
-from streamguard._base.quoting import quoted
+from streamguard._base.tracebacks import trim
+from streamguard._base.warning import warn
 from streamguard._guard.attempt import NO_LIMITS, Attempt
 from streamguard._guard.knobs import is_guess
 from streamguard._guard.modes import mode_in_force
@@ -26,8 +27,7 @@ from streamguard._guard.sources import Ask, Source, asking
 from streamguard._guard.teardown import LEAVING, close_bounded
 from streamguard._loops import Suspended, by_hand, stepped, suspend
 from streamguard.backends import adapted
-from streamguard.errors import StreamInterruptedError, Verdict
-from streamguard.events.teller import logger
+from streamguard.errors import StreamGuardError, StreamInterruptedError, Verdict
 
 if TYPE_CHECKING:
     from streamguard._loops import Loop, Parking
@@ -88,7 +88,11 @@ class Guarded(Pipeable, Generic[T]):
     async def __aexit__(self, _kind: object, exc: BaseException | None, _trace: object, /) -> bool:
         assert self._block is not None
         block, self._block = self._block, None
-        return await block.leave(exc, self._latest())
+        try:
+            return await block.leave(exc, self._latest())
+        except StreamGuardError as error:
+            trim(error)
+            raise
 
     if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
         __enter__ = __exit__ = refusing(
@@ -123,10 +127,9 @@ class Guarded(Pipeable, Generic[T]):
             if self._latest().is_repeatable:
                 self._messages = None
             elif self._latest().is_spent:
-                logger.warning(
-                    "%s was iterated to its end already, or closed, and gives nothing more: its "
-                    "source cannot begin anew, so pipe a new stream",
-                    quoted(repr(self)),
+                warn(
+                    f"{self!r} is iterated again after its end, or after it was closed, and gives nothing more: "
+                    "its source can be read only once. Make the stream anew for each time"
                 )
         self._is_handed_out = True
         return self._latest()
@@ -220,7 +223,8 @@ class GuardedIterator(AsyncIterator[T]):
         return isinstance(self._over, StopAsyncIteration)
 
     def __del__(self) -> None:
-        self.attempt.forgotten()  # after a bare `break`, Python tells nobody else
+        if hasattr(self, "attempt"):  # it was made at all
+            self.attempt.forgotten()  # after a bare `break`, Python tells nobody else
 
     @property
     def activity(self) -> Activity:

@@ -124,11 +124,10 @@ def _with_preset(knobs: Mapping[str, Any], before: Collection[str]) -> Mapping[s
         return knobs
     if name not in PRESETS:
         names = ", ".join(map(repr, PRESETS))
-        hint = near(name, PRESETS)
-        hint = f"; {hint}" if hint.startswith("did") else ""
+        hint = near(name, PRESETS, "")
         raise ConfigError(
             f"idle={name!r}: use seconds, a text such as {durations.SUCH_AS}, or one of the "
-            f"presets {names}{hint}"
+            f"presets {names}{hint and f'; {hint}'}"
         )
     knobs = {k: v for k, v in knobs.items() if k != place}
     written = {k: v for k, v in knobs.items() if not isinstance(v, Default)}
@@ -313,7 +312,8 @@ def _activity(value: Any) -> dict[str, Any]:
 
 def _mode(value: Any) -> dict[str, Any]:
     if value not in (None, *get_args(Mode)):
-        raise ConfigError(f"mode={value!r}: use 'enforce', 'warn' or 'off'")
+        hint = near(value, get_args(Mode), "use 'enforce', 'warn' or 'off'")
+        raise ConfigError(f"mode={value!r}: {hint}")
     return {"mode": value}
 
 

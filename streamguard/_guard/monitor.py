@@ -16,9 +16,11 @@ import anyio
 
 from streamguard import _loops as loops
 from streamguard._base.calling import refusing
+from streamguard._base.tracebacks import trim
 from streamguard._guard.attempt import Attempt
 from streamguard._guard.modes import mode_in_force
 from streamguard._loops import Cut, Host, Parking
+from streamguard.errors import StreamGuardError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -227,7 +229,13 @@ class Block:
             verdict_error is exc
         ):  # raised by a pull already: `from exc` would make it its own cause
             return False
-        raise verdict_error from exc
+        # Said anew: it may have been decided before the body raised what it now comes of.
+        cause = verdict_error.__cause__
+        if exc is not None and not loops.consists_of(exc, self._cancelled):
+            cause = exc
+        elif exc is not None:
+            attempt.blame(verdict_error, exc)
+        raise verdict_error from cause
 
     async def _leave_group(self, exc: BaseException | None) -> bool:
         """Leave the group; False if `exc`, or the cancellation that it is, must go on."""
@@ -317,6 +325,9 @@ class Monitor:
             can_close = bool(self._attempt.plan.disconnects)
             monitored = _Monitored(exc is None, has_failed, can_close)
             return await self._block.leave(exc, monitored)
+        except StreamGuardError as error:
+            trim(error)
+            raise
         finally:
             del raised
             self._block.came_out = None  # or it and this frame keep each other (O7)

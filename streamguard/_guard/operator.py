@@ -13,7 +13,7 @@ from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
-from streamguard._base.calling import Factory, refusing
+from streamguard._base.calling import Factory, checked, refusing
 from streamguard._base.numbers import Default
 from streamguard._guard.knobs import (
     CONFIGURED,
@@ -126,6 +126,7 @@ class Operator:
             "async with operator.monitor() as monitor"
         )
 
+    @checked
     def replace(self, limit: IdleLimit = CONFIGURED, /, **knobs: Any) -> Operator:
         """This operator with `knobs` set anew, whatever was written for them before.
 

@@ -17,6 +17,7 @@ import anyio
 from anyio import lowlevel
 
 from streamguard import events
+from streamguard._base.tracebacks import Raised
 from streamguard._loops import Cut, consists_of, steps_of, taken
 from streamguard._watch.watch import LATE, STALL_EXTENSION
 from streamguard.errors import Teardown
@@ -124,6 +125,7 @@ class TearingDown:
         self._has_looked: anyio.Event | None = anyio.Event() if supervision is not None else None
         self._then: list[Callable[[], object]] = []
         self._all_returned = False
+        self.raised: list[Raised] = []  # by the disconnects
         self._is_abandoned = False
         if self._disconnects or supervision is not None or evidence:
             self._returned = anyio.Event()
@@ -195,10 +197,12 @@ class TearingDown:
         `closed`: the source was. `was_forced`: its pull had to be cancelled again.
         """
         outcome, elapsed = self.outcome, self._loop.clock() - self.began
+        raised = ", ".join(each.what for each in self.raised)
         if (ended := self.termination) is not None:
             return Teardown(
                 confirmed=ended.confirmed,  # which alone suffices
                 disconnect=outcome,
+                disconnect_error=raised,
                 elapsed=elapsed,
                 signals=ended.signals,
                 exit=ended.exit,
@@ -211,6 +215,7 @@ class TearingDown:
         return Teardown(
             confirmed=closed and returned and not was_left,
             disconnect=outcome,
+            disconnect_error=raised,
             elapsed=elapsed,
             tree="unproven" if was_left else None,
         )
@@ -307,9 +312,10 @@ class TearingDown:
             for call in self._disconnects:
                 error = await _failure_of(call, self._loop)
                 errors += [] if error is None else [error]
+            self.raised = [Raised.by("disconnect", error) for error in errors]
+            self._all_returned = not errors
             for error in errors:
                 self._tell(events.DisconnectFailed, error=error)
-            self._all_returned = not errors
         finally:
             self._returned.set()
 

@@ -29,6 +29,7 @@ from streamguard import events
 from streamguard._base.calling import refusing
 from streamguard._base.durations import in_words
 from streamguard._base.numbers import limit_or_default
+from streamguard._base.tracebacks import blame, trim
 from streamguard.errors import (
     ConfigError,
     ScopeKind,
@@ -331,6 +332,9 @@ class Scope(_TimeLimit):
         try:
             self._exit(exc_type, exc, traceback)
             came_through = exc is None
+        except TotalTimeoutError as error:
+            trim(error)
+            raise
         finally:
             for recorder in self._recorders:
                 recorder.scope_over(self.path, self, came_through=came_through)
@@ -366,7 +370,9 @@ class Scope(_TimeLimit):
         struck = due[-1] if due else self
         verdict = struck._decide(fired)
         activity = fired.activity or struck.activity
-        raise TotalTimeoutError(verdict=verdict, activity=activity) from exc
+        error = TotalTimeoutError(verdict=verdict, activity=activity)
+        blame(error, exc, is_our_cancel=loops.consists_of(exc, loop.cancelled))
+        raise error from error.__cause__
 
     def _check_nesting(self, outer: Scope | Cleanup) -> None:
         if isinstance(outer, Cleanup) or self.kind in _MAY_HOLD[outer.kind]:

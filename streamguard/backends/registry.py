@@ -216,9 +216,11 @@ _NEUTRAL = Backend("neutral", _read_neutral)
 def _by_name(name: str) -> Backend:
     if name not in NAMES:
         names = sorted(NAMES)
-        said, known = near(name, names), f"The backends are {', '.join(names)}"
-        hint = f"{said[0].upper()}{said[1:]} {known}" if said.startswith("did") else known
-        raise ConfigError(f"read={name!r} is not a backend that is known. {hint}; {_ACCEPTED}")
+        hint = near(name, names, "").replace("did", " Did", 1)
+        raise ConfigError(
+            f"read={name!r} is not a backend that is known.{hint} The backends are {', '.join(names)}; "
+            f"{_ACCEPTED}"
+        )
     return _of_module(_part(name, "reading"), name)
 
 

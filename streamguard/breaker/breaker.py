@@ -26,11 +26,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from streamguard._base.callbacks import several
 from streamguard._base.calling import checked_class, refusing
 from streamguard._base.durations import in_words
+from streamguard._base.near import near
 from streamguard._base.numbers import Seconds, seconds, wait
 from streamguard._base.quoting import quoted
 from streamguard.breaker.circuit import (
@@ -215,8 +216,14 @@ class CircuitBreaker:
         store: CircuitStore | None = None,
         observer: CircuitObserver | Iterable[CircuitObserver] | None = None,
     ) -> None:
+        if not isinstance(cast("object", key), str):
+            raise ConfigError(
+                f"CircuitBreaker({key!r}): the key is a text, such as CircuitBreaker('anthropic/team-7'); "
+                "numbers have names, such as open_after=3"
+            )
         if on_open is not None and on_open not in get_args(OnOpen):
-            raise ConfigError(f"on_open={on_open!r}: use 'raise' or 'wait'")
+            hint = near(on_open, get_args(OnOpen), "use 'raise' or 'wait'")
+            raise ConfigError(f"on_open={on_open!r}: {hint}")
         if store is not None and clock is not None:
             raise ConfigError("clock= belongs to the store: give it there, or leave store= out")
         self.key = key

@@ -58,7 +58,7 @@ def main(words: Sequence[str]) -> int:
         return _fail(str(error), EXIT_USAGE)
     except ConfigError as error:
         code = _fail(str(error), EXIT_USAGE)
-        if asked.run is not None and not asked.fleet:
+        if asked.run is not None and not asked.fleet and asked.store is None:
             print(_HOW_TO_RECORD, file=sys.stderr)
         return code
     except OSError as error:

@@ -138,6 +138,10 @@ def resume_from(
 
         ConfigError: If `action` is not one that starts anything.
     """
+    if not isinstance(cast("object", plan), ResumePlan):
+        raise TypeError(
+            f"resume_from({plan!r}): pass what plan_resume(run_dir, flow) gave: resume_from(plan)"
+        )
     if action not in ("retry_step", "discard_and_retry"):
         raise ConfigError(
             f"resume_from(action={action!r}): use 'retry_step' or 'discard_and_retry'. What is to be "

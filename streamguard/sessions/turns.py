@@ -19,6 +19,7 @@ import anyio
 from streamguard import events
 from streamguard._base.durations import on_the_clock
 from streamguard._base.quoting import quoted
+from streamguard._base.tracebacks import trim
 from streamguard._scopes import scopes
 from streamguard.backends import unknown_sessions
 from streamguard.errors import (
@@ -323,7 +324,7 @@ class Turn(AsyncIterator[T]):
         try:
             while True:
                 if self._over is not None:
-                    raise self._over.error
+                    raise self._over.error  # noqa: TRY301 - said before, and our frames with it
                 if self._conversation.hosting.is_lost:
                     await self._be_lost()
                 owner = self._owner or await self._begin_attempt()
@@ -336,6 +337,9 @@ class Turn(AsyncIterator[T]):
                 self._owner = None
                 if self._over is None:  # else it was left, or its block was, by another task
                     self._see_end(owner)
+        except Exception as error:
+            trim(error)
+            raise
         finally:
             self.is_pulled = False
 

@@ -20,6 +20,7 @@ Imports anyio; trio and uvloop only when they are asked for.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import selectors
 import sys
@@ -178,12 +179,30 @@ def run_virtual(
 
     Raises DeadlockError when nothing can ever run again.
     """
+    _check_startable(async_fn)
     if backend == "trio":
         from streamguard.testing.trio_deadlock import run_on_trio
 
         return run_on_trio(virtual_clock(), async_fn, *args)
     options = virtual_options(backend)
     return anyio.run(async_fn, *args, backend="asyncio", backend_options=options)
+
+
+def _check_startable(async_fn: object) -> None:
+    if inspect.iscoroutine(async_fn):
+        async_fn.close()  # or Python would also warn that it was never awaited
+        name = async_fn.__name__
+        raise TypeError(
+            f"run_virtual({name}()): pass the function itself, run_virtual({name}, ...)"
+        )
+    if not callable(async_fn):
+        raise TypeError(f"run_virtual({async_fn!r}): pass an `async def`, without calling it")
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise TypeError(
+            "run_virtual() makes a loop of its own, and was called where one runs already: call it from a "
+            "plain test; an `async def` test names the fixture virtual_time, and awaits what it tests"
+        )
 
 
 def block_loop(seconds: float) -> None:

@@ -32,6 +32,24 @@ ASYNCIO_HOOK = "pytest_asyncio_loop_factories"
 class VirtualTime:
     """What the fixture `virtual_time` gives."""
 
+    if not TYPE_CHECKING:  # so that a checker, too, says what is wrong
+
+        def __call__(self, *_: object) -> None:
+            """What most try first; so it says what to write."""
+            raise TypeError(
+                "virtual_time is not called: a plain test writes virtual_time.run(main, ...), and an `async "
+                "def` test runs in virtual time as soon as it names the fixture"
+            )
+
+        def __enter__(self) -> None:
+            raise TypeError(
+                "virtual_time is not entered: a test that names the fixture runs in virtual time as a whole; a "
+                "plain test writes virtual_time.run(main, ...)"
+            )
+
+        __exit__ = __aexit__ = __call__
+        __aenter__ = __enter__
+
     @property
     def loop_factory(self) -> type[VirtualLoop]:
         """For everything that takes a loop factory: `asyncio.Runner`, `anyio.run`."""

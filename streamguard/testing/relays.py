@@ -28,10 +28,10 @@ def relayed(
 ) -> RelayedSource | MisbehavingSource:
     """Pulls `source` in inner tasks; after a cancelled pull the next one can go on or is over.
 
-    `through` says how: `create_task`, `gather` and `wait_for` pass a cancellation on, and with it the inner source
-    ends; `shield` and `wait` keep the inner pull, and the next one takes its result. All these
-    are asyncio's own; `task_group` (a child that feeds a memory channel, held open while it
-    yields) runs on trio too, and raises what fails in an ExceptionGroup.
+    `through` says how: `create_task`, `gather` and `wait_for` pass a cancellation on,
+    and with it the inner source ends. `shield` and `wait` keep the inner pull, and the next one takes
+    its result. All these are asyncio's own. `task_group` (a child that feeds a memory channel, held
+    open while it yields) runs on trio too, and raises what fails in an ExceptionGroup.
     """
     if through == "task_group":
         return MisbehavingSource(f"relayed({source!r}, {through!r})", lambda: _task_group(source))

@@ -91,7 +91,7 @@ def knobs(commands: list[reference.Command]) -> str:
                 f"[`{name}`](#{name})",
                 code(shown_default(parameter.default)),
                 UNITS.get(values.GUARD.get(name), ""),
-                code(f"{name} =") if name in values.GUARD else "",
+                "yes" if name in values.GUARD else "",
                 code(configured.variable(configured.PREFIX, name))
                 if name in configured.IN_ENVIRONMENT
                 else "",
@@ -104,7 +104,7 @@ def knobs(commands: list[reference.Command]) -> str:
         "keyword",
         "default",
         "unit",
-        "key below `[guard]`",
+        "below `[guard]`",
         "variable",
         "flag of `run`",
         "error",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
@@ -690,7 +689,7 @@ async def test_what_a_stream_came_to_is_told_at_once(
 @pytest.mark.parametrize("begun", [False, True], ids=["at once", "after a message"])
 @pytest.mark.parametrize("closes", ["the stream", "the iteration"])
 async def test_who_closes_an_unfinished_stream_has_left_it(
-    loop: Loop, form: str, closes: str, begun: bool, caplog: pytest.LogCaptureFixture
+    loop: Loop, form: str, closes: str, begun: bool
 ):
     """O7, O8: a close in the midst is no end of the stream's own, here or to who comes later."""
     activity, events = Activity("it"), Events()
@@ -710,9 +709,8 @@ async def test_who_closes_an_unfinished_stream_has_left_it(
     # A bare stream that nobody has asked for anything has not begun.
     outcomes = ["left"] if begun or form == "hosted" else []
     assert [event.outcome for event in events.of(StreamEnded)] == outcomes
-    with caplog.at_level(logging.WARNING, "streamguard"):
+    with pytest.warns(StreamGuardWarning, match="or after it was closed"):
         assert (await take(stream)).messages == []
-    assert "or closed" in caplog.text
 
 
 async def test_a_channel_goes_on_after_its_consumer_was_cancelled(loop: Loop):
@@ -812,13 +810,13 @@ async def test_who_can_be_iterated_anew_stays_open_after_an_iteration(loop: Loop
     assert owner.closed == 1
 
 
-async def test_an_end_that_is_iterated_again_says_so(loop: Loop, caplog: pytest.LogCaptureFixture):
-    """It gives nothing more, as Python has it, but not in silence."""
+async def test_an_end_that_is_iterated_again_says_so(loop: Loop):
+    """It gives nothing more, as Python has it, but not in silence: the line that did it is named."""
     guarded = said("a", then=0) | idle_guard(10)
     assert (await take(guarded)).messages == ["a"]
-    with caplog.at_level(logging.WARNING, "streamguard"):
-        assert (await take(guarded)).messages == []
-    assert "was iterated to its end already" in caplog.text
+    with pytest.warns(StreamGuardWarning, match="is iterated again after its end") as told:
+        again = [message async for message in guarded]
+    assert (again, [each.filename for each in told]) == ([], [__file__])
 
 
 async def test_a_block_is_left_while_another_task_pulls(loop: Loop):
