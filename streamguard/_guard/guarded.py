@@ -78,7 +78,7 @@ class Guarded(Pipeable, Generic[T]):
 
     async def __aenter__(self) -> GuardedIterator[T]:
         if self._block is not None:
-            raise RuntimeError("this guarded stream is in a block already: pipe the source anew")
+            raise RuntimeError("this guarded stream is in a block already: pipe the source again")
         messages = self._hand_out()
         block = Block(messages.attempt)
         await block.enter()
@@ -129,7 +129,7 @@ class Guarded(Pipeable, Generic[T]):
             elif self._latest().is_spent:
                 warn(
                     f"{self!r} is iterated again after its end, or after it was closed, and gives nothing more: "
-                    "its source can be read only once. Make the stream anew for each time"
+                    "its source can be read only once. Make a new stream each time"
                 )
         self._is_handed_out = True
         return self._latest()

@@ -159,7 +159,7 @@ class LineSource(AsyncIterator[T]):
                 raise LineTooLongError(
                     f"line {self._number:,} of {self._name} is longer than "
                     f"{self._splitter.max_line:,} bytes (max_line); "
-                    "the next pull goes on behind it",
+                    "the next pull continues after it",
                     number=self._number,
                     tail=self.tail,
                 )

@@ -199,7 +199,7 @@ class Timekeeper(ABC):
 
     def _failed(self, sleeper: Sleeper, error: Exception, now: float) -> None:
         logger.error(
-            "%r failed when its time had come; it is asked again", sleeper, exc_info=error
+            "%r raised when its deadline came; it will be asked again", sleeper, exc_info=error
         )
         if sleeper.entry is None:
             self.put(sleeper, now + _RETRY)

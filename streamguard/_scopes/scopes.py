@@ -201,7 +201,7 @@ class _TimeLimit(ABC):
             cancel_scope.__exit__(type(exc) if exc else None, exc, None)
         raise RuntimeError(
             f"{self._label} is left before {inside._label}, which was entered in it. Most likely "
-            "two async generators that yield inside of their scopes are consumed by turns: enter "
+            "two async generators that yield inside of their scopes are consumed in turns: enter "
             "the scopes around the loop that consumes them"
         )
 

@@ -197,7 +197,7 @@ def _changed_modules(
         if module.is_symlink() or not (module / ".git").exists():
             continue
         if depth >= _DEEPEST:
-            raise _UnknownError("its submodules lie too deep in each other")
+            raise _UnknownError("its submodules are nested too deeply")
         # What only looks like a repository would be taken for a part of the one above it.
         within = bounds._replace(top=os.path.realpath(module.parent))
         if _state(module, within, (), depth + 1).state == "changed":

@@ -249,16 +249,20 @@ def check_adoptable(target: Any) -> int:
     if isinstance(pid, bool) or not isinstance(pid, int):
         raise ConfigError(f"{target!r} is no process: pass a pid, or an object with a .pid")
     if pid <= 0:
-        raise ConfigError(f"pid {pid} is no process: it would mean a whole group, or everybody")
+        raise ConfigError(
+            f"pid {pid} is no process: a signal to it would reach a whole group, or every process"
+        )
     if pid > procfs.LARGEST_PID:
-        raise ConfigError(f"pid {pid} is no process: no system has pids as large")
+        raise ConfigError(f"pid {pid} is no process: it is larger than any pid")
     if pid in untouchable():
         raise ConfigError(
             f"pid {pid} is this process, one that it descends from, or init: ending it would end "
             "us. Pass the pid of the backend itself"
         )
     if procfs.is_thread(pid):
-        raise ConfigError(f"{pid} is a thread, not a process: a signal would hit all its process")
+        raise ConfigError(
+            f"{pid} is a thread, not a process: a signal would reach its whole process"
+        )
     return pid
 
 

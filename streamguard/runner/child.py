@@ -32,8 +32,11 @@ class CannotRunError(Exception):
     """The command could not be executed; `code` is what a shell would say."""
 
     def __init__(self, command: str, number: int) -> None:
-        is_a_line = number == errno.ENOENT and " " in command
-        hint = "; it is one word: leave out the quotes, or say sh -c '...'" if is_a_line else ""
+        hint = ""
+        if number == errno.ENOENT and " " in command:
+            hint = "; it is one word: leave out the quotes, or say sh -c '...'"
+        elif number == errno.ENOENT and "/" not in command:
+            hint = "; is it on the PATH?"
         super().__init__(f"cannot run {command!r}: {os.strerror(number)}{hint}")
         self.code = NOT_FOUND if number == errno.ENOENT else CANNOT_RUN
 

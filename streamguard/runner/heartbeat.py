@@ -127,7 +127,7 @@ def _renewed(path: str, text: bytes) -> str:
     path = meant(path)
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise OSError(errno.EINVAL, "it is there, and is no file")
+            raise OSError(errno.EINVAL, "it exists, and is not a file")
         is_there = True
     except FileNotFoundError:
         is_there = False

@@ -234,7 +234,8 @@ class Judge:
                 case Half(limit, window):
                     vitals = self._vitals(now)
                     how = "" if vitals is None else f" [{vitals}]"
-                    text = f"half of {limit}={window:g} is gone in silence{how}"
+                    half = f"{window / 2:g} s, half of its limit {limit}={window:g}"
+                    text = f"'{quoted(self._name)}' has been silent for {half}{how}"
                     self._say(text)
                     told = None if vitals is None else vitals.as_json()
                     facts = {"limit": limit, "window": window}

@@ -125,8 +125,8 @@ def reconnecting_resume(
         raise ConfigError(f"dedupe_by={dedupe_by!r}: use a function that gives a message's key")
     if fresh_if_unknown and dedupe_by is not None:
         raise ConfigError(
-            "fresh_if_unknown=True and dedupe_by: what a fresh session says is no replay, and could not be told "
-            "from one; leave one of the two out"
+            "fresh_if_unknown=True and dedupe_by: a fresh session replays nothing, and its messages could be taken "
+            "for a replay; leave one of the two out"
         )
     if policy is not None:
         _check_policy(policy)

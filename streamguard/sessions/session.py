@@ -208,9 +208,8 @@ def _check_cursor(start: ResumePoint, plan: Plan) -> None:
     if settings is None or settings.dedupe_by is None or cursor is None or is_ordered(cursor):
         return
     raise ConfigError(
-        f"session(point=...): its cursor {cursor!r} has no order, so what the backend plays again could "
-        "not be told from what is new, in another session than the one that got it. Let dedupe_by "
-        "give an int that grows; or, if the backend plays nothing again, go on from "
+        f"session(point=...): its cursor {cursor!r} has no order, so a replayed message cannot be told from a new "
+        "one. Let dedupe_by give an int that grows; or, if the backend replays nothing, continue from "
         "dataclasses.replace(point, cursor=None)"
     )
 

@@ -204,7 +204,7 @@ def test_a_worker_serves_on_the_loop_that_is_asked_for(fleet, worker, loop, seen
     assert (told.code, told.out) == (0, "")
     assert Path("seen").read_text() == f"k {{'a': 1}} {seen}\n"
     assert "serves up to 50 sessions" in told.err
-    assert told.err.rstrip().endswith("has left: nothing is held any more")
+    assert told.err.rstrip().endswith("has stopped, and holds no session")
     [row] = json.loads(fleet("list", "--all", "--json").out)
     assert row["status"] == "done"
 
@@ -230,7 +230,7 @@ def test_a_second_signal_ends_it_at_once(fleet, worker):
     process = worker("handlers:deaf")
     assert process.stdout.readline() == "running\n"
     process.send_signal(signal.SIGTERM)
-    while "once more ends it at once" not in process.stderr.readline():
+    while "a second signal ends it at once" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert ended(process).code == -signal.SIGINT

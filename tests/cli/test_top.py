@@ -285,6 +285,16 @@ def test_an_interval_out_of_range_is_refused(capsys):
         assert f"--every: '{wrong}': use a duration from 0.1s to 1h" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("term", ["dumb", None])
+def test_a_terminal_that_cannot_be_drawn_on_has_plain_lines(published, capsys, monkeypatch, term):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("TERM", raising=False)
+    if term is not None:
+        monkeypatch.setenv("TERM", term)
+    assert top.main([]) == 0
+    assert capsys.readouterr().out.startswith("NAME")
+
+
 # --- a real terminal ----------------------------------------------------------------------
 
 
@@ -367,6 +377,21 @@ def test_a_signal_ends_it_and_the_terminal_is_as_it_was(on_a_terminal, number, c
     shown = on_a_terminal()
     shown.process.send_signal(number)
     assert shown.ends() == code
+
+
+def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(on_a_terminal):
+    shown = on_a_terminal()
+    shown.process.send_signal(signal.SIGTSTP)
+    shown.until(b"\x1b[?1049l")
+    os.waitid(os.P_PID, shown.process.pid, os.WSTOPPED)
+    assert termios.tcgetattr(shown.theirs) == shown.before
+    shown.text = b""
+    shown.process.send_signal(signal.SIGCONT)
+    shown.until(b"\x1b[?1049h")
+    shown.until(b"claude")
+    shown.text = b""
+    shown.type(b"q")
+    assert shown.ends() == 0
 
 
 def test_keys_are_read_where_it_is_drawn(on_a_terminal):

@@ -113,6 +113,9 @@ def index(subjects: dict[str, list[str]], titles: dict[str, str]) -> str:
                 yield f"\n## [{title}]({key}.md)\n"
                 links = (linked(f"{key}.md", dotted) for dotted in subjects[key])
                 yield ", ".join(links)
+        yield "\n## Older names\n\nThey stay.\n"
+        for old, name in older_names().items():
+            yield f"- `{old}` is `{name}`"
         yield "\n## In modules of their own\n"
         for dotted, names in modules().items():
             links = [linked(f"{dotted}.md", f"{dotted}.{name}") for name in names]
@@ -120,6 +123,13 @@ def index(subjects: dict[str, list[str]], titles: dict[str, str]) -> str:
 
     head = f"# Every public name\n\n{MADE}\n\nThose of the first part are imported from `streamguard` itself.\n"
     return head + "\n".join(listed()) + "\n"
+
+
+def older_names() -> dict[str, str]:
+    """What can be imported from `streamguard` under a name that it had before, with its present name."""
+    names = sorted({name for home in streamguard._HOMES.values() for name in home})
+    present = {name: getattr(getattr(streamguard, name), "__name__", name) for name in names}
+    return {name: now for name, now in present.items() if name != now}
 
 
 def linked(page: str, dotted: str) -> str:

@@ -240,10 +240,11 @@ async def test_abandoned_work_is_an_error_where_that_is_written(loop, form):
     [
         ({"repeats": 1}, "repeats=1: use a whole number, 2 or more"),
         ({"repeats": 2.5}, "repeats=2.5"),
-        ({"quiet": -1}, "quiet=-1"),
+        ({"quiet": -1}, "quiet=-1: use a positive number of seconds"),
         ({"quiet": {1: 5}}, "quiet={1: ...}"),
-        ({"tokens": -1}, "tokens=-1"),
+        ({"tokens": -1}, "tokens=-1: use a number, more than 0"),
         ({"cost": "3 $"}, "cost='3 $'"),
+        ({"repeats": -1}, "repeats=-1: use a whole number, 2 or more"),
         ({"tokens": 1.5}, "tokens=1.5: use a whole number"),
         ({"end_on": "cost"}, "end_on='cost' can end nothing: cost is off; write it beside"),
         ({"end_on": "repeats", "repeats": None}, "repeats is off"),

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import os
 import traceback
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +25,7 @@ from streamguard import (
 from streamguard.signals import SIGNALS
 from streamguard.testing import FakeClient, run_virtual
 
-OURS = f"{os.sep}streamguard{os.sep}"
+OURS = str(Path(streamguard.__file__).parent)
 WRITTEN_HERE = "<a user's line>"
 
 

@@ -150,7 +150,7 @@ class _Heard(logging.Handler):
         self.failures: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "failed when its time had come" in record.msg:
+        if "raised when its deadline came" in record.msg:
             error = record.exc_info[1] if record.exc_info else None
             where = "".join(traceback.format_exception(error)[-4:])
             self.failures.append(f"{record.getMessage()}: {where}")

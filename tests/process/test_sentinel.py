@@ -552,7 +552,7 @@ def test_one_that_cannot_be_replaced(guard, backends, monkeypatch, caplog):
             guard.adopt(backend)
         with ProcessTree.adopt(backend) as tree:
             adopted(tree, 5.0)()
-    assert f"process {backend.pid} ends not with this program" in caplog.text
+    assert f"process {backend.pid} may outlive this program" in caplog.text
     guard.adopt(backend)
     assert adopted_by(guard) == 1
 

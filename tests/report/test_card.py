@@ -339,6 +339,12 @@ def test_first_a_backend_that_may_be_alive_is_looked_at(tape):
     assert "resume_after_unconfirmed_teardown=True" in code.lines
 
 
+def test_without_a_receipt_the_record_says_who_may_be_alive(tape):
+    resumed_and_lost(tape)
+    [first] = the_story(tape.run()).next_steps
+    assert first.lines == "ps -o pid,stat,etime,args -p 4990,5012"
+
+
 @pytest.mark.parametrize(
     ("context", "says"),
     [

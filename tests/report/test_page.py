@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
@@ -11,6 +13,7 @@ from streamguard import events
 from streamguard.evidence.report import drawing, page
 from tests.report.browser import Browser, Page, find
 from tests.report.support import Tape, finished, hundred, resumed_and_lost
+from tests.report.test_card import TOKEN, hang
 
 PYTHON = (3, 11)
 REAL = os.environ.get("STREAMGUARD_REAL", "")
@@ -58,9 +61,11 @@ def files(tmp_path_factory):
         tape = Tape(folder / name)
         fill(tape)
         run = tape.run()
-        (folder / f"{name}.html").write_text(page(run), "utf-8")
+        file = folder / f"{name}.html"
+        file.write_text(page(run, file), "utf-8")
         (folder / f"{name}.svg").write_text(drawing(run), "utf-8")
 
+    written("told", lambda tape: hang(tape, work_dir="/srv/agents"))
     written("lost", resumed_and_lost)
     written("fleet", hundred)
     written("fine", finished)
@@ -181,6 +186,48 @@ def test_the_header_is_in_sight_before_anything_else(opened):
         assert answer in text
 
 
+def test_the_links_of_a_card_open_the_records(opened, files):
+    """E5: in the browser's own reading of them, from where the page is."""
+    shown = opened("told")
+    links = shown.ask("[...document.querySelectorAll('.story a')].map((link) => link.href)")
+    assert [url2pathname(urlsplit(link).path) for link in links] == [
+        str(files / "told" / "build" / name)
+        for name in (
+            "receipts/implement-timeout.json",
+            "llm/implement-partial.jsonl",
+            "timeouts.jsonl",
+        )
+    ]
+    assert shown.ask("[...document.querySelectorAll('.story a')].map((link) => link.text)") == [
+        "receipt",
+        "transcript",
+        "log of timeouts",
+    ]
+
+
+@pytest.mark.parametrize("width", [390, 800, 1600])
+def test_the_next_step_is_in_sight_and_can_be_copied_whole(opened, width):
+    """E5: a command is wrapped, never cut; one click marks all of it, and nothing of another."""
+    shown = opened("told", width=width)
+    assert shown.ask("document.documentElement.scrollWidth") <= width
+    wide = "[...document.querySelectorAll('.story pre')].map((pre) => pre.scrollWidth - pre.clientWidth)"
+    assert shown.ask(wide) == [0, 0]
+    left, top = shown.ask(
+        """(() => {
+            const pre = document.querySelector('.story pre');
+            pre.scrollIntoView({ block: "center" });
+            const box = pre.querySelector("code").getClientRects()[0];
+            return [box.left + 5, box.top + 5];
+        })()"""
+    )
+    held = {"button": "left", "clickCount": 1}
+    shown.mouse("mousePressed", left, top, buttons=1, **held)
+    shown.mouse("mouseReleased", left, top, **held)
+    shown.settle()
+    taken = shown.ask("getSelection().toString().trim()")
+    assert taken == f"cd /srv/agents && claude --resume {TOKEN} -p Continue."
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_can_be_read_in_both_colour_schemes(opened, scheme):
     """E5: what text is made of stands out from what it stands on, by WCAG's measure."""
@@ -198,7 +245,7 @@ def test_it_can_be_read_in_both_colour_schemes(opened, scheme):
                     if (!colour.endsWith(", 0)")) return light(colour);
                 }
             };
-            const ratios = [...document.querySelectorAll("h1, h2, p, dt, dd, td, th, b, i, button, output, caption")]
+            const ratios = [...document.querySelectorAll("h1, h2, p, dt, dd, td, th, b, i, a, code, button, output, caption")]
                 .filter((element) => element.innerText && element.getClientRects().length && element.id !== "said"
                     && !element.closest("#tip"))
                 .map((element) => {

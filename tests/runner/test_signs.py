@@ -358,8 +358,8 @@ def test_of_a_run_that_was_killed_no_file_is_left(commands, tmp_path):
     [
         ("/no/such/folder/alive", "No such file or directory"),
         ("/proc/alive", "No such file or directory"),
-        ("/dev/null", "it is there, and is no file"),
-        ("/", "it is there, and is no file"),
+        ("/dev/null", "it exists, and is not a file"),
+        ("/", "it exists, and is not a file"),
     ],
 )
 def test_a_file_that_cannot_be_is_told_of_once(commands, path, why):
@@ -370,7 +370,7 @@ def test_a_file_that_cannot_be_is_told_of_once(commands, path, why):
 
 def test_a_file_that_cannot_be_is_told_of_by_a_short_run_as_well(commands):
     words = ["--idle", LONG, "--heartbeat", "/", "--", *sh("exit 3")]
-    said = "streamguard run: --heartbeat /: it is there, and is no file\n"
+    said = "streamguard run: --heartbeat /: it exists, and is not a file\n"
     assert commands.guarded(*words) == (3, b"", said)
 
 

@@ -85,7 +85,9 @@ class LineTap:
             elif signals := _hidden_in(line):
                 self._activity.hear(*signals)
         except Exception:  # noqa: BLE001 - the session would end with the SDK's reader
-            _log.exception("the tap on Claude's lines failed at one, which went its way")
+            _log.exception(
+                "the tap could not read one of Claude's lines; the line was passed on unchanged"
+            )
 
     def _begin(self, line: Fields) -> None:
         asked = fields_of(line.get("request")).get("subtype")

@@ -55,13 +55,13 @@ def session(
     thread = fields_of(config.get("configurable")).get("thread_id")
     if thread in (None, ""):
         raise ConfigError(
-            f"langgraph.session(graph, {config!r}): a run is gone on with by its thread, so name "
+            f"langgraph.session(graph, {config!r}): a run is resumed by its thread, so name "
             'one: config={"configurable": {"thread_id": "issue-7"}}'
         )
     if getattr(graph, "checkpointer", None) in (None, False):
         raise ConfigError(
-            "langgraph.session(graph): the graph keeps no checkpoints, so there is nothing to go on "
-            "from. Write builder.compile(checkpointer=...), or guard its stream alone: "
+            "langgraph.session(graph): the graph keeps no checkpoints, so no run of it can be "
+            "resumed. Write builder.compile(checkpointer=...), or guard its stream alone: "
             "graph.astream(...) | idle_guard(180)"
         )
     options = {"stream_mode": STREAM_MODE, **options}

@@ -69,7 +69,7 @@ async def _work(store: Any, handler: Handler, asked: argparse.Namespace) -> None
         await beside.start(_drain_at_signal, engine)
         await engine.serve(handler, until_idle=asked.until_idle)
         beside.cancel_scope.cancel()
-    logger.info("fleet: worker %s has left: nothing is held any more", engine.owner)
+    logger.info("fleet: worker %s has stopped, and holds no session", engine.owner)
 
 
 async def _drain_at_signal(engine: LocalEngine, *, task_status: Any) -> None:
@@ -83,7 +83,9 @@ async def _drain_at_signal(engine: LocalEngine, *, task_status: Any) -> None:
             if not is_first:  # it had come before that
                 os.kill(os.getpid(), number)
             is_first = False
-            logger.info("fleet: %s: handing on what runs; once more ends it at once", number.name)
+            logger.info(
+                "fleet: %s: handing over what runs; a second signal ends it at once", number.name
+            )
             engine.drain()
 
 

@@ -62,7 +62,7 @@ def entry(run: Run, link: str) -> Entry:
 def index(folder: str, entries: Sequence[Entry]) -> str:
     """The page for `folder`."""
     shown = sorted(entries, key=lambda entry: (RANK[entry.state], -entry.began))
-    states = [entry.state for entry in shown]
+    states: list[State] = [entry.state for entry in shown]
     said = counted(states, "run")
     style = packaged("colours.css") + packaged("page.css")
     return Template(packaged("index.html")).substitute(

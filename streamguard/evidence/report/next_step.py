@@ -49,9 +49,7 @@ def after_a_timeout(
     steps: list[NextStep] = []
     context = as_dict(receipt.get("context_for_resume"))
     if may_live:
-        torn = as_dict(receipt.get("teardown"))
-        pids = as_list(torn.get("survivors")) or [torn.get("pid")]
-        steps.append(NextStep(_SEE_FIRST, _look_at(pids)))
+        steps.append(NextStep(_SEE_FIRST, _look_at(_may_live(session, receipt))))
     if not receipt:
         return steps
     token, tools = context.get("session_token"), context.get("tools_run")
@@ -76,8 +74,7 @@ def after_a_timeout(
 
 def where_the_record_ends(session: RecordedSession) -> list[NextStep]:
     """What to do about a session of which nobody knows whether it goes on."""
-    adopted = [mark.facts.get("pid") for mark in session.marked("ProcessAdopted")[-1:]]
-    look = _look_at([session.writer.pid, *adopted])
+    look = _look_at([session.writer.pid, *_adopted(session)])
     return [NextStep("See whether its program still runs:", look)] if look else []
 
 
@@ -91,8 +88,22 @@ def _from_the_start(tools: object, is_of_a_command: bool) -> str:
     return f"{what}: there is no session to resume, and no tool call was seen."
 
 
+def _may_live(session: RecordedSession, receipt: Json) -> list[object]:
+    told = as_dict(receipt.get("teardown"))
+    torn = session.marked("TornDown")
+    survivors = as_list(told.get("survivors"))
+    if not survivors and torn:
+        survivors = as_list(torn[-1].facts.get("survivors"))
+    return survivors or [told.get("pid"), *_adopted(session)]
+
+
+def _adopted(session: RecordedSession) -> list[object]:
+    """The backend's process, as far as it was known."""
+    return [mark.facts.get("pid") for mark in session.marked("ProcessAdopted")[-1:]]
+
+
 def _look_at(pids: Iterable[object]) -> str:
-    known = [str(pid) for pid in pids if isinstance(pid, int) and pid > 0]
+    known = dict.fromkeys(str(pid) for pid in pids if isinstance(pid, int) and pid > 0)
     return f"ps -o pid,stat,etime,args -p {','.join(known)}" if known else ""
 
 

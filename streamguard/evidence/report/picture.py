@@ -148,6 +148,12 @@ def _name_of(span: RecordedSpan) -> str:
     return span.name
 
 
+_ENDED: Final = {
+    "abandoned": "with work left open in the background",
+    "empty": "and nothing was done",
+    "left": "left by its consumer",
+    "dropped": "its end was never told",
+}
 _CALLED: Final = {
     "attempt": "attempt",
     "backoff": "pause before a retry:",
@@ -169,4 +175,5 @@ def text_of(span: RecordedSpan, end: float) -> str:
     if span.end is None:
         return f"{what} when the record ends"
     how = span.facts.get("how")
+    how = _ENDED.get(str(how), how)
     return f"{what}, {how}" if how not in (None, "finished", "verdict", "ended") else what

@@ -178,6 +178,6 @@ def table(key: str, title: str, caption: str, head: tuple[tuple[str, str], ...],
     return (
         f'<section aria-labelledby="{key}"><h2 id="{key}">{title}</h2>'
         f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{key}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>"
+        f"<caption><span>{escape(caption)}</span></caption><thead><tr>{cells}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div></section>"
     )

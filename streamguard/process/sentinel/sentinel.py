@@ -63,7 +63,7 @@ class Sentinel:
         with _link.lock:
             if self._is_closed:
                 raise RuntimeError(
-                    "this sentinel is closed: adopt before, or call sentinel() anew"
+                    "this sentinel is closed: adopt before, or call sentinel() again"
                 )
             if isinstance(target, ProcessTree):
                 self._hold(target, deadline)
@@ -197,7 +197,7 @@ def adopted(tree: ProcessTree, kill_grace: float, until: float | None = None) ->
         try:
             return Held(_hold(tree, kill_grace, _deadline(until)))
         except StreamGuardError:
-            logger.exception("process %d ends not with this program", tree.pid)
+            logger.exception("process %d may outlive this program", tree.pid)
     return Held()
 
 
