@@ -14,6 +14,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from streamguard._base.distribution import install
@@ -115,7 +116,7 @@ def _machine() -> Iterator[Finding]:
     from streamguard.process import procfs
 
     here = "This machine"
-    yield Finding(here, "streamguard", "ok", __version__)
+    yield Finding(here, "streamguard", "ok", f"{__version__}, in {Path(__file__).parents[1]}")
     yield Finding(here, "Python", "ok", f"{platform.python_version()}, {sys.platform}")
     yield from _namesakes()
     yield _ability(

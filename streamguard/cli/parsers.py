@@ -34,6 +34,15 @@ class Parser(argparse.ArgumentParser):
             self._refuse(unknown[0])
         return asked, []
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does; but what is none of the choices is told what it may have been meant to be."""
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        name = action.option_strings[-1] if action.option_strings else "command"
+        hint = guess(str(value), known) or f"; there are {', '.join(known)}"
+        self.error(f"{name}: there is no '{value}'{hint}")
+
     def _refuse(self, word: str) -> NoReturn:
         written = word.partition("=")[0]
         known = [name for name in self._option_string_actions if name.startswith("--")]

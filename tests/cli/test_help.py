@@ -90,6 +90,12 @@ def test_a_generator_finds_the_whole_command_line():
     [
         (["report", "--svgg"], "report: there is no option '--svgg'; did you mean '--svg'?"),
         (["fleet", "list", "--al\x1b"], "fleet list: there is no option '--al\\x1b'"),
+        (["fleet", "lits"], "fleet: command: there is no 'lits'; did you mean 'list'?"),
+        (["fleet", "x\x1b"], "fleet: command: there is no 'x\\x1b'; there are submit, serve, "),
+        (
+            ["fleet", "serve", "--loop", "trioo", "a:b"],
+            "fleet serve: --loop: there is no 'trioo'; did you mean 'trio'?",
+        ),
         (["healthy", "a", "b"], "healthy: 'b' is one argument too many"),
     ],
 )

@@ -254,6 +254,42 @@ def test_any_text_is_a_duration_of_zero_or_more_or_none(text):
     assert not math.isnan(found)
 
 
+@pytest.mark.parametrize("off", ["0", "0s", "off", "None"])
+def test_zero_of_a_limit_is_off_as_everywhere(off):
+    names = ("idle", "first", "tools", "total", "quiet", "wait-for-limit")
+    # No durations, so without a unit.
+    names += () if off == "0s" else ("tokens", "cost", "calls", "repeats")
+    said, _ = parse([word for name in names for word in (f"--{name}", off)], OPTIONS)
+    assert set(said.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--idle", "1h30m"], {"idle": 5400}),
+        (["--idle=500ms", "--total", "1d 2h"], {"idle": 0.5, "total": 93600}),
+        (["--backoff", "1s,0,1m30s"], {"backoff": (1, 0, 90)}),
+        (["--repeats", "off"], {"repeats": None}),
+    ],
+)
+def test_a_flag_takes_the_durations_of_code(words, expected):
+    assert parse(words, OPTIONS)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--idle", "15 min"], "write 15m"),
+        (["--idle", "30m1h"], "use a duration such as 90"),
+        (["--backoff", "off"], "0 = at once"),
+        (["--backoff", "5 secs"], "write 5s"),
+    ],
+)
+def test_a_flag_says_what_to_write(words, hint):
+    with pytest.raises(UsageError, match=hint):
+        parse(words, OPTIONS)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(90, "90"), (900, "15m"), (7200, "2h"), (0.5, "0.5")]
 )

@@ -17,7 +17,7 @@ from streamguard._base import defaults
 from streamguard._watch.in_flight import InFlight
 from streamguard._watch.watch import Due, Found, Limits, Watch
 from streamguard.backends import NAMES, find, resolve
-from streamguard.signals import Progress, WorkProgressed
+from streamguard.signals import Progress, WorkFinished, WorkProgressed
 from tests.backends.reading import said as said_by
 from tests.models import healthy
 from tests.sizes import size
@@ -166,7 +166,7 @@ def test_control_the_same_sessions_are_told_of_where_their_outcomes_are_taken_aw
 
     def without_input(signal):
         same = {"input": 1} if hasattr(signal, "input") else {}
-        same |= {"outcome": 1} if hasattr(signal, "outcome") else {}
+        same |= {"outcome": 1} if isinstance(signal, WorkFinished) else {}
         fields = {n: getattr(signal, n) for n in type(signal).__dataclass_fields__}
         return type(signal)(**{**fields, **same})
 

@@ -31,8 +31,8 @@ def session(
 ) -> Session[Any]:
     """A session of an ACP agent that is started here: cancelled, else ended, and resumed.
 
-    On a verdict the turn is cancelled (`session/cancel`), and the same agent goes on if it obeys;
-    else it is ended with all that it started, and a new one resumes or loads the session, if it
+    On a verdict the turn is cancelled (`session/cancel`), and the same agent goes on if it obeys.
+    Otherwise it is ended with all that it started, and a new one resumes or loads the session, if it
     says that it can.
 
     Args:

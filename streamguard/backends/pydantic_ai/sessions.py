@@ -29,7 +29,7 @@ def session(
         chat = pydantic_ai.session(agent, prompt="Fix issue 7")
         async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
 
-    A run that hangs is cancelled, and the agent is asked to continue with its history: results of
+    A run that hangs is cancelled, and the agent is asked to continue with its history. Results of
     tools and text that was cut short are in it, and a tool that was interrupted is told as such.
 
     Args:
