@@ -140,4 +140,4 @@ def test_doctor_names_a_namesake_that_was_installed_over_it(installed, tmp_path)
         shutil.rmtree(info)
     assert told.returncode == 1, told
     assert "! streamguard: version 0.2.0 is another project's" in told.stdout
-    assert f"pip uninstall streamguard && pip install --force-reinstall {NAME}" in told.stdout
+    assert f"pip uninstall streamguard && pip install --force-reinstall {NAME}" in " ".join(told.stdout.split())
