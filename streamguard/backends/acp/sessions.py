@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from streamguard._base.calling import checked
 from streamguard.backends._fields import fields_of
 from streamguard.backends.acp.bridge import Bridge, acp_package
 from streamguard.process import ProcessTree, marked_env
@@ -17,6 +18,7 @@ from streamguard.sessions.session import Session
 from streamguard.sessions.session import session as opened_by
 
 
+@checked
 def session(
     client: object,
     command: str,
@@ -52,6 +54,7 @@ def session(
     return opened_by(opener, prompt=prompt, point=point)
 
 
+@checked
 def open_agent(
     client: object,
     command: str,
