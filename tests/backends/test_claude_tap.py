@@ -189,7 +189,7 @@ def test_a_tap_that_fails_disturbs_nobody(loop, turn, monkeypatch, caplog):
         assert len(taken.messages) == 3
 
     loop.run(main)
-    assert "the tap on Claude's lines failed" in caplog.text
+    assert "the tap could not read one of Claude's lines" in caplog.text
 
 
 def test_a_sub_agent_in_the_background_is_heard_by_the_name_of_its_task():

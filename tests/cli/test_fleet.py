@@ -218,7 +218,7 @@ def test_a_signal_drains_a_worker(fleet, worker, number, loop):
     process.send_signal(number)
     told = ended(process)
     assert told.code == 0
-    assert f"{number.name}: handing on what runs" in told.err
+    assert f"{number.name}: handing over what runs" in told.err
     assert "Traceback" not in told.err
     [row] = json.loads(fleet("list", "--json").out)
     assert (row["status"], row["attempt"]) == ("waiting", 0)
