@@ -48,6 +48,7 @@ import anyio
 from streamguard import _loops as loops
 from streamguard import events
 from streamguard._base import defaults, quoting
+from streamguard._base.calling import checked_class
 from streamguard._guard.monitor import Monitor
 from streamguard.activity import Activity
 from streamguard.backends import _processes
@@ -90,6 +91,7 @@ class WatchdogConfig:
     kill_grace_seconds: float = defaults.KILL_GRACE
 
 
+@checked_class
 class SubprocessWatchdog:
     """Ends a process, and all that it started, when it has been idle for too long.
 

@@ -36,7 +36,7 @@ def _unknown(where: str, word: object, kind: Any) -> ValueError:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The backend did something. The default for every message nobody knows."""
+    """The backend did something. The default for every unknown message."""
 
 
 @dataclass(frozen=True, slots=True)

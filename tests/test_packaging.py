@@ -139,5 +139,6 @@ def test_doctor_names_a_namesake_that_was_installed_over_it(installed, tmp_path)
         init.write_text(ours)
         shutil.rmtree(info)
     assert told.returncode == 1, told
-    assert "! streamguard: version 0.2.0 is another project's" in told.stdout
-    assert f"pip uninstall streamguard && pip install --force-reinstall {NAME}" in told.stdout
+    words = " ".join(told.stdout.split())  # its lines are as wide as a terminal
+    assert "! streamguard: version 0.2.0 is another project's" in words
+    assert f"pip uninstall streamguard && pip install --force-reinstall {NAME}" in words

@@ -22,6 +22,7 @@ from uuid import uuid4
 import anyio
 
 from streamguard._base import defaults
+from streamguard._base.calling import checked
 from streamguard._lines.output import LineSource, Message, json_lines
 from streamguard.process import ProcessTree, marked_env
 from streamguard.sessions.points import Connection, ResumePoint
@@ -57,6 +58,7 @@ class CommandLine:
         self._environment = environment
         self._begins = begins
 
+    @checked
     def session(
         self,
         *options: str,
@@ -88,6 +90,7 @@ class CommandLine:
         name = self._command if exclusive else None
         return session(opening, prompt=prompt, point=point, exclusive=name)
 
+    @checked
     def open(
         self,
         *options: str,

@@ -117,10 +117,10 @@ def _name(written: str, options: Mapping[str, Option]) -> str:
 
 def guess(word: str, known: Sequence[str], dashes: str = "") -> str:
     """What `word` may have been meant to be, as the end of a sentence; empty if that is not clear."""
-    from difflib import get_close_matches
+    from streamguard._base.near import near
 
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean '{dashes}{near[0]}'?" if near else ""
+    found = near(f"{dashes}{word}", [f"{dashes}{name}" for name in known], "")
+    return f"; {found}" if found else ""
 
 
 def _next(option: str, left: list[str]) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streamguard.backends.facts import Installed
 
 State: TypeAlias = Literal["ok", "note", "wrong"]
+_PIP: Final = ": pip "  # how a hint ends that says what to install
 _MARKS: Final[dict[State, str]] = {"ok": "+", "note": "-", "wrong": "!"}
 EXIT_CODES: Final = (
     ("0", "nothing has to be mended"),
@@ -93,20 +94,24 @@ def _print(findings: list[Finding]) -> None:
             section = finding.section
             print(f"\n{section}")
         name = f"{finding.name}: " if finding.name else ""
-        mark = f"  {_MARKS[finding.state]} "
-        print(
-            textwrap.fill(
-                quoted(name + finding.text),
-                WIDTH,
-                initial_indent=mark,
-                subsequent_indent=" " * len(mark),
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            or mark
-        )
+        print(_wrapped(f"  {_MARKS[finding.state]} ", quoted(name + finding.text)))
     wrong = sum(finding.state == "wrong" for finding in findings)
     print(f"\n{f'{wrong} to mend, marked !' if wrong else 'Nothing to mend.'}")
+
+
+def _wrapped(mark: str, text: str) -> str:
+    """`text` in lines that are short enough; a command at its end is whole, so that it can be pasted."""
+    told, pip, command = text.rpartition(_PIP)
+    indent = " " * len(mark)
+    wrapped = textwrap.fill(
+        f"{told}:" if pip else text,
+        WIDTH,
+        initial_indent=mark,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return (wrapped or mark) + (f"\n{indent}pip {command}" if pip else "")
 
 
 # --- the machine --------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from streamguard._base.durations import parsed
 from streamguard._base.quoting import quoted
+from streamguard._base.signal_words import in_words
 from streamguard.cli import EXIT_OK, live_screen
 from streamguard.cli.helping import with_unit
 from streamguard.cli.parsers import Parser
@@ -244,15 +245,10 @@ def _row(seen: _Judged) -> Line:
         f"{min(seen.spent, 9.99):.0%}" if seen.counts else "-",
         clock(seen.age),
         str(run.get("messages", 0)),
-        _in_words(str(run.get("last_signal") or "-")),
+        in_words(str(run.get("last_signal") or "-")),
     )
     # A name is whatever somebody chose: nothing of it may reach the terminal as a command.
     return Line(tuple(quoted(cell, WIDEST) for cell in cells), seen.spent)
-
-
-def _in_words(kind: str) -> str:
-    """`work started` for `WorkStarted`."""
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in kind).lstrip()
 
 
 def _number(value: Any, otherwise: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from streamguard._base.configured import IN_ENVIRONMENT, PREFIX, variable
 from streamguard._base.variables import IDLE
@@ -25,7 +25,7 @@ _PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def prefix_of(text: str) -> str:
     """`MYAPP` for "MYAPP" and "MYAPP_". ConfigError for what no variable can begin with."""
-    prefix = text.rstrip("_")
+    prefix = text.rstrip("_") if isinstance(cast("object", text), str) else ""
     if not _PREFIX.fullmatch(prefix):
         raise ConfigError(
             f'prefix={text!r}: write what your variables begin with, such as "MYAPP"'

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary, finalize
 
 from streamguard import events
+from streamguard._base.calling import checked_class
 from streamguard._base.distribution import install
 from streamguard._version import __version__
 from streamguard.errors import ConfigError, StreamGuardError
@@ -105,6 +106,7 @@ class _Spans:
             self.agent = None
 
 
+@checked_class
 class OpenTelemetryObserver:
     """Make spans and metrics of events. One observer serves any number of streams.
 

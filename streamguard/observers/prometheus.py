@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from weakref import WeakKeyDictionary, finalize
 
 from streamguard import events
+from streamguard._base.calling import checked_class
 from streamguard._base.distribution import install
 from streamguard.breaker import circuit
 from streamguard.breaker import circuit_events as circuits
@@ -86,6 +87,7 @@ _METRICS: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 
+@checked_class
 class PrometheusObserver:
     """Count events in metrics of `registry` (default: prometheus_client's own).
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from streamguard._base.calling import checked_class
 from streamguard._base.distribution import install
 from streamguard._base.quoting import quoted
 from streamguard.breaker.circuit_events import CircuitChanged, CircuitEvent, CircuitRefused
@@ -28,6 +29,7 @@ class _Logger(Protocol):
     def log(self, level: int, event: str, /, **fields: object) -> object: ...
 
 
+@checked_class
 class StructlogObserver:
     """Writes each event to `logger`, by default structlog's own logger named `streamguard`.
 

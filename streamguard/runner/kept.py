@@ -29,7 +29,10 @@ def _in(room: str, modules: str) -> tuple[str, ...]:
 
 
 TO_JUDGE = (
-    *_in("_base", "boottime done durations own_folder quoting spending trusted vitals waking"),
+    *_in(
+        "_base",
+        "boottime done durations near own_folder quoting signal_words spending trusted vitals waking",
+    ),
     *_in("_lines", "splitter"),
     *_in("_watch", "ends in_flight repetition watch windows"),
     *_in(
@@ -54,13 +57,13 @@ TO_END = (
     *_in("runner", "offspring"),
 )
 TO_TRY_AGAIN = (
-    *_in("_base", "numbers"),
+    *_in("_base", "calling numbers tracebacks warning"),
     *_in("retry", "classification decision foreign links policy pushback"),
     *_in("runner", "again complaints"),
 )
 TO_LOOK = ("runner.transcript",)
 TO_RECORD = (
-    *_in("_base", "numbers"),
+    *_in("_base", "callbacks calling numbers tracebacks warning"),
     *_in("_guard", "knobs modes"),
     *_in("_loops", "steps timekeeper"),
     "activity",

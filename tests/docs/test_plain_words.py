@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import streamguard
+from tests.docs import api_pages
 
 ROOT = Path(__file__).parents[2]
 # What was released is told as it was.
@@ -24,25 +25,6 @@ PAGES = sorted(
 EXPLANATION = ROOT / "docs" / "explanation"
 # Who works on streamguard reads the numbers there.
 WITH_NUMBERS = {ROOT / "CONTRIBUTING.md", *EXPLANATION.glob("*.md")}
-MODULES = (
-    "streamguard",
-    "streamguard.backends",
-    "streamguard.breaker",
-    "streamguard.compat",
-    "streamguard.errors",
-    "streamguard.events",
-    "streamguard.evidence",
-    "streamguard.evidence.report",
-    "streamguard.fleet",
-    "streamguard.limits",
-    "streamguard.observers",
-    "streamguard.presets",
-    "streamguard.process",
-    "streamguard.retry",
-    "streamguard.signals",
-    "streamguard.specs",
-    "streamguard.testing",
-)
 LONGEST = 35  # words of a sentence; half of that is better
 UNUSED = re.compile(
     r"\bnobody\b[^.]*\bno\b|\b(?:whence|whither|hitherto|heretofore|thereof|therein|thereto|thereupon|wherein|whereof"
@@ -99,12 +81,12 @@ def words(sentence: str) -> int:
 
 @cache
 def public_docstrings() -> dict[str, str]:
-    """Of every public name, and of what it has to call, by its dotted name."""
+    """Of every name that the reference shows, and of what it has to call, by its dotted name."""
+    shown = {"streamguard": tuple(streamguard.__all__), **api_pages.modules()}
     found: dict[str, str] = {}
-    for name in MODULES:
-        module = import_module(name)
-        for public in getattr(module, "__all__", ()):
-            found |= documented(f"{name}.{public}", getattr(module, public))
+    for module, names in shown.items():
+        for name in names:
+            found |= documented(f"{module}.{name}", getattr(import_module(module), name))
     return found
 
 

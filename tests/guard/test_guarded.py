@@ -462,6 +462,9 @@ async def test_two_iterations_of_a_repeatable_source_are_two(loop):
         await iterator.aclose()
 
 
+@pytest.mark.filterwarnings(
+    "ignore::streamguard.StreamGuardWarning"
+)  # it says so: see test_combinations
 @pytest.mark.parametrize("end", ["end", "hang"])
 async def test_a_source_that_can_be_used_once_remembers_how_it_ended(loop, end):
     """T8: a generator that ended, ended; one with a verdict has the same verdict again."""

@@ -575,7 +575,7 @@ def test_one_failing_sleeper_stops_neither_others_nor_the_run(
         assert ends["failing"] >= IDLE
 
     loop.run(main)
-    assert caplog.text.count("it is asked again") == 2
+    assert caplog.text.count("it will be asked again") == 2
 
 
 def test_a_pull_that_is_closed_by_hand_leaves_its_task_alone(loop: Loop) -> None:

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 import streamguard
+import streamguard.backends.codex
+import streamguard.compat
+import streamguard.observers
 from streamguard import (
     ConfigError,
     StreamGuardWarning,
@@ -188,6 +191,9 @@ SAID = {
     "Waiting('a', 'humn')": (ValueError, "did you mean 'human'?"),
     "WorkStarted('a', scope='tol')": (ValueError, "did you mean 'tool'?"),
     "Usage({}, span='trn')": (ValueError, "did you mean 'turn'?"),
+    "streamguard.backends.codex.session(prmpt='x')": (TypeError, "did you mean 'prompt'?"),
+    "streamguard.observers.PrometheusObserver(namspace='x')": (TypeError, "'namespace'?"),
+    "streamguard.compat.SubprocessWatchdog(pidd=3)": (TypeError, "SubprocessWatchdog(pidd=...)"),
     # -- one kind of thing where another is wanted -----------------------------------------------
     "RetryPolicy(idle=3)": (ConfigError, "idle=3: use a Backoff, which says how often and after"),
     "RetryPolicy(network=(1, 2))": (ConfigError, "network=Backoff(2, (0, 5, 15))"),

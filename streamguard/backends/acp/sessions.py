@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from streamguard._base.calling import checked
 from streamguard.backends._fields import fields_of
 from streamguard.backends.acp.bridge import Bridge, acp_package
 from streamguard.process import ProcessTree, marked_env
@@ -17,6 +18,7 @@ from streamguard.sessions.session import Session
 from streamguard.sessions.session import session as opened_by
 
 
+@checked
 def session(
     client: object,
     command: str,
@@ -29,8 +31,8 @@ def session(
 ) -> Session[Any]:
     """A session of an ACP agent that is started here: cancelled, else ended, and resumed.
 
-    On a verdict the turn is cancelled (`session/cancel`), and the same agent goes on if it obeys;
-    else it is ended with all that it started, and a new one resumes or loads the session, if it
+    On a verdict the turn is cancelled (`session/cancel`), and the same agent goes on if it obeys.
+    Otherwise it is ended with all that it started, and a new one resumes or loads the session, if it
     says that it can.
 
     Args:
@@ -52,6 +54,7 @@ def session(
     return opened_by(opener, prompt=prompt, point=point)
 
 
+@checked
 def open_agent(
     client: object,
     command: str,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
+from streamguard._base.calling import checked
 from streamguard._base.distribution import install
 from streamguard.backends.claude.client import check_version
 from streamguard.backends.claude.taps import check_tappable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from streamguard.sessions.session import Session
 
 
+@checked
 def session(
     options: ClaudeAgentOptions | None = None,
     /,

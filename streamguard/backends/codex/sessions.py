@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any, Final
 
+from streamguard._base.calling import checked
 from streamguard.backends.command_line import CommandLine
 from streamguard.sessions.points import Connection, Opener, ResumePoint
 from streamguard.sessions.session import Session
@@ -21,6 +22,7 @@ session = _EXEC.session
 open_exec = _EXEC.open
 
 
+@checked
 def client_session(
     config: Any = None,
     *,
@@ -51,6 +53,7 @@ def client_session(
     return opened_by(opening, prompt=prompt, point=point, exclusive=name)
 
 
+@checked
 def open_client(config: Any = None, *, thread: Mapping[str, Any] | None = None) -> Opener[Any]:
     """`open` for `streamguard.session` and `reconnecting_resume`; see `client_session`."""
     options = dict(thread or {})

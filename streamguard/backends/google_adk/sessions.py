@@ -11,12 +11,14 @@ from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
 from typing import Any
 
+from streamguard._base.calling import checked
 from streamguard.errors import ConfigError
 from streamguard.sessions.points import Connection, ResumePoint
 from streamguard.sessions.session import Session
 from streamguard.sessions.session import session as opened_by
 
 
+@checked
 def session(
     runner: Any, /, *, user_id: str, session_id: str, prompt: str | None = None, **options: Any
 ) -> Session[Any]:

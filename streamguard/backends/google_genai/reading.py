@@ -105,8 +105,8 @@ def _read(message: object) -> Said:
 def read_automatic_functions(message: object) -> Said:
     """As `read`, where the SDK itself calls functions: a finished answer is no turn's end.
 
-    Nothing in the chunks tells the last answer from one that the SDK will ask on from, so every
-    end of the stream is a normal one, and the wait for the next answer is guarded.
+    The chunks do not show whether the SDK will ask again after an answer. So every end of
+    the stream is a normal one, and the wait for the next answer is guarded.
     """
     said = read(message)
     if not isinstance(said, tuple):

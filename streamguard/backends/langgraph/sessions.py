@@ -12,6 +12,7 @@ from contextlib import aclosing, asynccontextmanager
 from importlib import import_module
 from typing import Any
 
+from streamguard._base.calling import checked
 from streamguard.backends._fields import Fields, fields_of
 from streamguard.errors import ConfigError
 from streamguard.sessions.points import Connection, ResumePoint
@@ -26,6 +27,7 @@ def _as_user_message(prompt: str) -> dict[str, Any]:
     return {"messages": [("user", prompt)]}
 
 
+@checked
 def session(
     graph: Any,
     config: Fields,

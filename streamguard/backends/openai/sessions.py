@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from streamguard._base.calling import checked
 from streamguard.backends._fields import Fields, fields_of, text_in
 from streamguard.errors import ConfigError
 from streamguard.sessions.session import Session
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from streamguard.sessions.points import ResumePoint
 
 
+@checked
 def session(
     client: Any,
     /,

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+from streamguard._base.calling import checked
 from streamguard.backends._fields import Fields, fields_of
 from streamguard.errors import ConfigError
 from streamguard.sessions.points import Connection, ResumePoint
@@ -19,6 +20,7 @@ from streamguard.sessions.session import Session
 from streamguard.sessions.session import session as opened_by
 
 
+@checked
 def session(
     agent: Any, /, *, prompt: str | None = None, history: Sequence[Any] = (), **options: Any
 ) -> Session[Any]:
@@ -27,7 +29,7 @@ def session(
         chat = pydantic_ai.session(agent, prompt="Fix issue 7")
         async with chat | idle_guard(180) | reconnecting_resume() as messages: ...
 
-    A run that hangs is cancelled, and the agent is asked to continue with its history: results of
+    A run that hangs is cancelled, and the agent is asked to continue with its history. Results of
     tools and text that was cut short are in it, and a tool that was interrupted is told as such.
 
     Args:
