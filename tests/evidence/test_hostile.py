@@ -244,6 +244,32 @@ def test_each_line_is_one_write(tmp_path, monkeypatch):
     assert written == [b"1\n", b"2\n"]
 
 
+def test_control_a_line_in_two_writes_is_torn_by_another_writer(tmp_path, monkeypatch):
+    """E2: who comes between the halves of a line takes it for one that a crash has torn."""
+    others = [b'{"n": 2}\n']
+
+    def in_halves(fd, data):
+        os.write(fd, data[:4])
+        if others:
+            files.Folder(tmp_path).append("a.jsonl", [others.pop()], cap=1000)
+        os.write(fd, data[4:])
+
+    monkeypatch.setattr(files, "_write", in_halves)
+    files.Folder(tmp_path).append("a.jsonl", [b'{"n": 1}\n'], cap=1000)
+    assert [line["n"] for line in files.read_lines(tmp_path / "a.jsonl")] == [2]
+
+
+def test_control_a_torn_line_that_nobody_ends_takes_the_next_with_it(tmp_path, monkeypatch):
+    """E2: both would be one line that is no JSON."""
+    monkeypatch.setattr(files, "_end_torn_line", lambda _: None)
+    folder, path = files.Folder(tmp_path), tmp_path / "a.jsonl"
+    folder.append("a.jsonl", [b'{"n": 1}\n'], cap=1000)
+    with path.open("ab") as file:
+        file.write(b'{"n": 2, "te')
+    folder.append("a.jsonl", [b'{"n": 3}\n'], cap=1000)
+    assert [line["n"] for line in files.read_lines(path)] == [1]
+
+
 def test_files_are_rotated_and_read_in_their_order(tmp_path):
     """E3: what is kept is bounded, and it is the latest."""
     folder = files.Folder(tmp_path)

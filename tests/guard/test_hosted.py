@@ -13,7 +13,9 @@ import pytest
 
 from streamguard import DeadlineExceededError, IdleTimeoutError, idle_guard
 from streamguard import _loops as loops
+from streamguard._guard import teardown
 from streamguard._guard.attempt import UNWINDING
+from streamguard._loops import timekeeper
 from streamguard.events import CutWithdrawn, StreamEnded, TimedOut, TornDown
 from streamguard.testing import (
     Channel,
@@ -392,6 +394,41 @@ async def test_nothing_is_left(loop: Loop, form: str, upstream: Any, leave: Any)
         running = asyncio.get_running_loop()
         assert not [t for t in vars(running)["_scheduled"] if not t.cancelled()]
         assert not running._asyncgens  # type: ignore[attr-defined]
+
+
+async def test_control_a_timer_that_is_not_dropped_is_seen(
+    loop: Loop, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O7: what `test_nothing_is_left` looks at shows what is left."""
+    before = Leftovers()
+    with monkeypatch.context() as patch:
+        patch.setattr(timekeeper.Timekeeper, "drop", lambda *_: None)
+        await leave_by_break(Script(say("a"), hang()) | idle_guard(60), form)
+        with pytest.raises(AssertionError):
+            before.check()
+    await anyio.sleep(61)
+
+
+async def test_control_a_disconnect_without_a_bound_is_a_task_that_is_left(
+    loop: Loop, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O7: so it is with tasks."""
+    released, ended = anyio.Event(), anyio.Event()
+
+    async def disconnect() -> None:
+        await released.wait()
+        ended.set()
+
+    before = Leftovers()
+    monkeypatch.setattr(teardown.Bounded, "on_confirmed", lambda *_: None)
+    guard = idle_guard(60, disconnect=disconnect, disconnect_timeout=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take, Script(say("a"), hang()) | guard, form)
+        await anyio.sleep(60 + 30)
+        with pytest.raises(AssertionError):
+            before.check()
+        released.set()
+        await ended.wait()
 
 
 async def test_an_abandoned_bare_stream_is_gone_at_once(loop: Loop) -> None:

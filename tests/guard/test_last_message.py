@@ -22,6 +22,7 @@ import pytest
 import trio
 
 from streamguard import IdleTimeoutError, idle_guard
+from streamguard._loops import _asyncio
 from streamguard.testing import relayed, run_virtual
 from streamguard.testing.relays import Relay
 from tests.conftest import Loop
@@ -214,6 +215,22 @@ async def test_thousands_of_races_in_every_order(native: Loop) -> None:
     # The races are real ones: the deadline wins some, and loses others.
     assert (5, "still in the source") in outcomes
     assert (1, "delivered") in outcomes
+
+
+async def test_control_a_cut_that_does_not_look_loses_messages(
+    native: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T9: whoever is cancelled with an answer on its way to it never gets that answer."""
+    monkeypatch.setattr(_asyncio, "_is_parked", lambda _: True)
+    lost = 0
+    for relay, order in itertools.product(RELAYS, BY_THE_DEADLINE):
+        channel = Queue()
+        send_around_the_deadline(order, channel.send)
+        try:
+            await raced(relaying(channel, relay))
+        except TimeoutError:
+            lost += 1
+    assert lost
 
 
 class Duck:

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from streamguard import DeadlineExceededError, IdleTimeoutError, TurnTimeoutError, idle_guard
+from streamguard._watch import watch
 from streamguard.events import LoopStalled, TimedOut
 from streamguard.testing import Script, block_loop, hang, relayed, say
 from tests.conftest import Loop
@@ -69,6 +70,24 @@ def test_a_blocked_loop_with_the_message_in_the_socket(
         assert not events.of(TimedOut)
         # Whether the stall was told, too, is a matter of who came first in that pass.
         assert all(stalled.limit == "idle" for stalled in events.of(LoopStalled))
+
+    loop.run(main)
+
+
+def test_control_a_stall_that_is_taken_for_silence_is_a_false_alarm(
+    loop: Loop, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4: with no limit put off, what the peer sent in time comes too late."""
+    monkeypatch.setattr(watch, "STALLS_IN_A_ROW", 0)
+
+    async def main() -> None:
+        lines = Lines()
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(blocked_while_it_lies_in_the_socket, lines)
+            relay = relayed(relayed(lines, "task_group"), "task_group")
+            taken = await take(relay | idle_guard(WINDOW), form)
+        lines.close()
+        assert isinstance(taken.error, IdleTimeoutError)
 
     loop.run(main)
 

@@ -214,6 +214,18 @@ def test_a_reused_pid_is_known_by_its_start(backends):
     assert not is_dead(stranger.pid)
 
 
+def test_control_a_process_that_is_known_by_its_number_alone_is_a_stranger(backends, monkeypatch):
+    """D4: where the start is not compared, the signal hits whoever has the number now."""
+    stranger = backends.popen(["sleep", "600"])
+    handle = StatHandle(stranger.pid, procfs.read_stat(stranger.pid).started - 1)
+    stat = procfs.read_stat
+    forged = lambda pid: (now := stat(pid)) and now._replace(started=handle._started)  # noqa: E731
+    monkeypatch.setattr(procfs, "read_stat", forged)
+    assert not handle.is_dead
+    assert handle.send(signal.SIGKILL)
+    assert stranger.wait() == -signal.SIGKILL
+
+
 def test_a_pid_that_changes_hands_between_table_and_handle_is_not_taken(backends):
     """D4: who was seen is looked at again through the handle."""
     root, stranger = backends.popen(["sleep", "600"]), backends.popen(["sleep", "600"])

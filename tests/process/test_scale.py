@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from streamguard.process import ProcessTree, hosted, marked_env, table
+from streamguard.process.identity import PidfdHandle
 from tests.process.backends import PATIENCE, comes_true, settled_fds
 
 
@@ -103,3 +104,21 @@ def tasks_of(loop):
 def children_of_ours():
     """Zombies are some, too."""
     return {pid for pid, stat in table.read_table().stats.items() if stat.parent == os.getpid()}
+
+
+async def test_control_a_handle_that_is_not_closed_is_a_descriptor_that_is_left(
+    loop, backends, monkeypatch
+):
+    """Cost: what counts descriptors here sees one."""
+    before, kept = settled_fds(), []
+
+    def forget_to_close(handle):
+        kept.append(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PidfdHandle, "close", forget_to_close)
+        with ProcessTree.adopt(backends.popen(["sleep", "600"])) as tree:
+            await tree.terminate(grace=PATIENCE)
+        assert settled_fds() > before
+    for handle in kept:
+        handle.close()

@@ -100,6 +100,15 @@ async def test_a_backend_that_plays_all_of_it_again(loop, cuts):
     assert dropped[0] == min(cuts[0], (*cuts, 8)[1])
 
 
+@pytest.mark.parametrize("key_of", [number_of, lambda each: getattr(each, "text", None)])
+async def test_control_what_nobody_drops_is_delivered_twice(loop, monkeypatch, key_of):
+    """R6: a backend that plays all of it again is heard again."""
+    monkeypatch.setattr(Replay, "drops", lambda *_: False)
+    server = Server((3,), lambda _server, _point: 0)
+    async with session(server.open) | reconnecting_resume(dedupe_by=key_of) as chat:
+        assert await texts(chat) == ALL[:3] + ALL
+
+
 async def test_a_replay_is_no_progress(loop):
     """R5, R6: a backend that only plays again what it had said, and hangs, is given up."""
     server = Server([4] * 9, lambda _server, _point: 0, how=hang())

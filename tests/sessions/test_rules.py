@@ -21,6 +21,7 @@ from streamguard import (
     ResumePoint,
     RetryPolicy,
     StreamTruncatedError,
+    ToolTimeoutError,
     idle_guard,
     idle_timeout,
     reconnecting_resume,
@@ -339,6 +340,19 @@ async def test_giving_up_raises_the_original_error(loop):
     assert [a.error_class for a in caught.value.attempts] == ["network"] * 4
     assert "streamguard gave up (retries)" in caught.value.__notes__[0]
     backend.check()
+
+
+async def test_giving_up_is_told_by_the_name_of_what_ended_the_attempt(loop):
+    """R3: a tool that took too long is retried as a silence is, but is told as what it was."""
+    events, backend = Events(), Backend([Script(tool_start("t"), hang())])
+    guard = idle_guard(60, tools=90, observer=events)
+    async with session(backend.open, prompt="go") | guard | reconnecting_resume() as chat:
+        with pytest.raises(ToolTimeoutError) as caught:
+            await texts(chat)
+    [told] = events.of(GaveUp)
+    assert caught.value.gave_up == "unsafe"
+    assert "ToolTimeoutError" in told.text()
+    assert "IdleTimeout" not in told.text()
 
 
 async def test_nothing_is_resumed_before_the_teardown_is_confirmed(loop):
