@@ -172,8 +172,10 @@ async def test_a_close_that_ends_with_its_bound_cancels_nothing_after_it(loop: L
 
 
 @pytest.mark.parametrize("order", ["timeout first", "total first"])
-async def test_a_block_that_is_left_at_totals_instant(loop: Loop, order: str):
-    """O5, O7: leaving it, the consumer is beyond our reach."""
+async def test_a_block_that_is_left_at_totals_instant(
+    loop: Loop, order: str, caplog: pytest.LogCaptureFixture
+):
+    """O5, O7: leaving it, the consumer is beyond our reach, and its attempt is not asked again."""
     for number in range(20):
         outer = anyio.move_on_after(0.5 - (order == "timeout first") * 1e-9 * (number % 2))
         with pytest.warns(StreamGuardWarning):
@@ -185,6 +187,7 @@ async def test_a_block_that_is_left_at_totals_instant(loop: Loop, order: str):
                         await anyio.sleep(NEVER)
                     break
         await unharmed(0.2)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 @pytest.mark.parametrize("passes", range(6))

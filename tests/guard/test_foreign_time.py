@@ -16,6 +16,7 @@ import trio
 
 from streamguard import IdleTimeoutError, StreamInterruptedError, idle_guard
 from streamguard._guard.attempt import UNWINDING
+from streamguard._loops import _asyncio
 from streamguard.events import CutWithdrawn, TimedOut, TornDown
 from streamguard.testing import (
     Channel,
@@ -282,6 +283,17 @@ async def test_a_native_cancel_while_the_cut_pull_unwinds(native: Loop, form: st
     assert len(events.of(CutWithdrawn)) == 1
     assert not events.of(TimedOut)
     assert not disconnect.calls
+
+
+@pytest.mark.parametrize("form", ["bare", "hosted"])
+async def test_control_a_verdict_that_nothing_outranks_swallows_a_cancel(
+    native: Loop, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T9: who cancelled the task gets our error instead, and a group or timeout around it breaks."""
+    monkeypatch.setattr(_asyncio, "_is_overruled", lambda *_: False)
+    task = await cancelled_at(slow_cleanup(Script(hang()), 4) | idle_guard(60), form, 62)
+    assert not task.cancelled()
+    assert isinstance(task.exception(), IdleTimeoutError)
 
 
 async def test_an_outer_scope_while_the_cut_pull_unwinds(loop: Loop, form: str) -> None:
