@@ -555,17 +555,18 @@ def test_an_observer_that_ends_the_program_from_a_timer(loop: Loop, form: str, k
             raise group.exceptions[0] from None
 
 
-def test_the_other_guards_of_the_loop_stay_on_watch(native: Loop):
+@pytest.mark.parametrize("idle", [20, 10], ids=["later", "at the same instant"])
+def test_the_other_guards_of_the_loop_stay_on_watch(native: Loop, idle: float):
     """O7: whoever ends the program from a timer ends it for nobody else's timer."""
     found: list[BaseException | None] = []
 
     async def other() -> None:
-        found.append((await take(said(1) | idle_guard(20))).error)
+        found.append((await take(said(1) | idle_guard(idle))).error)
 
     async def main() -> None:
-        task = asyncio.create_task(other())
         running = asyncio.get_running_loop()
         guarded = asyncio.create_task(take(said(1) | idle_guard(20, observer=exits_at(HalfTime))))
+        task = asyncio.create_task(other())
         await asyncio.sleep(0)
         keeper = loops.current().timekeeper
         assert len(keeper._heap) == 2
