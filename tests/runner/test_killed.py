@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(size(dev=300, ci=1800))
 
 
 def test_killed_in_the_commands_first_second_nobody_survives():
-    count = kill_many(size(dev=30, ci=80), seed="ci")
+    count = kill_many(size(dev=30, ci=50), seed="ci")
     assert not count.survived, str(count)
 
 
