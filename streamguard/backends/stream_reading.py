@@ -173,16 +173,18 @@ def _signals_in(said: object) -> tuple[Signal, ...]:
     signals = tuple(islice(several, _MOST + 1))
     if len(signals) > _MOST:
         raise NotASignalError(
-            f"a reader must return what one message says, not more than {_MOST} signals"
+            f"the reader returned more than {_MOST} signals; it must return what one message says"
         )
     for signal in signals:
         if type(signal) not in _KINDS and not isinstance(signal, SIGNALS):
             # By its type alone: a reader may return the message itself, and this is logged (E3).
             kind = (
-                f"{signal.__name__} itself" if inspect.isclass(signal) else type(signal).__name__
+                f"the class {signal.__name__} itself"
+                if inspect.isclass(signal)
+                else f"an object of type {type(signal).__name__}"
             )
             raise NotASignalError(
-                f"a reader must return a signal (Progress(), TurnEnded(), ...), several or None, "
-                f"not {kind}"
+                f"the reader returned {kind}; it must return a signal (Progress(), TurnEnded(), ...), "
+                "several, or None"
             )
     return cast("tuple[Signal, ...]", signals)

@@ -301,6 +301,7 @@ class Configuration:
             "tools": Setting(defaults.TOOLS, _DEFAULT),
             "quiet": Setting(defaults.QUIET, _DEFAULT),
             "repeats": Setting(defaults.REPEATS, _DEFAULT),
+            "after_sleep": Setting(defaults.AFTER_SLEEP, _DEFAULT),
             "disconnect_timeout": Setting(defaults.DISCONNECT_TIMEOUT, _DEFAULT),
             "kill_grace": Setting(defaults.KILL_GRACE, _DEFAULT),
             "mode": Setting("enforce", _DEFAULT),

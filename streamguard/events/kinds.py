@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from streamguard._base.durations import in_words
+from streamguard.errors import NotASignalError
 from streamguard.events.event import Event, ScopeEvent, where_raised
 
 if TYPE_CHECKING:
@@ -237,9 +238,11 @@ class ReaderFailed(Event):
     error: BaseException
 
     def text(self) -> str:
+        if isinstance(self.error, NotASignalError):
+            return f"for a message of type {self.type_name} {self.error}. It counts as progress"
         return (
-            f"the reader raised {where_raised(self.error, first=1)} on a {self.type_name}, "
-            "which counts as progress"
+            f"the reader raised {where_raised(self.error, first=1)} on a message of type "
+            f"{self.type_name}, which counts as progress"
         )
 
 

@@ -33,7 +33,7 @@ class ResumePlan:
 
     `options`: what is possible; `recommendation`: which of it, and `reason`: why.
     `flow`, `step`: what timed out. `checkpoint`: what was done last, as `Recorder.mark` was told.
-    `uncommitted_changes`: of the work tree now; None if git did not say.
+    `uncommitted_changes`: of the work tree now; None if git did not say, or there is no repository.
     `token`: resumes the backend's session. `backend_ended`: whether that is certainly over, None if
     there was nothing to end. `cursor`: what was delivered last. `attempt`, `tools_run`,
     `delivered`: how far the session had come. `final_action`: what followed the timeout, None while that
@@ -95,7 +95,7 @@ def plan_resume(
         flow=str(receipt.get("flow_key", flow)),
         step=str(receipt.get("step_id", "")),
         checkpoint=_text(context.get("last_successful_checkpoint")),
-        uncommitted_changes=None if git.state == "unknown" else git.changes,
+        uncommitted_changes=git.changes if git.state in ("clean", "changed") else None,
         token=_text(context.get("session_token")),
         cursor=cast("Hashable", context.get("cursor")),
         attempt=_number(context.get("attempt"), 1),
@@ -188,6 +188,8 @@ def _weighed(plan: ResumePlan, git: Git) -> ResumePlan:
         reason = f"{_tools(plan).capitalize()} occurred without session context"
     elif plan.final_action == "escalate":
         recommendation, reason = "escalate", "The session gave up and asked for a person"
+    elif git.state == "no repository":
+        reason = f"No git repository, so whether partial work exists is not known: {_whence(plan)}"
     elif plan.uncommitted_changes is None:
         recommendation = "escalate"
         reason = f"Whether partial work exists could not be found out: {git.why}"
@@ -195,9 +197,17 @@ def _weighed(plan: ResumePlan, git: Git) -> ResumePlan:
         reason = "Partial work exists that may be salvageable"
     else:
         options = ("retry_step", "escalate")
-        whence = f"checkpoint {plan.checkpoint}" if plan.checkpoint else "its beginning"
-        reason = f"No uncommitted changes: the step can be retried from {whence}"
+        reason = f"No uncommitted changes: {_whence(plan)}"
     return replace(plan, options=options, recommendation=recommendation, reason=reason)
+
+
+def _whence(plan: ResumePlan) -> str:
+    """Where the step can be taken up."""
+    if plan.checkpoint:
+        return f"the step can be retried from checkpoint {plan.checkpoint}"
+    if plan.token is not None:
+        return "the step's session can be resumed"
+    return "the step can be retried from its beginning"
 
 
 def _tools(plan: ResumePlan) -> str:

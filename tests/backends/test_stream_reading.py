@@ -249,7 +249,7 @@ def generator_that_raises_midway(_message):
         (lambda message: [message], "not SimpleNamespace"),
         (lambda: None, "positional argument"),
         (generator_that_raises_midway, "midway"),
-        (lambda _: itertools.repeat(Progress()), "not more than 10000 signals"),
+        (lambda _: itertools.repeat(Progress()), "returned more than 10000 signals"),
         (lambda _: WorkStarted([]), "unhashable"),
         (lambda _: WorkStarted("1", {}), "unhashable"),
         (lambda _: WorkFinished([]), "unhashable"),

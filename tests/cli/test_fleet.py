@@ -539,7 +539,7 @@ def test_the_report_of_a_store_and_of_exported_lines(fleet, worker, monkeypatch)
     assert ended(worker("handlers:hanging", "--until-idle")).code == 0
     told = fleet("--fleet", command="report")
     assert (told.code, told.out) == (0, "fleet-report.html\n")
-    assert "hung-once hung and recovered: the fleet in the store" in Path(
+    assert "hung-once recovered after a hang: the fleet in the store" in Path(
         "fleet-report.html"
     ).read_text("utf-8")
     assert fleet("--fleet", "--svg", command="report").out == "fleet-report.svg\n"

@@ -51,8 +51,8 @@ def test_a_worker_is_killed_and_the_other_goes_on(tmp_path):
     # What was said of the kill is so: that worker never came to its own end, the other one did.
     killed = re.search(r"KILLED: worker (\w), process (\d+), by SIGKILL", told.stdout)
     other = "AB".replace(killed[1], "")
-    assert "has left" not in (folder / f"worker-{killed[1]}.log").read_text()
-    assert "has left" in (folder / f"worker-{other}.log").read_text()
+    assert "has stopped" not in (folder / f"worker-{killed[1]}.log").read_text()
+    assert "has stopped" in (folder / f"worker-{other}.log").read_text()
 
     delivered = delivered_in(folder)
     came = Counter((key, step) for key, step, _, _ in delivered)

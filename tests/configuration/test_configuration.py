@@ -320,6 +320,7 @@ def test_what_is_in_force_is_told_with_its_origin(written, monkeypatch):
     assert told["guard.idle"] == ["30 s", "environment variable STREAMGUARD_IDLE"]
     assert told["guard.first"] == ["90 s", f"{path}:2"]
     assert told["guard.turn"] == ["off", "default"]
+    assert told["guard.after_sleep"] == ["30 s", "default"]
     assert told["guard.mode"] == ["warn", f"{path}:3"]
     assert told["guards.coder.idle"] == ["tokens", f"{path}:5"]
     assert told["retry.idle.retries"] == ["4", f"{path}:7"]

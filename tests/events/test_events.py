@@ -482,7 +482,7 @@ def raised(error):
             ReaderFailed,
             {"type_name": "Y", "error": KeyError(SECRET)},
             "WARNING",
-            "a: the reader raised KeyError on a Y, which counts as progress",
+            "a: the reader raised KeyError on a message of type Y, which counts as progress",
         ),
         (
             AttemptStarted,
@@ -716,8 +716,11 @@ def test_a_reader_that_returns_something_else_is_told_what_it_may_return(caplog)
         await take(Script(say("x")) | idle_guard(60, read=lambda _: "progress"))
 
     run_virtual(main)
-    assert "NotASignalError: a reader must return a signal (Progress(), " in caplog.text
-    assert "not str" in caplog.text
+    assert (
+        "for a message of type Said the reader returned an object of type str; it must return a "
+        "signal (Progress(), TurnEnded(), ...), several, or None. It counts as progress"
+    ) in caplog.text
+    assert "raised" not in caplog.text
 
 
 def test_every_event_has_a_line(caplog):

@@ -117,12 +117,44 @@ def test_with_uncommitted_changes_there_are_three_options(loop, run):
 
 def test_without_any_the_step_is_retried_from_its_checkpoint(run, loop):
     """S2-18"""
+    git(run, "init", "-q")
     timed_out(loop, run)
     plan = plan_of(run)
     assert plan.options == ("retry_step", "escalate")
     assert (plan.recommendation, plan.checkpoint) == ("retry_step", "build-step-2")
     assert plan.reason == (
         "No uncommitted changes: the step can be retried from checkpoint build-step-2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("tok-1", "the step's session can be resumed"),
+        (None, "the step can be retried from its beginning"),
+    ],
+)
+def test_without_a_checkpoint_it_begins_again_only_where_no_session_can_be_resumed(
+    run, loop, token, said
+):
+    """E4"""
+    git(run, "init", "-q")
+    timed_out(loop, run, token=token)
+    rewrite(run, tools_run=0, last_successful_checkpoint=None)
+    plan = plan_of(run)
+    assert (plan.recommendation, plan.reason) == ("retry_step", f"No uncommitted changes: {said}")
+
+
+def test_without_a_repository_nothing_is_said_of_uncommitted_changes(run, loop):
+    """E4: unknown is not clean."""
+    timed_out(loop, run)
+    rewrite(run, last_successful_checkpoint=None)
+    plan = plan_of(run)
+    assert plan.options == ("retry_step", "discard_and_retry", "escalate")
+    assert (plan.recommendation, plan.uncommitted_changes) == ("retry_step", None)
+    assert plan.reason == (
+        "No git repository, so whether partial work exists is not known: "
+        "the step's session can be resumed"
     )
 
 

@@ -88,7 +88,7 @@ def test_a_clerk_that_is_late_passes_over_what_the_command_said(tmp_path):
     clerk.take(1, "text", (now, b"after\n"))
     clerk.take(1, "message", (now, None, b"after", 5, False))
     told = {"limit": "total", "window": 1.0, "elapsed": 1.0, "at": now, "name": "agent"}
-    clerk.take(1, "verdict", (now, told, True))
+    clerk.take(1, "verdict", (now, told, True, None))
     clerk.close()
     assert clerk.done == 3
     said = [line["message"] for line in transcript_in(tmp_path / "run") if "message" in line]
