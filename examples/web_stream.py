@@ -17,6 +17,7 @@ FastAPI's StreamingResponse is Starlette's.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
+logger = logging.getLogger(__name__)
+
 PING = b": ping\n\n"  # a comment, which browsers pass over
 
 
@@ -52,13 +55,17 @@ class EventStream(StreamingResponse):
 
 
 async def events(open_client: Any, prompt: str, *, every: float) -> AsyncGenerator[bytes, None]:
-    guarded = session(open_client, prompt=prompt) | idle_guard(180) | reconnecting_resume()
-    async with guarded | keep_alive(every, lambda: PING) as chat:
-        try:
+    guard = idle_guard(180, exit_grace=30)
+    guarded = session(open_client, prompt=prompt) | guard | reconnecting_resume()
+    try:
+        async with guarded | keep_alive(every, lambda: PING) as chat:
             async for message in chat:
                 yield message if message is PING else event("message", repr(message))
-        except StreamGuardError as error:
-            yield event("error", str(error))
+    except StreamGuardError as error:
+        yield event("error", str(error))
+    except Exception:  # the backend's own error, after its retries; its text may be private
+        logger.exception("the agent failed")
+        yield event("error", "the agent failed")
 
 
 def event(name: str, data: str) -> bytes:
