@@ -73,6 +73,7 @@ def files(tmp_path_factory):
     written("empty", lambda _: None)
     written("dense", dense)
     written("busy", busy)
+    written("cut", cut)
     return folder
 
 
@@ -118,6 +119,14 @@ def busy(tape):
     stream.tell(events.CeilingPassed, 80, limit="tokens", ceiling=1e5, spent=1.2e5)
     stream.tell(events.HollowEnd, 119, limit="abandoned", work=("Task",))
     stream.tell(events.StreamEnded, 120, error=None, outcome="abandoned")
+
+
+def cut(tape):
+    """One whose record ends when its limit is reached."""
+    stream = tape.stream("issue-7")
+    stream.begins(0)
+    stream.says(1, 2)
+    stream.is_judged(182)
 
 
 @pytest.fixture
@@ -226,6 +235,27 @@ def test_the_next_step_is_in_sight_and_can_be_copied_whole(opened, width):
     shown.settle()
     taken = shown.ask("getSelection().toString().trim()")
     assert taken == f"cd /srv/agents && claude --resume {TOKEN} -p Continue."
+
+
+@pytest.mark.parametrize("width", [785, 800, 1600])
+@pytest.mark.parametrize("run", ["told", "lost", "busy"])
+def test_no_table_is_cut_off_at_its_right(opened, run, width):
+    """E5: in half of a screen, with a scrollbar beside the page, too."""
+    shown = opened(run, width=width)
+    beyond = (
+        "[...document.querySelectorAll('.scroll')].map((it) => it.scrollWidth - it.clientWidth)"
+    )
+    assert shown.ask(beyond) == [0, 0]
+
+
+def test_a_flag_at_the_last_instant_is_seen_whole(opened):
+    """E5"""
+    shown = opened("cut", width=800)
+    beyond = """(() => {
+        const flag = document.querySelector('#lanes .flag').getBoundingClientRect();
+        return flag.right - document.querySelector('#lanes svg').getBoundingClientRect().right;
+    })()"""
+    assert shown.ask(beyond) <= 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -340,14 +370,16 @@ def test_everything_can_be_done_by_keyboard(opened):
     """E5: in an order that makes sense; each step is said."""
     shown = opened("lost")
     reached = []
-    for _ in range(9):
+    for _ in range(10):
         shown.press("Tab")
         reached.append(
             shown.ask(
-                "document.activeElement.id || document.activeElement.getAttribute('aria-labelledby')"
+                "[document.activeElement].map((it) => it.id || it.getAttribute('aria-labelledby')"
+                " || it.tagName)[0]"
             )
         )
     assert reached == [
+        "PRE",  # the command that is next, which may be longer than its box
         "in",
         "out",
         "earlier",

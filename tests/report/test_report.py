@@ -199,7 +199,10 @@ def test_a_run_without_a_timeout_says_so(tape):
     finished(tape)
     finished(tape, "issue-8", 20)
     run = tape.run()
-    assert headline(stories(run)) == "All 2 sessions finished"
+    assert headline(stories(run)) == "Both sessions finished"
+    assert "<caption><span>Both sessions finished. Those in trouble come first.</span>" in page(
+        run
+    )
     assert {story.state for story in stories(run)} == {"finished"}
     assert "<article" not in page(run)
 
@@ -219,7 +222,7 @@ def test_a_run_that_was_cut_by_a_crash_says_what_was_in_flight(tape):
     run = read_run(tape.folder)
     story = next(story for story in stories(run) if story.session.name == "issue-7")
     assert run.unreadable == 1
-    assert headline(stories(run)) == "All 2 sessions were going on when the record ends"
+    assert headline(stories(run)) == "Both sessions were going on when the record ends"
     assert (story.state, story.in_flight) == ("open", "Bash")
     assert story.what == "500 messages in 3 min 20 s; then the record ends"
     [left] = story.left

@@ -213,7 +213,7 @@
       last[point.of] = px;
       const bottom = point.of === "turn" ? base + 3 : lane.height - 2;
       put(svg, "line", { class: point.of, x1: px, x2: px, y1: point.of === "turn" ? base - 6 : 2, y2: bottom });
-      if (point.of === "verdict") put(svg, "path", { class: "flag", d: `M${px} 1h9l-3 4 3 4h-9z` });
+      if (point.of === "verdict") put(svg, "path", { class: "flag", d: px + 9 < width ? `M${px} 1h9l-3 4 3 4h-9z` : `M${px} 1h-9l3 4-3 4h9z` });
     }
   }
 

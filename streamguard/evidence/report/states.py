@@ -61,7 +61,9 @@ def counted(states: Iterable[State], of: str) -> str:
     ]
     if len(said) == 1:
         [(_, words)] = said
-        return f"All {total:,} {of}s {words}" if total > 1 else f"The {of} {words}"
+        if total == 1:
+            return f"The {of} {words}"
+        return f"Both {of}s {words}" if total == 2 else f"All {total:,} {of}s {words}"
     return f"Of {total:,} {of}s, {joined([f'{n:,} {words}' for n, words in said])}"
 
 

@@ -51,7 +51,7 @@ _CALLED: Final = {
     "stream": "stream open",
     "scope": "time scope",
 }
-_FIRST: Final = ". Those in trouble come first."
+_FIRST: Final = " Those in trouble come first."
 _QUIET: Final = ("stream", "work")  # left out first, where there is too much
 
 
@@ -108,7 +108,7 @@ def _session(story: Story, began: str) -> str:
         ("number", duration(lasted_of(session))),
         ("number", f"{session.counted('message'):,}"),
         ("number", f"{tools:,}"),
-        ("number", str(attempts) if attempts else "none"),
+        ("number", f"{max(attempts, 1):,}"),  # a stream without a session is tried once
         ("number", duration(max(silences)) if silences else "none"),
         ("text", story.what),
     )
