@@ -280,6 +280,12 @@ def test_commands_are_found():
     assert [*commands_of(lines)] == [["top"], ["run", "--idle", "5", "--", "a"]]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_no_command_is_cut_off(page):
+    """A line that goes on is followed by one, in a block that is only indented, too."""
+    assert not re.findall(r"^.*\\\n *(?:```.*)?$", page.read_text("utf-8"), re.MULTILINE)
+
+
 # --- configurations ---------------------------------------------------------------------------
 
 TOML = all_blocks("toml")

@@ -126,3 +126,18 @@ def test_an_error_becomes_an_event(example):
         backend.check()
 
     anyio.run(main)
+
+
+def test_the_backends_own_error_becomes_an_event_and_its_text_stays_here(example):
+    """O11: a browser is told that it failed, and nothing that may be private."""
+
+    async def main():
+        backend = Backend([Script(opened("s"), fail(TypeError("private")))])
+        async with serving(example.app_with(backend.open, every=5)) as port:
+            async with request(port) as stream:
+                got = await until(stream, b"\r\n0\r\n\r\n")
+        assert b'event: error\ndata: "the agent failed"' in got
+        assert b"private" not in got
+        backend.check()
+
+    anyio.run(main)
