@@ -171,7 +171,7 @@ class Attempts:
         if not is_retry and (self._token is not None or decision.reason != "unsafe"):
             return decision.why.partition(": ")[2]
         if self._settings.resume_command is None:
-            return "some of its output was passed on already"
+            return "some of its output was passed on already (--resume-cmd says how to go on with a session)"
         return "it named no session that could be resumed"
 
 

@@ -33,7 +33,9 @@ class CannotRunError(Exception):
 
     def __init__(self, command: str, number: int) -> None:
         hint = ""
-        if number == errno.ENOENT and " " in command:
+        if number == errno.ENOENT and command.startswith("-"):
+            hint = "; options come before the --, the command after it"
+        elif number == errno.ENOENT and " " in command:
             hint = "; it is one word: leave out the quotes, or say sh -c '...'"
         elif number == errno.ENOENT and "/" not in command:
             hint = "; is it on the PATH?"

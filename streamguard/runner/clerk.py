@@ -111,7 +111,7 @@ class Answers:
         """Something cannot be written. Each reason is said once."""
         if why not in self._said:
             self._said.add(why)
-            self._write(f"{what}: {why}".replace("\n", " "))
+            self._write(f"evidence is missing: {what}: {why}".replace("\n", " "))
 
     def receipt_is_at(self, path: Path) -> None:
         """There is the receipt of the latest verdict, or will be."""

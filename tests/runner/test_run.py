@@ -92,6 +92,15 @@ def test_what_cannot_be_run_is_told_from_what_is_not_found(commands, command, co
     assert done.err.startswith("streamguard run: cannot run ")
 
 
+def test_options_after_the_dashes_are_told_from_a_command(commands):
+    done = commands.guarded("--total", LONG, "--", "--idle", "5", "true")
+    assert done.code == 127
+    assert done.err == (
+        "streamguard run: cannot run '--idle': No such file or directory; options come before the "
+        "--, the command after it\n"
+    )
+
+
 def test_a_whole_line_in_quotes_is_told_from_a_command(commands):
     done = commands.guarded("--idle", LONG, "--", "sleep 5")
     assert done.code == 127
@@ -746,7 +755,7 @@ def test_after_output_there_is_no_second_attempt(commands):
     words = [*SILENCE, "--retries", "2", "--backoff", "0", "--"]
     done, told = commands.status(*words, *sh("echo out; exec sleep 600"))
     assert (done.code, done.out, told["attempts"]) == (124, b"out\n", 1)
-    assert "not tried again: some of its output was passed on already" in done.err
+    assert "not tried again: some of its output was passed on already (--resume-cmd" in done.err
 
 
 @pytest.mark.parametrize("code", [1, 125, 126, 127])
