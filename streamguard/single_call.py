@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from streamguard._guard.guarded import GuardedIterator
 from streamguard._guard.knobs import CONFIGURED
 from streamguard._guard.operator import Operator
+from streamguard.backends.registry import CALL, Backend
 from streamguard.errors import ConfigError
 from streamguard.operators import idle_guard
 from streamguard.signals import TurnEnded
@@ -68,12 +69,15 @@ async def guarded_call(
 
 def _operator(guard: Operator | IdleLimit, knobs: dict[str, Any]) -> Operator:
     if not isinstance(guard, Operator):
-        return idle_guard(guard, read=_read, **knobs)
-    return guard.replace(read=_read, **knobs)
+        return idle_guard(guard, read=_CALL, **knobs)
+    return guard.replace(read=_CALL, **knobs)
 
 
 def _read(_result: object) -> TurnEnded:
     return _RETURNED
+
+
+_CALL = Backend(CALL, _read)
 
 
 class _Once(AsyncIterator[T]):

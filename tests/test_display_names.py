@@ -10,7 +10,7 @@ import threading
 import anyio
 import pytest
 
-from streamguard import Activity, IdleTimeoutError, Recorder, events, idle_guard
+from streamguard import Activity, IdleTimeoutError, Recorder, events, guarded_call, idle_guard
 from streamguard import activity as activities
 from streamguard.evidence.report import page, read_run
 from streamguard.signals import Progress
@@ -47,6 +47,16 @@ async def test_each_has_a_number_of_its_own_and_keeps_it(loop):
     again = errors[0].activity
     error = await cut(Script(say(1), hang()), activity=again)
     assert error.verdict.stream == again.display_name == "stream-1"
+
+
+async def test_a_single_call_is_called_one(loop):
+    for number in (1, 2):
+        with pytest.raises(IdleTimeoutError) as caught:
+            await guarded_call(anyio.sleep_forever(), 5)
+        assert str(caught.value).startswith(f"call-{number} idle for 5 s (limit idle=5)")
+    guard = idle_guard(5, activity=Activity("search"))
+    with pytest.raises(IdleTimeoutError, match="stream 'search' idle for 5 s"):
+        await guarded_call(anyio.sleep_forever(), guard)
 
 
 async def test_a_name_that_was_given_is_what_is_shown(loop):

@@ -43,8 +43,8 @@ class Backend:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is one that `read=` can name, and no reader of the user's."""
-        return self.name in NAMES
+        """Whether it is one that `read=` can name, or a single call, and no reader of the user's."""
+        return self.name in NAMES or self.name == CALL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +82,8 @@ _ADAPTED = {"agents": "openai_agents", "litellm": "litellm"}
 _WITH_CLIENTS = {"acp", "claude", "codex"}
 NAMES = frozenset(_BY_ROOT_PACKAGE.values()) | NAMES_BY_SHAPE
 """What `read=` can name."""
+CALL: Final = "call"
+"""What `guarded_call` awaits."""
 
 
 def find(message: object) -> Backend | None:
