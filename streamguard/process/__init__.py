@@ -273,7 +273,8 @@ def _import_what_an_end_needs() -> None:
     from streamguard import _loops as loops
 
     if loops.current_or_none() is not None:
-        from streamguard._base import numbers  # noqa: F401 - `terminate` reads its words with it
+        # `terminate` reads its words with it.
+        from streamguard._base import numbers  # noqa: F401  # pyright: ignore[reportUnusedImport]
         from streamguard.process import hosted
 
         hosted.OnLoop().now()  # anyio imports its part for that loop
