@@ -273,7 +273,7 @@ def test_a_timeline_that_cannot_be_written_is_told_of(ground, place):
         timeline.chmod(0o666)
     done = ground.run("--idle", LONG, "--record", str(evidence), "--", *sh("echo out"))
     assert (done.code, done.out) == (0, b"out\n")
-    assert done.err.count(f"--record {evidence}: timeline: ") == 1
+    assert done.err.count(f"--record {evidence}: evidence is missing: timeline: ") == 1
 
 
 def test_a_wait_of_months_before_the_next_attempt(ground):
