@@ -10,7 +10,7 @@ import pytest
 from tests.models import explorer
 from tests.sizes import size
 
-SCHEDULES = size(dev=30, ci=300)
+SCHEDULES = size(dev=30, ci=200)
 SEED = size(dev="1", ci="ci")  # always the same: what a new seed finds must not fail a build
 
 pytestmark = pytest.mark.timeout(size(dev=300, ci=3600))
