@@ -10,7 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("anyio", "trio", "uvloop", "aiostream", "streamguard")
+import streamguard
+
+PEERS: Final = ("anyio", "trio", "uvloop", "aiostream")
 # What others may use of this machine, in per cent, while we do nothing.
 QUIET: Final = 5.0
 
@@ -24,7 +26,8 @@ def description() -> dict[str, str]:
         "cores": str(len(os.sched_getaffinity(0))),
         "load": f"{os.getloadavg()[0]:.1f}",
         "used by others, %": f"{used_by_others():.0f}",
-        **{package: version(package) for package in PACKAGES},
+        **{package: version(package) for package in PEERS},
+        "streamguard": streamguard.__version__,
     }
 
 
