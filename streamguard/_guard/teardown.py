@@ -137,6 +137,7 @@ class TearingDown:
         """Begin, in a task of `spawn`. Returns at once; calls `then` at its end."""
         if self._over is not None:
             self._then += [then] if then is not None else []
+            self._keep_tree()
             spawn(self._run)
         elif then is not None:
             then()
@@ -251,6 +252,12 @@ class TearingDown:
                 for then in self._then:
                     then()
 
+    def _keep_tree(self) -> None:
+        """Hold it until we are done: its session may end, and close it, meanwhile."""
+        if (tree := self.tree) is not None:
+            give_back, self._give_back_tree = self._give_back_tree, tree.keep()
+            give_back()
+
     def _let_close(self) -> None:
         if self._has_looked is not None:
             self._has_looked.set()
@@ -264,8 +271,7 @@ class TearingDown:
         if self._deadline is None:
             if self._supervision is not None:
                 await self._supervision.look()
-                if (tree := self.tree) is not None:  # whose session may end meanwhile
-                    self._give_back_tree = tree.keep()
+                self._keep_tree()  # it may have been found just now
                 self._let_close()
             # In a task of their own, because only a task can be left behind: a raw `wait_for`
             # around a shielded close leaves the child alive, and no scope binds it.

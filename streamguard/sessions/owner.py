@@ -335,7 +335,12 @@ class Owner(Generic[T]):
         """Close the turn's source, then the connection: what ended it, and whether it is gone."""
         closed, is_left = True, self._outcome in ("cancelled", "left")
         if is_left:
-            await self.link.look()
+            try:
+                await self.link.look()
+            except BaseException as error:  # what is open is closed all the same
+                if self._is_collected(error):
+                    raise
+                failure = self.link.worse(failure, raisable(error))
         if self._messages is not None:
             try:
                 closed = await self._messages.close()

@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from streamguard import (
+    Activity,
     Connection,
     IdleTimeoutError,
     idle_guard,
@@ -22,7 +23,10 @@ from streamguard import (
     reconnecting_resume,
     session,
 )
+from streamguard import _loops as loops
+from streamguard._guard.teardown import TearingDown
 from streamguard.events import OwnerAbandoned
+from streamguard.events.teller import Teller
 from streamguard.process import ProcessTree, hosted
 from streamguard.signals import Liveness, Progress, SessionOpened
 from streamguard.testing import Script, done, hang, opened, say, swallows_cancel
@@ -216,3 +220,37 @@ def is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+class Supervised:
+    """What a teardown needs of a supervision."""
+
+    def __init__(self, tree):
+        self.tree = tree
+
+    async def look(self):
+        await self.tree.look()
+
+
+@pytest.mark.parametrize("loop_name", ["asyncio", "trio"])
+def test_a_tree_that_is_closed_meanwhile_is_ended_all_the_same(loop_name):
+    """D4: a session that ends lets go of its tree; a teardown that is at work on it does not."""
+
+    async def main():
+        process = subprocess.Popen(["sleep", "1000"])
+        supervised = Supervised(ProcessTree.adopt(process))
+        tearing_down = TearingDown(
+            Teller(Activity(), ()),
+            loops.current(),
+            supervised,
+            disconnects=(lambda: anyio.sleep(0.1),),
+            disconnect_timeout=5,
+            kill_grace=1,
+        )
+        tearing_down.start(loops.current().spawn)
+        supervised.tree.close()
+        await tearing_down.finish()
+        assert tearing_down.termination.confirmed
+        assert process.wait(30) < 0
+
+    anyio.run(main, backend=loop_name)
